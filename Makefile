@@ -144,10 +144,6 @@ TIMES ?= 5
 faults-replacements: .venv/test.stamp
 	$(bin)/python -m tests.faults.replacements --times $(TIMES) $(ARGS)
 
-# OF=walk: broken models, one after the other: does an operator find each, and the cause?
-faults-walk: .venv/test.stamp
-	$(bin)/python -m tests.faults.walk $(ARGS)
-
 # OF=fleet: requests lost when a part of a fleet is killed under load.
 faults-fleet: .venv-ray/stamp
 	.venv-ray/bin/python -m zmqtriton_extras.fleet.tests.kills $(ARGS)

@@ -63,6 +63,7 @@ LAYERS = (
         "zmqtriton.embedded",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.control_client",
             "zmqtriton.embedded",
             "zmqtriton.runtime_places",
@@ -316,6 +317,57 @@ LAYERS = (
         ),
         ("falcon",),
         "gives requests to models of routes",
+    ),
+    Layer(
+        "zmqtriton_extras.functions",
+        (
+            _FLOOR,
+            "zmqtriton_extras.functions",
+            "zmqtriton_extras.routes.backend.multipart",
+            "zmqtriton_frontends.access.bearer_tokens",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_standard.generate",
+        ),
+        ("falcon", "numpy"),
+        "makes arguments of plain JSON",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.calling",
+        (
+            "zmqtriton.embedded",
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.interface",
+            "zmqtriton_floor.errors",
+        ),
+        (),
+        "calls a function of a server from a program",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.exporting",
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.repository",
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.sources",
+            "zmqtriton_stub",
+        ),
+        (),
+        "writes models that need nothing of it",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.sources",
+        ("zmqtriton_extras.functions.backend.names",),
+        (),
+        "tells what a file has without importing it",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.backend",
+        ("zmqtriton_extras.functions.backend",),
+        ("numpy", "triton_python_backend_utils"),
+        "runs in the model's Python, without the server, and is copied into exported models",
     ),
     Layer(
         "zmqtriton_extras.routes.checks",
@@ -633,6 +685,12 @@ LAYERS = (
         "is a feature of the supervisor, and decides",
     ),
     Layer(
+        "zmqtriton_extras.canaries.explaining",
+        ("zmqtriton.findings", "zmqtriton_standard.tools.explaining"),
+        (),
+        "tells how a version is tried",
+    ),
+    Layer(
         "zmqtriton_extras.canaries.ctl",
         (
             _FLOOR,
@@ -672,6 +730,52 @@ LAYERS = (
                 "is a step of requests",
             ),
         )
+    ),
+    Layer(
+        "zmqtriton_extras.inspection",
+        (
+            _FLOOR,
+            "zmqtriton.control_client",
+            "zmqtriton.findings",
+            "zmqtriton.supervisor",
+            "zmqtriton_extras.inspection",
+            "zmqtriton_standard.ctl",
+            "zmqtriton_standard.memory.readings",
+            "zmqtriton_standard.tools.explaining.causes",
+            "zmqtriton_standard.tools.explaining.facts",
+        ),
+        ("click",),
+        "has instances look at themselves, and shows what they saw",
+    ),
+    Layer(
+        "zmqtriton_extras.inspection.extension",
+        (
+            _FLOOR,
+            "zmqtriton_extras.inspection",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_standard.cockpit.operations",
+        ),
+        ("falcon",),
+        "answers clients of HTTP",
+    ),
+    *(
+        Layer(
+            f"zmqtriton_extras.inspection.{name}",
+            (_FLOOR, "zmqtriton.supervisor", "zmqtriton_extras.inspection.feature"),
+            (),
+            "is a feature of the supervisor, and decides",
+        )
+        for name in ("feature", "debugging")
+    ),
+    *(
+        Layer(
+            f"zmqtriton_extras.inspection.{name}",
+            (),
+            (),
+            "runs in the model's interpreter, which has nothing else",
+        )
+        for name in ("sampler", "growth", "debugger")
     ),
     Layer("zmqtriton_standard", (), (), "is a name"),
     Layer("zmqtriton_extras", (), (), "is a name"),
@@ -807,7 +911,6 @@ LAYERS = (
             "zmqtriton_extras.routes.names",
             "zmqtriton.findings",
             "zmqtriton_standard.tools.checking",
-            "zmqtriton_standard.memory.readings",
             "zmqtriton_standard.tools.doctor.examination.examine_server",
             "zmqtriton_standard.tools.explaining",
         ),

@@ -88,9 +88,13 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
         return
     framework = _framework_from_config(config) or _framework_from_files(config, model_dir)
     if framework is not None:
+        names_backend = bool(config.backend)
         config.backend = framework.backend
         config.platform = config.platform or framework.platform
         config.default_model_filename = config.default_model_filename or framework.filename
+        if framework.backend == PYTHON and not names_backend:
+            file = _first_version_entries(model_dir).get(config.default_model_filename)
+            config.backend = (addons.models_in(file)[0] if file else "") or PYTHON
     elif not (config.backend or config.platform or config.default_model_filename):
         _complete_from_model_name(config, model_name)
 
@@ -100,12 +104,13 @@ def complete_for_file(config: Any, file: Path) -> None:
 
     Raises ConfigError if it is of a model of another kind.
     """
+    backend = addons.models_in(file)[0] or PYTHON
     for field in ("platform", "backend"):
         named = getattr(config, field)
-        if named not in ("", PYTHON):
+        if named not in ("", backend):
             text = f"{field} '{named}' does not run '{file.name}', which is Python"
-            raise ConfigError(Problem(text, (field,), suggestion=PYTHON))
-    config.backend = PYTHON
+            raise ConfigError(Problem(text, (field,), suggestion=backend))
+    config.backend = backend
     config.default_model_filename = file.name
 
 
@@ -139,20 +144,20 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
         for framework in _FRAMEWORKS
         if config.backend in ("", framework.backend)
         and framework.filename in entries
-        and framework.is_directory in (None, entries[framework.filename])
+        and framework.is_directory in (None, entries[framework.filename].is_dir())
     )
     return next(fitting, None)
 
 
-def _first_version_entries(model_dir: Path) -> dict[str, bool]:
-    """Return the entries of the first subdirectory by name, with True for directories."""
+def _first_version_entries(model_dir: Path) -> dict[str, Path]:
+    """Return the entries of the first subdirectory by name."""
     try:
         first = min(
             entry
             for entry in model_dir.iterdir()
             if entry.is_dir() and not entry.name.startswith(".")
         )
-        return {entry.name: entry.is_dir() for entry in first.iterdir()}
+        return {entry.name: entry for entry in first.iterdir()}
     except ValueError:
         return {}
     except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.backends import complete_backend, complete_for_file
+from zmqtriton.config.backends import PYTHON, complete_backend, complete_for_file
 from zmqtriton.config.errors import ConfigError, Problem, raise_first
 from zmqtriton.config.instances import apply_group_defaults, group_problems
 from zmqtriton.config.parameters import MODEL_SOURCE, parameter_text
@@ -149,7 +149,11 @@ def _read_source(
 
 
 def _apply_completion(config: Any, completed: Any) -> None:
-    """Apply what a model may decide; as in Triton, the rest of its answer is ignored."""
+    """Apply what a model may decide; as in Triton, the rest of its answer is ignored.
+
+    Another backend than Python's may also add instance groups and parameters that were not given:
+    Triton lets backends change all of a configuration.
+    """
     config.max_batch_size = completed.max_batch_size
     for section in ("input", "output"):
         config.ClearField(section)
@@ -158,6 +162,11 @@ def _apply_completion(config: Any, completed: Any) -> None:
         config.dynamic_batching.CopyFrom(completed.dynamic_batching)
     if completed.HasField("model_transaction_policy"):
         config.model_transaction_policy.CopyFrom(completed.model_transaction_policy)
+    if config.backend != PYTHON:
+        if not config.instance_group:
+            config.instance_group.extend(completed.instance_group)
+        for name in completed.parameters.keys() - config.parameters.keys():
+            config.parameters[name].CopyFrom(completed.parameters[name])
 
 
 def apply_defaults(config: Any) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from zmqtriton import addons
 from zmqtriton.control_client import ServerSelector, own_name
 from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
@@ -26,6 +27,7 @@ from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import load, on_behalf_of
 from zmqtriton_standard.metrics.scraper import Scraper
@@ -189,6 +191,18 @@ class Connection(AbstractContextManager["Connection"]):
             return f"<{type(self).__name__}: not connected>"
         names = ", ".join(model.name for model in guest.gateway.catalogue.newest())
         return f"<{type(self).__name__} '{guest.gateway.settings.server.id}', models: {names}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a model as a function, if an add-on makes one of it."""
+        make = "" if name.startswith("_") else addons.reference("caller")
+        call = load_reference(make)(self.model(name)) if make else None
+        if call is None:
+            raise AttributeError(f"the server has no function '{name}'")
+        return call
+
+    def __dir__(self) -> list[str]:
+        models = self._guest.gateway.catalogue.newest() if "_guest" in vars(self) else ()
+        return [*super().__dir__(), *(each.name for each in models if hasattr(self, each.name))]
 
     # ------------------------------------------------------------ the server
 

@@ -135,6 +135,16 @@ class Backend(NamedTuple):
     #: The module that it imports, and the packages that bring that.
     module: str = ""
     brought_by: str = ""
+    #: Takes the path of a Python file, and returns the names of the models in it: () for a file of
+    #: another kind. The backend runs such a file without a configuration that names it.
+    models_in: str = ""
+
+
+class TaskCode(NamedTuple):
+    """A function that instances run, and the file that has it."""
+
+    file: str
+    function: str
 
 
 class AddOn(NamedTuple):
@@ -177,6 +187,11 @@ class AddOn(NamedTuple):
     http_categories: tuple[str, ...] = ()
     #: `Feature`s of the supervisor.
     feature: str | tuple[str, ...] = ()
+    #: Functions that an instance runs when a feature asks for them by `StubTasks`, by name: in a
+    #: thread beside the model, in the model's Python (3.8 and newer), so that its module imports
+    #: Python's library alone. One takes the instance, as a `Subject` of tasks, and the feature's
+    #: arguments, and returns what becomes JSON.
+    tasks: Mapping[str, str] = {}
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}
     commands: Mapping[str, Command | str] = {}
@@ -186,15 +201,16 @@ class AddOn(NamedTuple):
     backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
-    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, model, is_overview=…)`
-    #: asks a server, `findings(facts, read)` returns causes, `notes(read)` the rest.
+    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, facts)` asks a server,
+    #: `findings(facts, read)` returns causes, `notes(facts, read)` the rest.
     findings: str = ""
     #: Yields the problems between models, each with its model, by the configurations of all.
     conflicts: str = ""
     #: Modules below `zmqtriton` that programs import, such as `greeting`, and single names, such as
     #: `Greeting` and `testing.greeted`; a reference without an attribute is of a module.
     public: Mapping[str, str] = {}
-    #: Forms of `zmqtriton new`, by the word after it and an option that must be given.
+    #: Forms of `zmqtriton new`, by the word after it and an option that must be given; `NAME` is
+    #: the form for a name alone.
     new: Mapping[str, str] = {}
     #: Add-ons without which it is left out.
     needs: tuple[str, ...] = ()
@@ -227,3 +243,6 @@ class AddOn(NamedTuple):
     #: Chooses the form of the page of metrics.
     page_form: str = ""
     chat_template: ChatTemplate | None = None
+    #: Takes a model of `zmqtriton.connect()`, and returns the function that the connection has by
+    #: the model's name; None for a model that is not for it.
+    caller: str = ""

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,16 +62,13 @@ def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iter
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
     """Return the facts of a model's configuration that example requests depend on."""
-    kind = Kind.PLAIN
-    if config.get("model_transaction_policy", {}).get("decoupled"):
-        kind = Kind.DECOUPLED
-    elif "sequence_batching" in config:
-        kind = Kind.SEQUENCE
+    is_decoupled = config.get("model_transaction_policy", {}).get("decoupled")
+    other = Kind.SEQUENCE if "sequence_batching" in config else Kind.PLAIN
     inputs = config.get("input", [])
     needed = [entry for entry in inputs if not entry.get("optional")] or inputs
     return Draft(
         name,
-        kind,
+        Kind.DECOUPLED if is_decoupled else other,
         tuple(_with_example(config, _tensor(entry)) for entry in needed),
         tuple(map(_tensor, config.get("output", []))),
         int(config.get("max_batch_size", 0)),
@@ -103,6 +100,8 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
+    if addons.models_in(path)[1]:
+        return ""  # its backend reads it
     for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
             return _sentence(path, fact)
@@ -147,18 +146,18 @@ def run_model(words: list[str]) -> int:
     """Run the command and return the exit status."""
     arguments, others = _parser().parse_known_args(words)
     try:
-        name, of_model = _find_model(arguments.model, arguments.name)
+        names, of_model = _find_models(arguments.model, arguments.name)
     except (RunError, ZmqTritonError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    words = [*of_model, *_usual_options(name, others), *others]
+    words = [*of_model, *_usual_options(names, others), *others]
     options = read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
     # only now: an error need not load the server
     from zmqtriton.supervisor import run
 
-    return run(options, on_open=partial(_show_guide, name, options))
+    return run(options, on_open=partial(_show_guides, names, options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -166,10 +165,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="zmqtriton run",
         usage="zmqtriton run MODEL [--name NAME] [--reload] [options of the server]",
         description="Serve one model on 127.0.0.1, without a repository, and print requests to "
-        "try. MODEL is a Python file with a TritonPythonModel, or a model's directory. "
-        "auto_complete_config of the model, or a config.pbtxt beside the file, names inputs and "
-        "outputs. All options of the server may follow; --reload loads the model "
-        "again whenever its files are saved.",
+        "try. MODEL is a Python file with a TritonPythonModel or with functions, or a model's "
+        "directory. Hints of functions, auto_complete_config of the model, or a config.pbtxt "
+        "beside the file, name inputs and outputs. All options of the server may follow; "
+        "--reload loads the model again whenever its files are saved.",
         allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="file or directory")
@@ -179,8 +178,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _find_model(path: Path, name: str) -> tuple[str, list[str]]:
-    """Return the name of the model, and the options that have it served. Raises RunError."""
+def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
+    """Return the names of the models, and the options that have them served. Raises RunError."""
     if path.is_dir():
         path = path.absolute()
         if not (path / _PYTHON_FILE).is_file() or find_versions(path, path.parent, []):
@@ -188,13 +187,15 @@ def _find_model(path: Path, name: str) -> tuple[str, list[str]]:
         path, name = path / _PYTHON_FILE, name or path.name
     if problem := check_file(path):
         raise RunError(problem)
-    name = name or configured_name(path) or path.stem
-    if not _NAME.fullmatch(name):
-        raise RunError(f"'{name}' is no name for a model: it may have letters, digits, _ . and -")
-    return name, [f"--model-file={name}={path}"]
+    name = name or configured_name(path)
+    names = (name,) if name else addons.models_in(path)[1] or (path.stem,)
+    if unfit := [each for each in names if not _NAME.fullmatch(each)]:
+        text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"
+        raise RunError(text)
+    return names, [f"--model-file={name}={path}" for name in names]
 
 
-def _find_directory(path: Path, name: str) -> tuple[str, list[str]]:
+def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if not is_model_directory(path, subdirectories(path)):
         raise RunError(
             f"{path} is no model; if it has models in it, "
@@ -202,27 +203,28 @@ def _find_directory(path: Path, name: str) -> tuple[str, list[str]]:
         )
     if name not in ("", path.name):
         raise RunError(f"the model in {path} is called '{path.name}'; --name is for files")
-    return path.name, [f"--model-repository={path.parent}"]
+    return (path.name,), [f"--model-repository={path.parent}"]
 
 
-def _usual_options(name: str, words: list[str]) -> list[str]:
+def _usual_options(names: Iterable[str], words: list[str]) -> list[str]:
     """Return options for a developer; typed options come later and win."""
     usual: list[str] = []
     typed = {word.partition("=")[0] for word in words}
     if "--model-control-mode" not in typed:
         # the models beside it are there for whoever asks: itself, by BLS
-        usual += ["--model-control-mode=explicit", f"--load-model={name}", "--load-on-demand"]
+        loads = [f"--load-model={name}" for name in names]
+        usual += ["--model-control-mode=explicit", *loads, "--load-on-demand"]
     if _RELOAD in typed:
         # the next save may repair what cannot be loaded now
         usual.append("--exit-on-error=false")
     return usual
 
 
-def _show_guide(name: str, options: Options, server: OpenedServer) -> None:
-    config = server.serving_config(name, -1)
-    if config and server.http_port is None:
-        text = f"\n{name} is served, but not over HTTP, for which requests are shown.\n\n"
-    else:
+def _show_guides(names: Iterable[str], options: Options, server: OpenedServer) -> None:
+    for name in names:
+        config = server.serving_config(name, -1)
         text = guide(name, options, server.http_port or 0, config)
-    sys.stdout.write(text)
+        if config and server.http_port is None:
+            text = f"\n{name} is served, but not over HTTP, for which requests are shown.\n\n"
+        sys.stdout.write(text)
     sys.stdout.flush()

@@ -156,7 +156,11 @@ def test_a_sender_that_is_dropped_ends_behind_what_waits(world: World) -> None:
     del world.sender
     world.stream.grant(1)
 
-    assert (STREAM_WINDOW + 1, 0, "") == world.end
+    text = (
+        "Failed to process the request(s) for model 'm_0_0', message: "
+        "The model let go of a response sender without the FINAL flag."
+    )
+    assert (STREAM_WINDOW + 1, 2, text) == world.end
 
 
 def test_a_failure_comes_behind_what_waits(world: World) -> None:

@@ -40,6 +40,9 @@ class Route(NamedTuple):
     responder: Responder
     #: Category whose restriction holds unless the own category has one.
     general_category: str = ""
+    #: Returns whether a path of the template is there, by the template's values: another one is
+    #: answered 404 before all checks, as if no route had it. None: each one is.
+    is_there: Callable[..., bool] | None = None
 
 
 class Headers(Protocol):
@@ -108,7 +111,7 @@ class AccessRules:
         responder = self._behind_token(route, responder)
         for status, check in reversed(self.checks(route)):
             responder = _checked(status, check, responder)
-        return responder
+        return responder if route.is_there is None else _if_there(route.is_there, responder)
 
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
         """Return a responder for methods that the path of a route does not have.
@@ -124,7 +127,7 @@ class AccessRules:
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
             guarded = _checked(403, _key_check(restriction), guarded)
-        if guarded is refuse:
+        if guarded is refuse or route.is_there is not None:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
@@ -252,6 +255,15 @@ def _named(responder: Responder) -> Responder:
             await responder(req, resp, **parts)
 
     return named
+
+
+def _if_there(is_there: Callable[..., bool], responder: Responder) -> Responder:
+    async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
+        if not is_there(**named):
+            raise falcon.HTTPNotFound
+        await responder(req, resp, **named)
+
+    return checked
 
 
 def _checked(status: int, check: Check, responder: Responder) -> Responder:

@@ -43,7 +43,7 @@ export async function ask(method, path, { body, signal } = {}) {
   const headers = Object.fromEntries(keys);
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.Authorization = `Bearer ${token}`;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (typeof body === "string") headers["Content-Type"] = "application/json";
   const response = await fetch(path, { method, body, headers, signal, cache: "no-store" });
   if (response.ok) return response;
   const text = await errorOf(response);

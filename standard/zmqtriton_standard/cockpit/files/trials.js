@@ -73,7 +73,11 @@ export class Trials {
     if (source === mine.source) return;
     stop(mine);
     mine.source = source;
-    mine.form = new Trial(metadata.value, config.value, version, this.onRefusal);
+    // Loaded where it is needed: most models have no schema of their arguments.
+    const functions = config.value?.parameters?.FUNCTION ? await import("./function.js") : null;
+    if (this.#shown !== mine) return;
+    mine.form = functions ? new functions.Form(name, config.value, this.onRefusal)
+      : new Trial(metadata.value, config.value, version, this.onRefusal);
     // Loaded where it is needed: most servers make no text.
     const chats = hasOpenAi ? await import("./chat.js") : null;
     if (this.#shown !== mine) return;

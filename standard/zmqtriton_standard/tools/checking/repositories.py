@@ -267,11 +267,16 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
     ]
     problems += [
         _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
-        for path, facts in check_sources([path for path in paths if path.is_file()]).items()
+        for path, facts in check_sources([*filter(_has_class, paths)]).items()
         for fact in facts
         if fact.kind not in NAMING
     ]
     return problems
+
+
+def _has_class(path: Path) -> bool:
+    """Return whether the stub runs a file itself, and no backend of an add-on."""
+    return path.is_file() and not addons.models_in(path)[1]
 
 
 def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Problem:

@@ -17,13 +17,7 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.new_model.chat import chat_curl, chat_texts
-from zmqtriton_standard.tools.new_model.client_code import (
-    client_text,
-    curl_text,
-    route_client_text,
-    route_curl,
-    route_text,
-)
+from zmqtriton_standard.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_standard.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
 from zmqtriton_standard.tools.new_model.model_code import config_text, model_text
 from zmqtriton_standard.tools.new_model.unit_test import test_text
@@ -36,10 +30,14 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
     for form, reference in addons.named("new").items():
-        word, option = form.split()
-        if words[:1] == [word] and any(each.startswith(option) for each in words):
-            status: int = load_reference(reference)(words[1:])
-            return status
+        word, _, option = form.partition(" ")
+        is_name = len(words) == 1 and words[0].isidentifier()
+        if (
+            is_name
+            if not option
+            else word in words[:1] and any(w.startswith(option) for w in words)
+        ):
+            return int(load_reference(reference)(words[bool(option) :]))
     arguments = _parser().parse_args(words)
     try:
         draft = _draft(arguments)
@@ -55,8 +53,9 @@ def run_new(words: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="zmqtriton new",
-        description="Write a first model: its config.pbtxt and model.py, and, in the current "
-        "directory, its test and a client. It can be served, tested and asked as it is.",
+        description="Write a first model, which can be served, tested and asked as it is. By its "
+        "name alone it is a function. With any option it is a class: config.pbtxt and model.py, "
+        "and, in the current directory, its test and a client.",
         epilog="`zmqtriton new test --from CAPTURES --model NAME` writes a test of captured "
         f"requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
         "between them, without that of a batch; -1, the default, is any size.",
@@ -77,6 +76,11 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME:TYPE[:DIMS]",
             help=f"an {option}; may be repeated (default: {default})",
         )
+    parser.add_argument(
+        "--class",
+        action="store_true",
+        help="write a class with these files, as all other options do",
+    )
     parser.add_argument(
         "--max-batch-size",
         type=int,
@@ -102,11 +106,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="continue chats with pieces of text, for OpenAI's clients",
     )
-    kinds.add_argument(
-        "--route",
-        action="store_true",
-        help="have a URL and JSON of its own (routes.py), on servers with --routes",
-    )
     return parser
 
 
@@ -124,14 +123,11 @@ def _draft(arguments: argparse.Namespace) -> Draft:
     size = arguments.max_batch_size or 0
     if size < 0:
         raise ValueError(f"--max-batch-size is 0 or more, got {size}")
-    kind = Kind.PLAIN
-    if arguments.decoupled:
-        kind = Kind.DECOUPLED
-    elif arguments.sequence:
-        kind = Kind.SEQUENCE
+    other = Kind.SEQUENCE if arguments.sequence else Kind.PLAIN
+    kind = Kind.DECOUPLED if arguments.decoupled else other
     inputs = _tensors(arguments.input or [_INPUT])
     outputs = _tensors(arguments.output or [_OUTPUT])
-    return Draft(name, kind, inputs, outputs, size, has_route=arguments.route)
+    return Draft(name, kind, inputs, outputs, size)
 
 
 def _tensors(words: list[str]) -> tuple[TensorSpec, ...]:
@@ -186,14 +182,17 @@ def _files(draft: Draft, directory: str) -> dict[Path, str]:
         Path(f"test_{draft.name}.py"),
         Path(f"client_{draft.name}.py"),
     )
-    if draft.kind is Kind.CHAT:
-        texts = chat_texts(draft.name, directory)
-    else:
-        code = config_text(draft), model_text(draft)
-        client = route_client_text(draft) if draft.has_route else client_text(draft)
-        texts = (*code, test_text(draft, directory), client)
-    files = dict(zip(places, texts, strict=True))
-    return files | ({model / "1" / "routes.py": route_text(draft)} if draft.has_route else {})
+    texts = (
+        chat_texts(draft.name, directory)
+        if draft.kind is Kind.CHAT
+        else (
+            config_text(draft),
+            model_text(draft),
+            test_text(draft, directory),
+            client_text(draft),
+        )
+    )
+    return dict(zip(places, texts, strict=True))
 
 
 def _write(files: dict[Path, str]) -> None:
@@ -207,25 +206,18 @@ def _write(files: dict[Path, str]) -> None:
 
 
 def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
-    config, model, test, client, *routes = files
+    config, model, test, client = files
     width = max(map(len, map(str, files))) + 2
     is_chat = draft.kind is Kind.CHAT
-    option = " --allow-openai" if is_chat else " --routes" if draft.has_route else ""
-    serve = f"zmqtriton run {model.parent.parent} --reload{option}"
-    if is_chat:
-        line, needs = chat_curl(draft.name), "openai"
-    elif draft.has_route:
-        line, needs = route_curl(draft), ""
-    else:
-        protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
-        line, needs = curl_text(draft), f"'tritonclient[{protocol}]'"
+    serve = f"zmqtriton run {model.parent.parent} --reload{' --allow-openai' * is_chat}"
+    protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
+    needs = "openai" if is_chat else f"'tritonclient[{protocol}]'"
+    line = chat_curl(draft.name) if is_chat else curl_text(draft)
     curl = f"  {line}\n" if line else ""
-    more = "".join(f"{path!s:{width}} its route\n" for path in routes)
-    package = f" (the client needs: pip install {needs})" if needs else ""
     return f"""
 {config!s:{width}} inputs, outputs and settings
 {model!s:{width}} the code
-{more}{test!s:{width}} a test, which needs no server
+{test!s:{width}} a test, which needs no server
 {client!s:{width}} a client
 
 Test it (needs: pip install pytest), then serve it; --reload loads it again when it is saved:
@@ -233,7 +225,7 @@ Test it (needs: pip install pytest), then serve it; --reload loads it again when
   pytest {test}
   {serve}
 
-Ask it from another terminal{package}:
+Ask it from another terminal (the client needs: pip install {needs}):
 
 {curl}  python {client}
 

@@ -27,11 +27,15 @@ _ANY_SIZE = 3
 _TAKEN = frozenset(
     (
         "args",
+        "begin",
+        "end",
         "flags",
+        "joined",
         "np",
         "pb_utils",
         "request",
         "requests",
+        "responses",
         "sender",
         "sequence",
         "step",
@@ -91,20 +95,6 @@ class TensorSpec(NamedTuple):
         if self.is_text:
             return f'np.full({shape}, b"hello", np.object_)'
         return f"np.ones({shape}, {self.numpy_type})"
-
-    def example_document(self, *, is_batching: bool) -> object:
-        """Return the array of example() as nested lists, for JSON."""
-        document: object = self.example_data()[0]
-        for size in reversed(self.shape(is_batching=is_batching)):
-            document = [document] * size
-        return document
-
-    def example_lists(self, *, is_batching: bool) -> str:
-        """Return Python code for these lists."""
-        code = '"hello"' if self.is_text else repr(self.example_data()[0])
-        for size in reversed(self.shape(is_batching=is_batching)):
-            code = f"[{code}] * {size}"
-        return code
 
     def example_size(self) -> int:
         """Return the number of its elements."""
@@ -229,8 +219,6 @@ class Draft(NamedTuple):
     max_batch_size: int = 0
     #: The model that it calls.
     callee: str = ""
-    #: True if the draft gets a file with an HTTP route of its own.
-    has_route: bool = False
 
     @property
     def is_batching(self) -> bool:

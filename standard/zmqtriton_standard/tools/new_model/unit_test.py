@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from zmqtriton_standard.tools.new_model.client_code import document_code
 from zmqtriton_standard.tools.new_model.draft import RESPONSES, Draft, Kind
 
 _HEAD = '''\
@@ -66,18 +65,6 @@ def test_a_request_is_answered_by_the_other_model():
 
 {checks}
 '''
-_ROUTE = """
-
-def test_the_route_answers_json():
-    document = {document}
-    with load_model(MODEL) as model:
-        answer = model.call_route("POST /ask", json=document)
-        refused = model.call_route("POST /ask", json={{}})
-
-    assert answer.status == 200
-    assert sorted(answer.value) == {outputs}
-    assert refused.status == 400
-"""
 _FORMS = {
     Kind.PLAIN: _PLAIN,
     Kind.DECOUPLED: _DECOUPLED,
@@ -92,16 +79,12 @@ def test_text(draft: Draft, directory: str) -> str:
     form = _FORMS[draft.kind]
     if draft.kind is Kind.PLAIN and draft.max_batch_size > 1:
         form += _BATCH
-    if draft.has_route:
-        form += _ROUTE
     return (_HEAD + form).format(
         name=draft.name,
         imports=imports,
         directory=json.dumps(directory),
         inputs=draft.examples(draft.inputs),
         checks=_checks(draft),
-        document=document_code(draft),
-        outputs=json.dumps(sorted(output.name for output in draft.outputs)),
         responses=RESPONSES,
         callee=draft.callee,
         answer=draft.examples(draft.outputs, 4),

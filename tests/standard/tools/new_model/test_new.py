@@ -9,17 +9,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.needs import ROOT, find_tool
 from tests.support.server import Server
 from zmqtriton.main import main
+from zmqtriton_standard.tools.testing import load_model
 
 pytestmark = pytest.mark.slow
 
 #: One of each kind, and one with every sort of tensor; what its client prints.
 VARIETIES: dict[str, tuple[Sequence[str], str]] = {
-    "plain": ((), "Y [2.0, 2.0, 2.0]\n"),
+    "plain": (("--class",), "Y [2.0, 2.0, 2.0]\n"),
     "tensors": (
         (
             "--input",
@@ -58,13 +60,9 @@ VARIETIES: dict[str, tuple[Sequence[str], str]] = {
     ),
     "caller": (("--bls=plain",), "Y [2.0, 2.0, 2.0]\n"),
     "chatting": (("--chat",), "TELL ME A STORY \n"),
-    "routed": (
-        ("--route", "--input=X:FP32:2,-1", "--input=T:STRING:1", "--output=Y:FP32:2,-1"),
-        "Y [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]\n",
-    ),
 }
 #: What the answer to a variety's curl has, where that is not Triton's.
-_MADE = {"chatting": '"content":"TELL ME A STORY "', "routed": '{"Y": [[2.0, 2.0, 2.0]'}
+_MADE = {"chatting": '"content":"TELL ME A STORY "'}
 #: Runs clients one after the other in one process, since what they import takes most of their time.
 _CLIENTS = """
 import contextlib, io, json, runpy, sys
@@ -94,7 +92,7 @@ def test_every_variety_is_checked_tested_served_and_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find_tool("curl")
-    options = ["--model-control-mode=none", "--allow-openai", "--routes"]
+    options = ["--model-control-mode=none", "--allow-openai"]
     server = Server(tmp_path / "server", options=options, frontends=("grpc",))
     curls = {}
     for name, (words, _) in VARIETIES.items():
@@ -129,7 +127,7 @@ def test_every_variety_is_checked_tested_served_and_answered(
 
 
 def test_what_to_type_next_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0 == main(["new", "mine"])
+    assert 0 == main(["new", "mine", "--class"])
 
     said = capsys.readouterr().out
     assert "\nmodels/mine/1/model.py     the code\n" in said
@@ -147,8 +145,23 @@ def test_a_request_that_nobody_could_read_is_left_to_the_client(
     assert "\n\n  python client_image.py\n" in said
 
 
+def test_a_model_of_batches_computes_the_rows_of_all_requests_at_once() -> None:
+    words = ["--max-batch-size=8", "--input=X:FP32:1", "--output=Y:FP32:1", "--output=Z:FP64:1"]
+    assert 0 == main(["new", "rows", *words])
+
+    with load_model(Path("models/rows")) as model:
+        requests = [{"X": np.ones((rows, 1), np.float32) * rows} for rows in (1, 3, 2)]
+        responses = model.execute(requests)
+
+    arrays = [
+        {name: array.tolist() for name, array in response.outputs.items()} for response in responses
+    ]
+    assert [{"Y": [[2 * n]] * n, "Z": [[n]] * n} for n in (1, 3, 2)] == arrays
+    assert "joined(requests" in Path("models/rows/1/model.py").read_text("utf-8")
+
+
 def test_the_tutorial_shows_what_is_written(tmp_path: Path) -> None:
-    assert 0 == main(["new", "scale"])
+    assert 0 == main(["new", "scale", "--class"])
 
     text = (ROOT / "docs/tutorial.md").read_text("utf-8")
     code = (tmp_path / "models/scale/1/model.py").read_text()
@@ -167,7 +180,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_then(
     (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / taken).write_text("mine")
 
-    assert 1 == main(["new", "mine"])
+    assert 1 == main(["new", "mine", "--class"])
 
     assert "is there already; nothing was written" in capsys.readouterr().err
     assert [tmp_path / taken] == [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -182,7 +182,7 @@ def test_a_models_directory_is_served_and_a_neighbour_when_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert 0 == main(["new", "scale"])
+    assert 0 == main(["new", "scale", "--class"])
     assert 0 == main(["new", "caller", "--bls", "scale"])
     with run(tmp_path, "models/caller") as server:
         assert "successfully loaded 'scale'" not in server.text

@@ -19,14 +19,20 @@ pytestmark = pytest.mark.slow
 GUIDES = ROOT / "docs" / "guides"
 
 
+def _text(page: str) -> str:
+    return (GUIDES / page).read_text("utf-8")
+
+
 def test_what_the_guide_for_tests_prints_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(DEMO_MODELS, tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     assert 0 == main(["new", "totals", "--sequence"])
-    assert 0 == main(["new", "prices", "--route"])
-    text = (GUIDES / "testing.md").read_text("utf-8")
+    assert 0 == main(["new", "prices", "--class"])
+    route, *_ = re.findall(r"^```python\n(.*?)^```", _text("routes.md"), re.DOTALL | re.MULTILINE)
+    (tmp_path / "models" / "prices" / "1" / "routes.py").write_text(route)
+    text = _text("testing.md")
     *codes, alone = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
     names: dict[str, Any] = {}

@@ -352,7 +352,7 @@ class ModelReader:
     ) -> VersionBlueprint:
         if config.HasField("ensemble_scheduling"):
             return VersionBlueprint("")
-        if scanned.code_file is not None:
+        if scanned.code_file is not None and config.backend == PYTHON:
             return VersionBlueprint(str(scanned.code_file))
         try:
             file = find_model_file(config, scanned.path.absolute(), number, self._backends)

@@ -1,0 +1,1 @@
+"""The backend `functions`: runs in the model's Python, without the server."""

@@ -1,0 +1,75 @@
+"""The names that a file of functions imports from `zmqtriton`.
+
+@model(batch=16)
+def score(text: list[str], limit: int = 20) -> list[float]: ...
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+from zmqtriton_extras.functions.backend.media import Audio, File, Image
+from zmqtriton_extras.functions.backend.names import model_name
+
+__all__ = ["Array", "Audio", "Failed", "File", "Image", "model"]
+
+#: The attribute of a marked function or class.
+MARK = "__zmqtriton_model__"
+
+
+class Settings(NamedTuple):
+    """The arguments of `@model`."""
+
+    name: str
+    #: Maximum number of entries in a batch; 0: each request is a call.
+    batch: int
+    delay_ms: float
+    instances: int
+
+
+def model(
+    function: Any = None,
+    *,
+    name: str = "",
+    batch: int = 0,
+    delay_ms: float = 0,
+    instances: int = 1,
+) -> Any:
+    """Make a function, or a class whose instances are called, a model; it stays what it is."""
+    if batch < 0 or delay_ms < 0 or instances < 1:
+        raise ValueError("@model takes batch and delay_ms of 0 or more, and instances of 1 or more")
+
+    def mark(marked: Any) -> Any:
+        own_name = name or model_name(marked.__name__)
+        setattr(marked, MARK, Settings(own_name, batch, delay_ms, instances))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+class Failed(Exception):
+    """Raised, or returned in the place of an entry, to fail the request of this entry alone."""
+
+    def __init__(self, entry: int, text: str) -> None:
+        super().__init__(entry, text)
+        self.entry = entry
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Array:
+    """A hint for arrays: `Array["FP32", -1, 224]`, or `Array["FP32"]` for one dimension."""
+
+    datatype: str = "FP32"
+    dims: tuple[int, ...] = (-1,)
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        datatype, *dims = parameters if isinstance(parameters, tuple) else (parameters,)
+        # a class, since the typing module of some Pythons takes nothing else
+        return type("Array", (Array,), {"datatype": datatype, "dims": tuple(dims) or (-1,)})
+
+
+#: A function that is called with values by the names of its parameters.
+Function = Callable[..., Any]

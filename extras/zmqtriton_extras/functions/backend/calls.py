@@ -1,0 +1,227 @@
+"""Requests as calls of a function, and what it returns as their responses.
+
+Without batches each request is a call. With them the rows of all requests are its entries; those
+with equal single values share a call. What is wrong with a request, or with an entry that the
+function names, fails that request alone.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_extras.functions.backend.api import Failed, Function
+from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
+from zmqtriton_extras.functions.backend.signature import Parameter, Signature
+
+Values = Dict[str, Any]
+
+
+def arguments(signature: Signature, request: Any) -> Values:
+    """Return the arguments of the call that a request is. Raises MismatchError."""
+    return _decoded(signature.parameters, _arrays(signature, request))
+
+
+def _arrays(signature: Signature, request: Any) -> Values:
+    """Return the arrays of a request by parameter. Raises MismatchError."""
+    arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    for each in signature.parameters:
+        if each.name not in arrays and not each.is_optional:
+            raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
+    return arrays
+
+
+def _decoded(parameters: Iterable[Parameter], arrays: Values) -> Values:
+    """Return the values of arrays; None for one that is not there, unless there is a default."""
+    return {
+        each.name: _decode(each, arrays[each.name]) if each.name in arrays else None
+        for each in parameters
+        if each.name in arrays or not each.has_default
+    }
+
+
+def _decode(parameter: Parameter, array: Any) -> Any:
+    with Place(parameter.name):
+        return parameter.kind.decode(array)
+
+
+def response(signature: Signature, answer: Any) -> Any:
+    """Return the response with what a call has returned, or yielded. Raises TypeError."""
+    values = signature.values(answer)
+    arrays = ((each, values.get(each.name)) for each in signature.outputs)
+    return pb_utils.InferenceResponse(
+        [
+            pb_utils.Tensor(each.name, _encode(each, value))
+            for each, value in arrays
+            if value is not None or not each.is_nullable
+        ]
+    )
+
+
+def _encode(output: Any, value: Any) -> Any:
+    try:
+        with Place(f"output '{output.name}'"):
+            return output.kind.encode(value)
+    except MismatchError as error:
+        raise TypeError(str(error)) from None
+
+
+def failure(error: BaseException) -> Any:
+    """Return the response of a request that failed so."""
+    if isinstance(error, MismatchError):
+        return _error(str(error), pb_utils.TritonError.INVALID_ARG)
+    if isinstance(error, Failed):
+        return _error(error.text, pb_utils.TritonError.INTERNAL)
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    pb_utils.Logger.log_error(f"the function has failed: {trace}")
+    return _error(f"{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
+
+
+def _error(text: str, code: Any) -> Any:
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+
+
+async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bool) -> List[Any]:
+    """Return the results of coroutines; without overlap they need no event loop."""
+    if not overlap or len(coroutines) < 2:
+        return [await each for each in coroutines]
+    import asyncio  # most functions do without it
+
+    return list(await asyncio.gather(*coroutines))
+
+
+# ---------------------------------------------------------------- batches
+
+
+class _Entry(NamedTuple):
+    #: The request's place in what execute() was given, and the row in it.
+    request: int
+    row: int
+    #: Values of the parameters with entries, in the order of the signature.
+    values: List[Any]
+
+
+class _Call(NamedTuple):
+    """A call for entries with equal single values."""
+
+    single: Values
+    entries: List[_Entry]
+
+
+class Batch:
+    """The requests of one execute(), and the calls that answer them."""
+
+    def __init__(self, signature: Signature, requests: List[Any]) -> None:
+        self._signature = signature
+        self._lists = [each for each in signature.parameters if each.has_entries]
+        self._singles = [each for each in signature.parameters if not each.has_entries]
+        self._failures: Dict[int, BaseException] = {}
+        #: The arrays of each request's rows, by row.
+        self._rows: List[Dict[int, Sequence[Any]]] = [{} for _ in requests]
+        self._calls: Dict[Any, _Call] = {}
+        for place, request in enumerate(requests):
+            try:
+                self._add(place, _arrays(signature, request))
+            except MismatchError as error:
+                self._failures[place] = error
+
+    def _add(self, place: int, arrays: Values) -> None:
+        shapes = [arrays[each.name].shape[1:] for each in self._lists if each.kind.is_row]
+        for row in range(len(arrays[self._lists[0].name])):
+            values = [_entry(each, arrays[each.name], row) for each in self._lists]
+            names = [each.name for each in self._singles if each.name in arrays]
+            single = {name: arrays[name][row] for name in names}
+            key = (*shapes, *names, *map(_key, single.values()))
+            if key not in self._calls:
+                self._calls[key] = _Call(_decoded(self._singles, single), [])
+            self._calls[key].entries.append(_Entry(place, row, values))
+
+    async def run(self, function: Function, *, overlap: bool) -> List[Any]:
+        """Return the responses of a coroutine function's calls."""
+        calls = [self._finish(call, function) for call in self._calls.values()]
+        await each_of(calls, overlap=overlap)
+        return [self._response(place) for place in range(len(self._rows))]
+
+    async def _finish(self, call: _Call, function: Function) -> None:
+        """Make a call, and again without the requests that it fails by name."""
+        entries = self._unfailed(call.entries)
+        while entries:
+            try:
+                answer = await function(**call.single, **self._joined(entries))
+                self._take(entries, self._signature.values(answer))
+                return
+            except Exception as error:  # noqa: BLE001 - requesters are told what it raises
+                named = entries
+                if isinstance(error, Failed) and 0 <= error.entry < len(entries):
+                    named = [entries[error.entry]]
+                self._failures.update({entry.request: error for entry in named})
+                entries = self._unfailed(entries)
+
+    def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
+        return [entry for entry in entries if entry.request not in self._failures]
+
+    def _joined(self, entries: List[_Entry]) -> Values:
+        columns = zip(*(entry.values for entry in entries))
+        return {
+            each.name: _rows(column) if each.kind.is_row else list(column)
+            for each, column in zip(self._lists, columns)
+        }
+
+    def _take(self, entries: List[_Entry], answer: Values) -> None:
+        columns = [_column(each, answer, len(entries)) for each in self._signature.outputs]
+        for entry, arrays in zip(entries, zip(*columns)):
+            failed = [each for each in arrays if type(each) is Failed]
+            if failed:
+                self._failures[entry.request] = failed[0]
+            else:
+                self._rows[entry.request][entry.row] = arrays
+
+    def _response(self, place: int) -> Any:
+        if place in self._failures:
+            return failure(self._failures[place])
+        columns = zip(*(arrays for _, arrays in sorted(self._rows[place].items())))
+        try:
+            tensors = [
+                pb_utils.Tensor(each.name, _rows(column))
+                for each, column in zip(self._signature.outputs, columns)
+            ]
+        except ValueError as error:  # arrays of different shapes
+            return failure(error)
+        return pb_utils.InferenceResponse(tensors)
+
+
+def _entry(parameter: Parameter, array: Any, row: int) -> Any:
+    """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
+    if not parameter.kind.is_row:
+        return _decode(parameter, array[row])
+    return array[row] if parameter.kind.is_number else array[row : row + 1]
+
+
+def _column(output: Any, answer: Values, count: int) -> List[Any]:
+    """Return the rows of an output, or the Failed in the place of one. Raises TypeError."""
+    column = answer.get(output.name)
+    size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
+    if column is None or size != count:
+        what = f"{size} entries" if size >= 0 else repr(column)
+        raise TypeError(f"output '{output.name}': expected {count} entries, got {what}")
+    is_number = output.kind.is_number
+    return [
+        each
+        if type(each) is Failed
+        else _encode(output, np.reshape(each, [1]) if is_number else each)[np.newaxis]
+        for each in column
+    ]
+
+
+def _rows(arrays: Sequence[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _key(array: Any) -> Any:
+    """Return a key that equal values share, bit by bit."""
+    if array.dtype == np.object_:
+        return (array.shape, *array.flat)
+    return array.shape, array.tobytes()

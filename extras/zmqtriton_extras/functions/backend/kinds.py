@@ -1,0 +1,314 @@
+"""The kinds of values that hints name, each with its tensor: type, shape, both conversions.
+
+A kind is also known by its JSON schema alone: so the server reads and writes plain JSON with the
+code that the function's process has, and needs none of the function's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+
+import numpy as np
+
+_INT64 = np.iinfo(np.int64)
+#: Fields of a schema for what JSON's own words do not say.
+DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
+
+
+class PlacedError(Exception):
+    """Raised with the names of the place, from the outermost."""
+
+    def __init__(self, text: str, *place: Any) -> None:
+        super().__init__(text)
+        self.place = [*map(str, place)]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.place)}: {self.args[0]}" if self.place else str(self.args[0])
+
+
+class MismatchError(PlacedError):
+    """Raised for a value that is not what its hint says."""
+
+
+class HintError(PlacedError):
+    """Raised for a hint that names no kind of tensor."""
+
+
+class Place:
+    """Names the place of the hint or the value in errors that are raised within."""
+
+    def __init__(self, name: Any) -> None:
+        self._name = str(name)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, PlacedError):
+            error.place.insert(0, self._name)
+
+
+class Kind:
+    """The values of one hint."""
+
+    #: TYPE_INT64 and the like.
+    datatype = "TYPE_STRING"
+    #: Shape of the tensor of one value; -1 is any size.
+    dims: List[int] = [1]  # noqa: RUF012 - nobody changes it
+    #: The expected value, in errors.
+    expected = ""
+    #: True for the rows of an array with the entries of a batch.
+    is_row = False
+    #: True for the rows of an array of numbers: their tensors have a dimension, they have none.
+    is_number = False
+    #: True if the element of the tensor is the content of a file.
+    is_file = False
+    schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
+
+    def decode(self, array: Any) -> Any:
+        """Return the value of an array. Raises MismatchError."""
+        raise NotImplementedError
+
+    def encode(self, value: Any) -> Any:
+        """Return the array of a value. Raises MismatchError."""
+        raise NotImplementedError
+
+    def from_json(self, document: Any) -> Any:
+        """Return the value that JSON has as this document. Raises MismatchError."""
+        return document
+
+    def to_json(self, value: Any) -> Any:
+        """Return the document that JSON has for a value."""
+        return value
+
+    def from_text(self, text: str) -> Any:
+        """Return the document that a field of a form has as text. Raises MismatchError."""
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise self.mismatch(text) from None
+
+    def mismatch(self, value: Any) -> MismatchError:
+        text = repr(value)
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        return MismatchError(f"expected {self.expected}, got {shown}")
+
+
+class _Element(NamedTuple):
+    datatype: str
+    dtype: Any
+    #: The types of Python's values and of numpy's.
+    types: Tuple[type, ...]
+    json_type: str
+
+
+_NUMBERS = (float, int, np.floating, np.integer)
+ELEMENTS: Dict[type, _Element] = {
+    bool: _Element("TYPE_BOOL", np.bool_, (bool, np.bool_), "boolean"),
+    int: _Element("TYPE_INT64", np.int64, (int, np.integer), "integer"),
+    float: _Element("TYPE_FP64", np.float64, _NUMBERS, "number"),
+    str: _Element("TYPE_STRING", np.object_, (str,), "string"),
+    bytes: _Element("TYPE_STRING", np.object_, (bytes,), "string"),
+}
+_LISTS = (list, tuple, np.ndarray)
+_BASE64 = {"contentEncoding": "base64"}
+
+
+class Scalars(Kind):
+    """Values of `int`, `float`, `bool`, `str` or `bytes`, or lists of lists of them."""
+
+    def __init__(self, python: type, depth: int = 0) -> None:
+        element = ELEMENTS[python]
+        self.python = python
+        self.depth = depth
+        self.datatype = element.datatype
+        self.dims = [-1] * depth or [1]
+        self.expected = f"{'list of ' * depth}{python.__name__}"
+        self.schema = {"type": element.json_type, **(_BASE64 if python is bytes else {})}
+        for _ in range(depth):
+            self.schema = {"type": "array", "items": self.schema}
+        self.is_file = python is bytes and not depth
+        self._convert: Any = python
+        self._dtype, self._types = element.dtype, element.types
+
+    def decode(self, array: Any) -> Any:
+        if self._dtype is np.object_:
+            flat = np.empty(array.size, np.object_)
+            flat[:] = [self._text(item) for item in array.flat]
+            array = flat.reshape(array.shape)
+        return array.tolist() if self.depth else array.reshape(-1).tolist()[0]
+
+    def _text(self, item: Any) -> Any:
+        item = as_bytes(item)
+        if self.python is bytes:
+            return item
+        try:
+            return item.decode()
+        except UnicodeDecodeError:
+            raise self.mismatch(item) from None
+
+    def encode(self, value: Any) -> Any:
+        shape: List[int] = []
+        level: List[Any] = [value]
+        for _ in range(self.depth):
+            sizes = {len(each) if isinstance(each, _LISTS) else -1 for each in level}
+            if len(sizes) > 1 or -1 in sizes:
+                raise self.mismatch(value)
+            shape += sizes or {0}
+            level = [item for each in level for item in each]
+        array = np.empty(len(level), self._dtype)
+        array[:] = [self._element(item) for item in level]
+        return array.reshape(shape or [1])
+
+    def _element(self, value: Any) -> Any:
+        element: Any = value
+        is_bool = isinstance(value, (bool, np.bool_))
+        if not isinstance(value, self._types) or is_bool is not (self.python is bool):
+            raise self.mismatch(value)
+        try:
+            if self.python is int and not _INT64.min <= element <= _INT64.max:
+                raise OverflowError
+            return element.encode() if self.python is str else self._convert(element)
+        except (UnicodeEncodeError, OverflowError):  # half a character; a number too large
+            raise self.mismatch(value) from None
+
+    def from_json(self, document: Any) -> Any:
+        if self.python is not bytes:
+            return document
+        if isinstance(document, list):
+            return [self.from_json(each) for each in document]
+        return from_base64(document, self)
+
+    def to_json(self, value: Any) -> Any:
+        if self.python is not bytes:
+            return value
+        if isinstance(value, list):
+            return [self.to_json(each) for each in value]
+        return base64.b64encode(value).decode()
+
+    def from_text(self, text: str) -> Any:
+        if not self.depth and self.python in (str, bytes):
+            return text
+        return super().from_text(text.lower() if self.python is bool else text)
+
+
+class Choice(Scalars):
+    """One of the values of a `Literal`."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        types = {type(value) for value in values}
+        if len(types) != 1 or not types <= {int, str, bool}:
+            raise HintError("the values of a Literal must be all int, all str or all bool")
+        super().__init__(types.pop())
+        self.values = list(values)
+        self.expected = f"one of {', '.join(map(repr, values))}"
+        self.schema = {"enum": self.values}
+
+    def decode(self, array: Any) -> Any:
+        return self._one_of(super().decode(array))
+
+    def encode(self, value: Any) -> Any:
+        return super().encode(self._one_of(value))
+
+    def _one_of(self, value: Any) -> Any:
+        if value not in self.values:
+            raise self.mismatch(value)
+        return value
+
+
+#: The types of elements in JSON, by numpy's letter for the type of the array.
+_JSON_TYPES: Dict[str, Set[type]] = {
+    "b": {bool},
+    "i": {int},
+    "u": {int},
+    "f": {int, float},
+    "O": {str},
+}
+
+
+class Arrays(Kind):
+    """Arrays of numpy."""
+
+    def __init__(self, datatype: str, dims: Sequence[int], *, is_number: bool = False) -> None:
+        name = "STRING" if datatype == "BYTES" else datatype
+        self.datatype = f"TYPE_{name}"
+        self.dims = list(dims)
+        self.is_number = is_number
+        try:
+            self._dtype = np.dtype(
+                np.object_ if name == "STRING" else name.replace("FP", "float").lower()
+            )
+        except TypeError:
+            raise HintError(f"numpy has no arrays of {datatype!r}") from None
+        if not all(isinstance(dim, int) and (dim == -1 or dim > 0) for dim in dims):
+            raise HintError(f"the sizes of an array are -1 or more than 0, not {list(dims)}")
+        self.expected = f"array of {datatype} of shape {self.dims}"
+        self.schema = {"type": "array", DATATYPE: name, DIMS: self.dims}
+        if is_number:
+            self.schema["type"] = "number"
+
+    def entry(self) -> Arrays:
+        """Return the kind of the entries of a batch."""
+        name = self.schema[DATATYPE]
+        entry = Arrays(name, self.dims[1:] or [1], is_number=len(self.dims) == 1)
+        entry.is_row = True
+        return entry
+
+    def decode(self, array: Any) -> Any:
+        return array
+
+    def encode(self, value: Any) -> Any:
+        array = np.asarray(value)
+        if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self._has_shape(array):
+            raise MismatchError(
+                f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
+            )
+        return array.astype(self._dtype, copy=False)
+
+    def _has_shape(self, array: Any) -> bool:
+        return array.ndim == len(self.dims) and all(
+            dim in (-1, size) for dim, size in zip(self.dims, array.shape)
+        )
+
+    def from_json(self, document: Any) -> Any:
+        """Return the array of nested lists, unless an element would become another."""
+        array = np.array([document] if self.is_number else document, np.object_)
+        if not array.size:
+            # empty lists say nothing of the dimensions below
+            sizes = [max(dim, 0) for dim in self.dims[array.ndim :]]
+            return array.astype(self._dtype).reshape([*array.shape, *sizes])
+        types = _JSON_TYPES[self._dtype.kind]
+        if not all(type(element) in types for element in array.flat):
+            raise self.mismatch(document)
+        try:
+            converted = array.astype(self._dtype)
+        except OverflowError:
+            raise self.mismatch(document) from None
+        if self._dtype.kind in "iu" and not (converted == array).all():  # of an older numpy
+            raise self.mismatch(document)
+        return converted
+
+    def to_json(self, value: Any) -> Any:
+        if self._dtype == np.object_:
+            return Scalars(str, len(self.dims)).decode(value)
+        return value.tolist()[0] if self.is_number else value.tolist()
+
+
+def as_bytes(item: Any) -> Any:
+    """Return an element of a tensor of strings as bytes: models of this process may give texts."""
+    return item.encode() if isinstance(item, str) else item
+
+
+def from_base64(document: Any, kind: Kind) -> bytes:
+    """Return the bytes of a text in base64, or of a data URL. Raises MismatchError."""
+    if not isinstance(document, str):
+        raise kind.mismatch(document)
+    head, comma, tail = document.partition(";base64,")
+    try:
+        return base64.b64decode(
+            tail if comma and head.startswith("data:") else document, None, True
+        )
+    except ValueError:
+        raise MismatchError(f"expected {kind.expected} in base64, got other text") from None

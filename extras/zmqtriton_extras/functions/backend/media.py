@@ -1,0 +1,129 @@
+"""Pictures, sounds and files as arguments and answers: each has the bytes of a file."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import io
+import os
+import tempfile
+import wave
+import weakref
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_extras.functions.backend.kinds import CONTENT, Kind, as_bytes, from_base64
+
+_MAX_INT16 = 32767
+
+
+class Media:
+    """The contents of a file, as it was sent."""
+
+    content_type = "application/octet-stream"
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class File(Media):
+    """Any file; its `path` exists as long as this does, and then has the only copy of its data."""
+
+    @cached_property
+    def path(self) -> str:
+        descriptor, path = tempfile.mkstemp()
+        weakref.finalize(self, os.unlink, path)
+        with open(descriptor, "wb") as file:
+            file.write(self.__dict__.pop("data"))
+        return path
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "data":
+            raise AttributeError(name)
+        with open(self.path, "rb") as file:
+            return file.read()
+
+
+class Image(Media):
+    """A picture; `np.asarray(image)` and `image.pil` need Pillow."""
+
+    content_type = "image/png"
+
+    @property
+    def pil(self) -> Any:
+        return importlib.import_module("PIL.Image").open(io.BytesIO(self.data))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.pil, dtype)
+
+    @staticmethod
+    def of(picture: Any) -> Image:
+        """Return the picture that an array or an image of Pillow is, as PNG."""
+        pillow, file = importlib.import_module("PIL.Image"), io.BytesIO()
+        whole = picture if hasattr(picture, "save") else pillow.fromarray(picture)
+        whole.save(file, "PNG")
+        return Image(file.getvalue())
+
+
+class Audio(Media):
+    """A sound in a WAV file of 16 bits."""
+
+    content_type = "audio/wav"
+
+    @property
+    def rate(self) -> int:
+        """Samples in a second."""
+        return int(wave.open(io.BytesIO(self.data)).getframerate())
+
+    @property
+    def samples(self) -> Any:
+        """The samples from -1 to 1, a column for each channel."""
+        with wave.open(io.BytesIO(self.data)) as file:
+            numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+            return numbers.reshape(-1, file.getnchannels()).astype(np.float32) / _MAX_INT16
+
+    @staticmethod
+    def of(samples: Any, rate: int) -> Audio:
+        """Return the sound of samples from -1 to 1."""
+        array, target = np.asarray(samples), io.BytesIO()
+        with wave.open(target, "wb") as file:
+            file.setnchannels(1 if array.ndim == 1 else array.shape[1])
+            file.setsampwidth(2)
+            file.setframerate(rate)
+            file.writeframes((np.clip(array, -1, 1) * _MAX_INT16).astype("<i2").tobytes())
+        return Audio(target.getvalue())
+
+
+class MediaKind(Kind):
+    """Values of one of these classes."""
+
+    is_file = True
+
+    def __init__(self, media: Any) -> None:
+        self.media = media
+        self.expected = media.__name__
+        self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
+
+    def decode(self, array: Any) -> Any:
+        return self.media(as_bytes(array.reshape(-1)[0]))
+
+    def encode(self, value: Any) -> Any:
+        if not isinstance(value, self.media):
+            raise self.mismatch(value)
+        array = np.empty([1], np.object_)
+        array[0] = value.data
+        return array
+
+    def from_json(self, document: Any) -> Any:
+        return self.media(from_base64(document, self))
+
+    def to_json(self, value: Any) -> Any:
+        return f"data:{value.content_type};base64,{base64.b64encode(value.data).decode()}"
+
+    def from_text(self, text: str) -> Any:
+        return text
+
+
+CLASSES = {each.content_type: each for each in (Audio, File, Image)}

@@ -1,0 +1,152 @@
+"""Runs the functions of a file: the model whose name one has, or the only one that there is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import types
+from typing import Any, AsyncIterator, Dict, List, Tuple
+
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_extras.functions.backend import api, calls, signature
+from zmqtriton_extras.functions.backend.kinds import HintError
+
+#: The modules of files that were imported, with the time of their last change.
+_imported: Dict[str, Tuple[int, Any]] = {}
+
+
+class FunctionModel:
+    """A model whose configuration is complete, such as one that was exported."""
+
+    #: Path of the file with the function; "" for that of the configuration.
+    file = ""
+
+    def initialize(self, args: Dict[str, str]) -> None:
+        marked, self._signature = _find(json.loads(args["model_config"]), self.file)
+        self._function = marked() if isinstance(marked, type) else marked
+        # without coroutines of its own a function needs no event loop
+        self.execute = self._execute if self._signature.is_async else self._execute_now
+
+    def _execute_now(self, requests: List[Any]) -> Any:
+        try:
+            self._execute(requests).send(None)
+        except StopIteration as end:
+            return end.value
+        raise RuntimeError("a function that is no coroutine has waited")
+
+    async def _execute(self, requests: List[Any]) -> Any:
+        signature, overlap = self._signature, self._signature.is_async
+        if signature.settings.batch:
+            return await calls.Batch(signature, requests).run(self._call, overlap=overlap)
+        if signature.is_stream:
+            await calls.each_of([*map(self._send, requests)], overlap=overlap)
+            return None
+        return await calls.each_of([*map(self._answer, requests)], overlap=overlap)
+
+    async def _call(self, **arguments: Any) -> Any:
+        answer = self._function(**arguments)
+        return await answer if self._signature.is_async else answer
+
+    async def _answer(self, request: Any) -> Any:
+        try:
+            answer = await self._call(**calls.arguments(self._signature, request))
+            return calls.response(self._signature, answer)
+        except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
+            return calls.failure(error)
+
+    async def _send(self, request: Any) -> None:
+        sender = request.get_response_sender()
+        try:
+            answers = self._function(**calls.arguments(self._signature, request))
+            stream: Any = answers if self._signature.is_async else _iterate(answers)
+            async for answer in stream:
+                if sender.is_cancelled():
+                    await stream.aclose()
+                    break
+                sender.send(calls.response(self._signature, answer))
+        except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
+            sender.send(calls.failure(error))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+class TritonPythonModel(FunctionModel):
+    @classmethod
+    def auto_complete_config(cls, config: Any) -> Any:
+        _, interface = _find(config.as_dict(), cls.file)
+        try:
+            return signature.complete(config, interface)
+        except ValueError as error:
+            raise pb_utils.TritonModelException(str(error)) from None
+
+
+async def _iterate(answers: Any) -> AsyncIterator[Any]:
+    """Iterate over the answers of a generator, and close it at the end."""
+    try:
+        for answer in answers:
+            yield answer
+    finally:
+        if hasattr(answers, "close"):
+            answers.close()
+
+
+# ------------------------------------------------------------------ the file
+
+
+def _find(config: Dict[str, Any], file: str) -> Tuple[Any, signature.Signature]:
+    """Return the function or class of a model, and its signature."""
+    path = file or _path(config)
+    functions = list(dict.fromkeys(signature.functions_of(import_file(path))))
+    by_name = {getattr(each, api.MARK).name: each for each in functions}
+    name = config["name"]
+    marked = by_name.get(name) or (functions[0] if len(functions) == 1 else None)
+    if marked is None:
+        names = ", ".join(sorted(by_name)) or "none"
+        text = f"{path} has no @model with the name '{name}', its models are: {names}"
+        raise pb_utils.TritonModelException(text)
+    try:
+        return marked, signature.read(marked)
+    except HintError as error:
+        raise pb_utils.TritonModelException(f"{path}, {marked.__name__}: {error}") from None
+
+
+def _path(config: Dict[str, Any]) -> str:
+    """Return the path of the file: in the version's directory, or in the model's."""
+    directory = pb_utils.get_model_dir()
+    file = config.get("default_model_filename") or "model.py"
+    paths = [os.path.join(each, file) for each in (directory, os.path.dirname(directory))]
+    for path in paths:
+        if os.path.isfile(path):
+            return path
+    raise pb_utils.TritonModelException(f"unable to find '{paths[0]}' for model '{config['name']}'")
+
+
+def import_file(path: str) -> Any:
+    """Import a file once; it finds the names of the API in `zmqtriton`, in every Python."""
+    changed = os.stat(path).st_mtime_ns
+    if _imported.get(path, (0, None))[0] != changed:
+        _provide_names()
+        directory, file = os.path.split(path)
+        for each in (directory, os.path.dirname(directory)):
+            if each not in sys.path:
+                sys.path.append(each)
+        name = os.path.splitext(file)[0]
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"no module in {path}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # hints are looked up there
+        spec.loader.exec_module(module)
+        _imported[path] = changed, module
+    return _imported[path][1]
+
+
+def _provide_names() -> None:
+    try:
+        package = importlib.import_module("zmqtriton")
+    except ImportError:
+        package = sys.modules["zmqtriton"] = types.ModuleType("zmqtriton")
+    for name in api.__all__:
+        setattr(package, name, getattr(api, name))

@@ -1,0 +1,67 @@
+"""A function of a server as one of this process: `zmqtriton.connect().caption(image="cat.jpg")`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.embedded import InferenceResponse, Model
+from zmqtriton_extras.functions.backend.kinds import Kind
+from zmqtriton_extras.functions.backend.media import MediaKind
+from zmqtriton_extras.functions.backend.signature import OUTPUT
+from zmqtriton_extras.functions.interface import Interface, interface_of
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+class Call:
+    """Calls the function: a picture, sound or file may be the path of one."""
+
+    def __init__(self, model: Model, interface: Interface) -> None:
+        self._model, self._interface = model, interface
+        self.__name__, self.__doc__ = model.name, interface.about
+        rows = interface.input["properties"].items()
+        parameters = [self._parameter(name, schema) for name, schema in rows]
+        parameters.sort(key=lambda each: each.default is not each.empty)
+        self.__signature__ = inspect.Signature(parameters)
+
+    def _parameter(self, name: str, schema: Mapping[str, Any]) -> inspect.Parameter:
+        is_required = name in self._interface.input["required"]
+        default = inspect.Parameter.empty if is_required else schema.get("default")
+        hint = self._interface.parameters[name].expected
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Parameter(name, kind, default=default, annotation=hint)
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """Return the function's answer, by the names of outputs if it has several, or a stream."""
+        bound = self.__signature__.bind(*values, **named).arguments
+        kinds = self._interface.parameters
+        inputs = self._interface.encode({n: _value(kinds[n], v) for n, v in bound.items()})
+        answers = map(self._answer, self._model.infer(inputs=inputs))
+        stream: Iterator[Any] = (each for each in answers if each is not None)
+        return stream if self._interface.is_stream else next(stream)
+
+    def _answer(self, response: InferenceResponse) -> Any:
+        if response.error is not None:
+            raise response.error
+        if not response.outputs:
+            return None  # the end of a stream
+        values = self._interface.decode(response.outputs)
+        return values[OUTPUT] if [*values] == [OUTPUT] else values
+
+
+def _value(kind: Kind, value: Any) -> Any:
+    if isinstance(kind, MediaKind) and isinstance(value, str | os.PathLike):
+        value = Path(value).read_bytes()
+    return kind.media(value) if isinstance(kind, MediaKind) and type(value) is bytes else value
+
+
+def call_of(model: Model) -> Call | None:
+    """Return a model as a function; None if it is a model of another kind."""
+    try:
+        interface = interface_of(model.config())
+    except ZmqTritonError:
+        return None
+    return Call(model, interface) if interface is not None else None

@@ -1,0 +1,45 @@
+"""The declaration, beside the package, which models import in Pythons without the server."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn, Backend, Command, Option, Parameter
+
+ADDON = AddOn(
+    "functions",
+    title="Functions",
+    options=(
+        Option(
+            "functions-url-host",
+            tuple,
+            (),
+            "Read pictures, sounds and files of functions from https URLs of this HOST, HOST:PORT, "
+            "or origin such as http://files:8080. May be repeated.",
+            metavar="HOST",
+        ),
+    ),
+    commands={
+        "export": Command(
+            ".exporting:run_export",
+            "export file.py directory        write functions as models that Triton serves",
+        ),
+    },
+    parameters={
+        "FUNCTION": Parameter(
+            "JSON", "made of the hints", "Describes the function to the server; do not write it."
+        ),
+    },
+    http=".extension:EXTENSION",
+    caller=".calling:call_of",
+    new={"NAME": ".new:run_new"},
+    needs=("routes",),
+    after=("routes",),
+    backends={"functions": Backend(".backend", models_in=".sources:models_in")},
+    public={
+        "Array": ".backend.api:Array",
+        "Audio": ".backend.api:Audio",
+        "Failed": ".backend.api:Failed",
+        "File": ".backend.api:File",
+        "Image": ".backend.api:Image",
+        "model": ".backend.api:model",
+    },
+)

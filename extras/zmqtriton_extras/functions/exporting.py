@@ -1,0 +1,89 @@
+"""`zmqtriton export`: functions as models of a repository that Triton serves.
+
+Each has its configuration, its file, and a copy of the backend, which needs numpy alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from zmqtriton.config import parse_json, parse_text, read_text, to_json, to_text
+from zmqtriton.repository import find_config
+from zmqtriton_extras.functions.sources import models_in
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import LoadModel
+from zmqtriton_stub.api import TritonModelException
+from zmqtriton_stub.model import PythonModel, provide_api
+
+_MODEL_FILE, _CONFIG_FILE = "model.py", "config.pbtxt"
+#: Name of a function's file that has the name of Triton's own.
+_FUNCTION_FILE = "function.py"
+_CODE = '''"""Written by `zmqtriton export`: the model of the function in {file}."""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+from zmqtriton_extras.functions.backend.model import FunctionModel
+
+
+class TritonPythonModel(FunctionModel):
+    file = os.path.join(HERE, "{file}")
+'''
+
+
+def run_export(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton export",
+        description="Write each function of FILE as a model below DIRECTORY, for any Triton.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a Python file with functions")
+    parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="a model repository")
+    arguments = parser.parse_args(words)
+    try:
+        names = models_in(arguments.file)
+        for name in names:
+            export(arguments.file.absolute(), name, arguments.directory / name)
+            sys.stdout.write(f"{arguments.directory / name}\n")
+    except (OSError, ZmqTritonError, TritonModelException) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    if not names:
+        sys.stderr.write(f"error: {arguments.file} has no function with @model of zmqtriton\n")
+    return 0 if names else 1
+
+
+def export(file: Path, name: str, directory: Path) -> None:
+    """Write the model with this name. Raises FileExistsError if it is there."""
+    provide_api()
+    # only now: it needs the API of models
+    from zmqtriton_extras.functions.backend.model import TritonPythonModel
+
+    beside = find_config(file.parent)
+    config = parse_text(read_text(beside) if beside else "", str(beside))
+    config.name, config.backend, config.default_model_filename = name, "python", ""
+    place, code = str(directory), str(file)
+    load = LoadModel(name, name, 1, "CPU", 0, place, code, to_json(config), 1)
+    completed = PythonModel(load, type(name, (TritonPythonModel,), {"file": code})).complete()
+    version = directory / "1"
+    version.mkdir(parents=True)
+    (directory / _CONFIG_FILE).write_text(to_text(parse_json(completed)), "utf-8")
+    target = _FUNCTION_FILE if file.name == _MODEL_FILE else file.name
+    shutil.copyfile(file, version / target)
+    (version / _MODEL_FILE).write_text(_CODE.format(file=target), "utf-8")
+    _copy_backend(version / "zmqtriton_extras" / "functions")
+
+
+def _copy_backend(directory: Path) -> None:
+    own = Path(__file__).parent
+    leave_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(own / "backend", directory / "backend", ignore=leave_out)
+    for package in (directory, directory.parent):
+        (package / "__init__.py").write_text("", "utf-8")

@@ -1,0 +1,193 @@
+"""Functions over HTTP: POST /NAME takes plain JSON, or a form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.backend.signature import DESCRIPTION
+from zmqtriton_extras.functions.interface import Interface, interface_of, is_form
+from zmqtriton_extras.functions.urls import Urls
+from zmqtriton_extras.routes.backend.multipart import RefusedError
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_frontends.access.bearer_tokens import may_see
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import (
+    HttpEntrance,
+    HttpExtension,
+    HttpRequest,
+    Operation,
+    Route,
+    RouteDescriptions,
+    inflate,
+)
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import ModelVersion, NotLoaded
+from zmqtriton_standard.generate.response import Events, as_event
+
+#: Any path that no other route has: those of routes.py have the same.
+_PATH = "/{path:path}"
+#: The errors for a name that no model has.
+_UNKNOWN = (InvalidArgument.number, NotFound.number)
+
+
+class Functions:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._entrance = HttpEntrance(gateway)
+        self._max_bytes: int = gateway.settings.http.max_input_size
+        hosts = gateway.settings.option("functions_url_host") or ()
+        self._urls = Urls(tuple(hosts), self._max_bytes)
+
+    def is_there(self, path: str) -> bool:
+        """Return whether a path is the name of a function, or of a model that may be loaded."""
+        try:
+            model = self._gateway.catalogue.find(path)
+        except ZmqTritonError as error:
+            may_be = isinstance(error, NotLoaded) or error.number not in _UNKNOWN
+            return may_be and "/" not in path
+        return interface_of(model.config) is not None
+
+    async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
+        """Call the function that has the name of the path."""
+        if not await self.try_call(req, resp, path):
+            await req.drop_body()
+            raise falcon.HTTPNotFound
+
+    async def try_call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
+        """Call the function; return whether there is one."""
+        try:
+            model = await self._entrance.find(path, grant=req.grant, deadline_ns=req.deadline_ns)
+        except ZmqTritonError as error:
+            if error.number in _UNKNOWN:
+                return False
+            await req.drop_body()
+            raise
+        interface = interface_of(model.config)
+        if interface is None:
+            return False
+        kind = req.header(b"content-type") or ""
+        pieces: list[Any]
+        pieces, size = await req.read_pieces(self._max_bytes)
+        coding = req.header(b"content-encoding")
+        try:
+            if coding is not None:
+                whole, limit = b"".join(pieces), self._max_bytes
+                pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
+                size = len(pieces[0])
+            files_at = 0 if is_form(kind) else size  # only files stay where they are
+            with await self._gateway.payload.gather(pieces, size, files_at, req.hold) as body:
+                inputs = await self._read(req, interface, kind, body)
+                await self._answer(req, resp, model, interface, inputs)
+        except RefusedError as error:
+            resp.status, resp.data = error.args[0], json_documents.write({"error": error.args[1]})
+        except (MismatchError, InvalidArgument) as error:
+            resp.status, resp.data = 422, _refusal(interface, str(error))
+        return True
+
+    async def _read(
+        self, req: HttpRequest, interface: Interface, kind: str, body: Any
+    ) -> dict[str, Any]:
+        if not (self._urls and interface.takes_files):
+            return await json_documents.perform(len(body), interface.read, kind, body)
+        files: list[bytes] = []
+
+        def fetch(url: str) -> bytes:
+            files.append(self._urls.read(url))
+            return files[-1]
+
+        inputs = await asyncio.to_thread(interface.read, kind, body, fetch)
+        req.hold(sum(map(len, files)))
+        return inputs
+
+    async def _answer(
+        self,
+        req: HttpRequest,
+        resp: falcon.asgi.Response,
+        model: ModelVersion,
+        interface: Interface,
+        inputs: dict[str, Any],
+    ) -> None:
+        async def write(outputs: dict[str, Any]) -> bytes:
+            size = sum(map(_size, outputs.values()))
+            data: bytes = await json_documents.perform(size, interface.write, outputs)
+            if size > json_documents.LARGE_BYTES:
+                await req.wait_for_room(len(data))
+            return as_event(data) if interface.is_stream else data
+
+        if not interface.is_stream:
+            resp.data = await write(await self._entrance.infer(req, model.name, inputs))
+            return
+        answers: Any = self._entrance.stream(req, model.name, inputs)
+        try:
+            outputs = await anext(answers, None)
+            first = b"" if outputs is None else await write(outputs)
+        except BaseException:
+            await answers.aclose()
+            raise
+        resp.content_type = "text/event-stream; charset=utf-8"
+        resp.stream = Events(first, answers, write, turn=req.turn, made=req.made)
+
+    def around(self, route: Route) -> Route:
+        """Return a route of all other paths, behind those of functions."""
+        inner = route.responder
+
+        @wraps(inner)
+        async def respond(req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
+            if not (self.is_there(path) and await self.try_call(req, resp, path)):
+                await inner(req, resp, path=path)
+
+        return route._replace(responder=respond)
+
+
+def _size(array: Any) -> int:
+    """Return the bytes of an output."""
+    return sum(map(len, array.flat)) if array.dtype.hasobject else int(array.nbytes)
+
+
+def _refusal(interface: Interface, text: str) -> bytes:
+    """Return the document of an error that the client's arguments are the reason of."""
+    place, _, expected = text.partition(": ")
+    path = place.split(".")
+    detail = [{"loc": path, "msg": expected}] if path[0] in interface.input["properties"] else []
+    return bytes(json_documents.write({"error": text, "detail": detail}))
+
+
+def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
+    functions = Functions(gateway)
+    if any(route.path == _PATH for route in table):
+        return [
+            functions.around(route) if (route.method, route.path) == ("POST", _PATH) else route
+            for route in table
+        ]
+    return [*table, Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)]
+
+
+_DESCRIPTIONS = RouteDescriptions(
+    {
+        "Functions.call": Operation("Call the function with this name, by POST; 404 for all else"),
+    }
+)
+
+
+async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
+    """Add each function, which the route of all names stands for."""
+    for model in gateway.catalogue.newest():
+        interface = interface_of(model.config) if DESCRIPTION in model.config_text else None
+        if interface is not None and may_see(req.grant, model.name):
+            operation = interface.operation(model.name)
+            if gateway.settings.access.tokens:
+                operation["security"] = [{"token": []}]
+            document["paths"][f"/{model.name}"] = {"post": operation}
+            document["tags"].append({"name": model.name})
+
+
+EXTENSION = HttpExtension(around=_around, descriptions=lambda _: _DESCRIPTIONS, describe=_describe)

@@ -1,0 +1,172 @@
+"""A function's interface as the server knows it: plain JSON and forms become inputs.
+
+It is read from the parameter of the model's configuration that its backend makes of the hints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_extras.functions.backend.documents import kind_of_schema
+from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place
+from zmqtriton_extras.functions.backend.signature import DESCRIPTION
+from zmqtriton_extras.routes.backend.multipart import Part, parts_of, read_form
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.signature import config_parameter
+from zmqtriton_floor.wire import Tensor
+from zmqtriton_frontends.http_api.inference import json_documents
+
+_JSON = "application/json"
+_URL_ENCODED = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
+_NO_FILES: Mapping[str, Tensor] = {}
+#: Returns the file at a URL. Raises MismatchError.
+Fetch = Callable[[str], bytes]
+
+
+def is_form(content_type: str) -> bool:
+    """Return whether a body is a form with files."""
+    return content_type.lower().startswith(_MULTIPART)
+
+
+class Interface:
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        self.about: str = description["about"]
+        self.is_stream: bool = description["is_stream"]
+        self.input: dict[str, Any] = description["input"]
+        self.output: dict[str, Any] = description["output"]
+        self._has_batches: bool = description["has_batches"]
+        self.parameters = _kinds(self.input)
+        self._outputs = _kinds(self.output)
+        self.takes_files = any(kind.is_file for kind in self.parameters.values())
+
+    def read(self, content_type: str, body: Any, fetch: Fetch | None = None) -> dict[str, Any]:
+        """Return the inputs that a body has; `fetch` reads files at URLs.
+
+        Raises MismatchError, InvalidArgument for a document, and RefusedError for a form.
+        """
+        if is_form(content_type):
+            return self._of_form(content_type, memoryview(body), fetch)
+        body = bytes(body)
+        # curl calls a document a form, too
+        if content_type.lower().startswith(_URL_ENCODED) and not body.lstrip().startswith(b"{"):
+            return self._of_texts(read_form(content_type, memoryview(body))[0], fetch)
+        document = json_documents.parse(body or b"{}")
+        if not isinstance(document, dict):
+            raise InvalidArgument("the body must be a JSON object with the arguments by name")
+        documents = {k: v for k, v in document.items() if not self._is_absent(k, v)}
+        values = {name: self._value(name, documents[name], fetch) for name in documents}
+        return self.encode(values)
+
+    def _is_absent(self, name: str, value: Any) -> bool:
+        """Return whether null stands for an argument that is left out."""
+        schema = self.input["properties"].get(name, {})
+        return value is None and schema.get("default", name) is None
+
+    def _of_texts(
+        self, texts: Mapping[str, str], fetch: Fetch | None, files: Mapping[str, Tensor] = _NO_FILES
+    ) -> dict[str, Any]:
+        values = {}
+        for name, text in texts.items():
+            with Place(name):
+                document = self._kind(name).from_text(text)
+            values[name] = self._value(name, document, fetch)
+        return self.encode(values, files)
+
+    def _of_form(self, content_type: str, body: memoryview, fetch: Fetch | None) -> dict[str, Any]:
+        texts, files = {}, {}
+        for part in parts_of(content_type, body):
+            if part.filename is not None and self._kind(part.name).is_file:
+                files[part.name] = self._file(part, body)
+            else:
+                texts[part.name] = str(body[part.begin : part.end], "utf-8", "replace")
+        return self._of_texts(texts, fetch, files)
+
+    def _file(self, part: Part, body: memoryview) -> Tensor:
+        """Return the tensor of a file where it lies: the end of its head becomes its length."""
+        length, begin = (part.end - part.begin).to_bytes(4, "little"), part.begin - 4
+        data: Any = body[begin : part.end]
+        if data.readonly or data[:4] != b"\r\n\r\n":
+            data = length + bytes(body[part.begin : part.end])
+        else:
+            data[:4] = length
+        return Tensor(part.name, BYTES, [1, 1][not self._has_batches :], data)
+
+    def _kind(self, name: str) -> Kind:
+        if name in self.parameters:
+            return self.parameters[name]
+        names = ", ".join(self.parameters) or "none"
+        raise MismatchError(f"there is no such argument; there are: {names}", name)
+
+    def _value(self, name: str, document: Any, fetch: Fetch | None) -> Any:
+        kind = self._kind(name)
+        with Place(name):
+            if fetch and kind.is_file and str(document).startswith(("http://", "https://")):
+                return kind.decode(np.array([fetch(document)], np.object_))
+            return kind.from_json(document)
+
+    def encode(
+        self, values: Mapping[str, Any], files: Mapping[str, Tensor] = _NO_FILES
+    ) -> dict[str, Any]:
+        """Return the inputs that arguments are. Raises MismatchError."""
+        for name in self.input["required"]:
+            if name not in values and name not in files:
+                expected = self.parameters[name].expected
+                raise MismatchError(f"expected {expected}, got nothing", name)
+        arrays: dict[str, Any] = {**files}
+        for name, value in values.items():
+            with Place(name):
+                array = self.parameters[name].encode(value)
+            arrays[name] = array[np.newaxis] if self._has_batches else array
+        return arrays
+
+    def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of each output; None for one that a response lacks."""
+        rows = {n: a[0] if self._has_batches else a for n, a in outputs.items() if a is not None}
+        return {n: k.decode(rows[n]) if n in rows else None for n, k in self._outputs.items()}
+
+    def write(self, outputs: Mapping[str, Any]) -> bytes:
+        """Return the document of a response's outputs."""
+        values = self.decode(outputs).items()
+        document = {n: None if v is None else self._outputs[n].to_json(v) for n, v in values}
+        return bytes(json_documents.write(document))
+
+    def operation(self, name: str) -> dict[str, Any]:
+        """Return the function's part of /openapi.json."""
+        media = "text/event-stream" if self.is_stream else _JSON
+        summary, _, description = self.about.partition("\n")
+        return {
+            "operationId": f"call_{name}",
+            "summary": summary,
+            "description": description.strip(),
+            "tags": [name],
+            "requestBody": {
+                "required": True,
+                "content": {kind: {"schema": self.input} for kind in (_JSON, _MULTIPART)},
+            },
+            "responses": {
+                "200": {"description": "The answer.", "content": {media: {"schema": self.output}}},
+                "422": {"description": "An argument is wrong."},
+            },
+        }
+
+
+def _kinds(schema: Mapping[str, Any]) -> dict[str, Kind]:
+    return {name: kind_of_schema(each) for name, each in schema["properties"].items()}
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> Interface:
+    return Interface(json.loads(text))
+
+
+def interface_of(config: Mapping[str, Any]) -> Interface | None:
+    """Return the interface of a model; None for one that is no function."""
+    text = config_parameter(config, DESCRIPTION)
+    return _read(text) if text else None

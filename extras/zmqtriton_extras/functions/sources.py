@@ -1,0 +1,47 @@
+"""Tells files of functions from other Python files, by their text: nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from zmqtriton_extras.functions.backend.names import model_name
+
+_PACKAGE, _DECORATOR = "zmqtriton", "model"
+_CLASS = "TritonPythonModel"
+#: Larger files are data.
+_MAX_BYTES = 4 << 20
+
+
+def models_in(path: Path) -> tuple[str, ...]:
+    """Return the names of the models that a file declares by `@model`; () for other files."""
+    try:
+        is_read = path.is_file() and path.stat().st_size <= _MAX_BYTES
+        text = path.read_bytes() if is_read else b""
+        rows: list[Any] = ast.parse(text).body if _PACKAGE.encode() in text else []
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()  # the load says what is wrong with the file
+    words = {word for each in rows for word in _decorators(each)}
+    if any(getattr(each, "name", "") == _CLASS for each in rows):
+        return ()
+    return tuple(name for each in rows for name in _names(each, words))
+
+
+def _decorators(row: ast.stmt) -> Iterator[str]:
+    """Return the names that the decorator has by an import."""
+    if isinstance(row, ast.ImportFrom) and row.module == _PACKAGE:
+        yield from (a.asname or a.name for a in row.names if a.name == _DECORATOR)
+    elif isinstance(row, ast.Import):
+        rows = (a.asname or a.name for a in row.names if a.name == _PACKAGE)
+        yield from (f"{name}.{_DECORATOR}" for name in rows)
+
+
+def _names(row: Any, words: set[str]) -> Iterator[str]:
+    """Return the name of the model that a definition is."""
+    for each in getattr(row, "decorator_list", ()):
+        is_call = isinstance(each, ast.Call)
+        if ast.unparse(each.func if is_call else each) in words:
+            keywords = {k.arg: k.value for k in each.keywords} if is_call else {}
+            yield getattr(keywords.get("name"), "value", "") or model_name(row.name)

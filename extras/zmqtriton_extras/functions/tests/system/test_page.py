@@ -1,0 +1,169 @@
+"""The form of a function on the page: files, pictures, sounds and streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.standard.cockpit.system.front_page import look_at, part
+from tests.support.browser import Browser
+from tests.support.server import Server
+from zmqtriton_extras.functions.tests.first_pages import FOLDER, PAGES
+
+pytestmark = pytest.mark.system
+
+SOURCE = '''
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+import numpy as np
+from zmqtriton import Audio, Image, model
+
+class Answer(NamedTuple):
+    picture: Image
+    sound: Audio
+    text: str
+
+@model
+def show(image: Image, words: int = 2, style: Literal["short", "long"] = "short") -> Answer:
+    """Show what has come."""
+    sound = Audio.of(np.sin(np.arange(800) / 8), 8000)
+    return Answer(image, sound, f"{len(image.data)} {words} {style}")
+
+@model
+def tell(text: str) -> Iterator[str]:
+    for word in text.split():
+        yield word
+    if text == "bad":
+        raise ValueError("<b>no</b>")
+'''
+#: A picture of one pixel.
+DOT = "R0lGODlhAQABAIAAAAUEBAAAACwAAAAAAQABAAACAkQBADs="
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("page"), frontends=())
+    for name in ("show", "tell"):
+        server.write_model(name, "", SOURCE)
+    for page in PAGES:
+        server.write_model(page.model, "", (FOLDER / f"{page.file}.py").read_text())
+    with server:
+        yield server
+
+
+@pytest.fixture
+def browser(tmp_path: Path, server: Server) -> Iterator[Browser]:
+    with Browser(tmp_path) as browser:
+        browser.set_viewport(1280, 900)
+        browser.open(f"{server.url}/")
+        yield browser
+        assert [] == browser.complaints
+
+
+def choose(browser: Browser, model: str) -> None:
+    look_at(browser, model)
+    part(browser, "try")
+    browser.wait_for(
+        f"document.querySelector('#try form[aria-label=\"Arguments of {model}\"]') !== null"
+    )
+
+
+def run(browser: Browser) -> None:
+    browser.click("#try button[title='Ctrl+Enter']")
+    browser.wait_for("document.querySelector('#try .answer details') !== null")
+
+
+def shown(browser: Browser, what: str) -> list[str]:
+    texts: list[str] = browser.evaluate(
+        f"[...document.querySelectorAll('#try .answer > {what}')].map((each) => each.innerText)"
+    )
+    return texts
+
+
+def test_a_picture_is_sent_as_a_file_and_shown_and_a_sound_is_played(browser: Browser) -> None:
+    choose(browser, "show")
+    assert "image/*" == browser.evaluate("document.querySelector('#try input[type=file]').accept")
+    browser.evaluate(
+        f"""(() => {{
+            const bytes = Uint8Array.from(atob({json.dumps(DOT)}), (c) => c.charCodeAt(0));
+            const file = new File([bytes], "dot.gif");
+            const files = new DataTransfer();
+            files.items.add(file);
+            document.querySelector("#try input[type=file]").files = files.files;
+            document.querySelector("#try select").value = "long";
+        }})()"""
+    )
+
+    run(browser)
+
+    assert ["35 2 long"] == shown(browser, "pre")
+    browser.wait_for("document.querySelector('#try img').naturalWidth === 1")
+    browser.wait_for("document.querySelector('#try audio').duration === 0.1")
+    assert "-F 'image=@dot.gif'" in browser.evaluate(
+        "document.querySelector('#try details pre').textContent"
+    )
+
+
+def test_a_stream_is_shown_as_it_comes_and_errors_are_text(browser: Browser) -> None:
+    choose(browser, "tell")
+    browser.evaluate("document.querySelector('#try textarea').value = 'a b'")
+    run(browser)
+    assert ["a", "b"] == shown(browser, "pre")
+
+    browser.evaluate("document.querySelector('#try textarea').value = 'bad'")
+    run(browser)
+    assert ["bad", "ValueError: <b>no</b>"] == shown(browser, "pre")
+    assert "bad" == browser.evaluate("document.querySelector('#try .state').dataset.kind")
+
+
+def test_a_web_socket_streams_it(browser: Browser) -> None:
+    browser.evaluate(
+        """(() => {
+            window.answers = [];
+            const url = location.origin.replace("http", "ws") + "/v2/models/tell/stream";
+            const socket = new WebSocket(url, "zmqtriton");
+            socket.onmessage = (event) => answers.push(JSON.parse(event.data));
+            const text = {name: "text", datatype: "BYTES", shape: [1], data: ["a b"]};
+            socket.onopen = () => socket.send(JSON.stringify({id: "page", inputs: [text]}));
+        })()"""
+    )
+
+    browser.wait_for("answers.length >= 2")
+    assert "a,b" == browser.evaluate(
+        "answers.flatMap((each) => each.outputs).map((each) => each.data[0]).join()"
+    )
+
+
+FILL = """(() => {
+    for (const [name, value] of Object.entries(%s)) {
+        const field = document.querySelector(`#try [name="${name}"]`);
+        if (field.type !== "file") { field.value = value; continue; }
+        const bytes = Uint8Array.from(atob(value), (c) => c.charCodeAt(0));
+        const files = new DataTransfer();
+        files.items.add(new File([bytes], "picture.bmp"));
+        field.files = files.files;
+    }
+})()"""
+
+
+def test_first_pages_of_other_systems_are_called_by_their_forms(browser: Browser) -> None:
+    for page in PAGES:
+        choose(browser, page.model)
+        values = {n: v if isinstance(v, str) else json.dumps(v) for n, v in page.document().items()}
+        browser.evaluate(FILL % json.dumps(values))
+
+        run(browser)
+
+        if isinstance(page.answer.get("output", b""), bytes) and len(page.answer) < 2:
+            assert 1 == browser.evaluate("document.querySelectorAll('#try .answer img').length")
+        else:
+            texts = [v if isinstance(v, str) else compact(v) for v in page.answer.values()]
+            assert texts == shown(browser, "pre")
+
+
+def compact(value: object) -> str:
+    """A value as JavaScript writes it."""
+    return json.dumps(value, separators=(",", ":")).replace(".0", "")

@@ -1,0 +1,172 @@
+"""JSON, pictures, sounds and files as arguments and answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.backend.media import Audio
+from zmqtriton_extras.functions.interface import interface_of
+from zmqtriton_extras.functions.tests.test_functions import loaded
+from zmqtriton_extras.functions.tests.test_interface import ask
+from zmqtriton_floor.errors import ZmqTritonError
+
+SOURCE = """
+from dataclasses import dataclass, field
+from typing import Dict, List, Literal, Optional, TypedDict
+from zmqtriton import model
+
+class Place(TypedDict, total=False):
+    city: str
+    near: Optional["Place"]
+
+@dataclass
+class Person:
+    name: str
+    places: List[Place] = field(default_factory=list)
+    kind: Literal["a", "b"] = "a"
+
+@model
+def caption(person: Person, table: Dict[str, int], rest: dict = {}) -> Person:
+    person.name += str(sum(table.values())) + str(rest)
+    return person
+"""
+
+PERSON = {"name": "Ada", "places": [{"city": "Rom", "near": {"city": "Ostia"}}, {}]}
+
+
+def test_a_dataclass_is_json_and_its_fields_are_checked(tmp_path: Path) -> None:
+    with loaded(tmp_path, SOURCE) as model:
+        answer = ask(model, {"person": PERSON, "table": {"x": 3}})
+        text = np.array([json.dumps(PERSON)], object)
+        outputs = model.infer(person=text, table=np.array(["{}"], object))
+        interface = interface_of(model.config)
+
+    assert {**PERSON, "name": "Ada3{}", "kind": "a"} == answer["output"]
+    assert "Ada{}" not in outputs["output"][0].decode()
+    assert "Ada0{}" == json.loads(outputs["output"][0])["name"]
+    assert interface is not None
+    person = interface.input["properties"]["person"]
+    assert ["name"] == person["required"]
+    assert {"enum": ["a", "b"]} == person["properties"]["kind"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": 1}, "person.name: expected str, got 1"),
+        ({"other": 1}, "person.other: there is no such field"),
+        ({"places": {}}, "person.places: expected list, got {}"),
+        ({"places": [{"near": {"city": 1}}]}, "person.places.0.near.city: expected str, got 1"),
+        ({"kind": "c"}, "person.kind: expected one of 'a', 'b', got 'c'"),
+    ],
+)
+def test_a_document_that_is_wrong_is_refused_with_its_place(
+    tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    with loaded(tmp_path, SOURCE) as model, pytest.raises(ZmqTritonError) as caught:
+        ask(model, {"person": {**PERSON, **changes}, "table": {}})
+
+    assert text == caught.value.text
+    assert "InvalidArgument" == type(caught.value).__name__
+
+
+def test_values_of_a_dict_are_checked(tmp_path: Path) -> None:
+    with loaded(tmp_path, SOURCE) as model:
+        with pytest.raises(ZmqTritonError, match=r"table.x: expected int, got 'a'"):
+            ask(model, {"person": PERSON, "table": {"x": "a"}})
+        with pytest.raises(ZmqTritonError, match=r"person.name: expected a value, got nothing"):
+            ask(model, {"person": {}, "table": {}})
+
+
+PYDANTIC = """
+from typing import List
+from pydantic import BaseModel, Field
+from zmqtriton import model
+
+class Order(BaseModel):
+    count: int = Field(ge=1)
+
+@model(batch=4)
+def caption(order: List[Order], by: str = "x") -> List[Order]:
+    return [Order(count=each.count + 1) for each in order]
+"""
+
+
+def test_a_model_of_pydantic_checks_itself(tmp_path: Path) -> None:
+    pytest.importorskip("pydantic")
+    with loaded(tmp_path, PYDANTIC) as model:
+        assert {"output": {"count": 3}} == ask(model, {"order": {"count": 2}})
+        with pytest.raises(ZmqTritonError, match=r"order.count: Input should be greater"):
+            ask(model, {"order": {"count": 0}})
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    assert 1 == interface.input["properties"]["order"]["properties"]["count"]["minimum"]
+
+
+MEDIA = """
+import os
+from typing import List
+import numpy as np
+from zmqtriton import Audio, File, Image, model
+
+@model(batch=4)
+def caption(image: List[Image], sound: List[Audio], file: List[File]) -> List[Audio]:
+    sizes = [os.path.getsize(each.path) for each in file]
+    assert [each.data for each in image] == [b"picture"] * len(image)
+    return [Audio.of(each.samples * size / 10, each.rate) for each, size in zip(sound, sizes)]
+"""
+
+
+def test_files_are_bytes_in_every_form(tmp_path: Path) -> None:
+    sound = Audio.of(np.array([[0.5, -1.0], [1.0, 0.0]]), 8000)
+    parts = {"image": b"picture", "sound": sound.data, "file": b"12345"}
+    form = b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="%s"; filename="a"\r\n\r\n%s\r\n'
+        % (name.encode(), data)
+        for name, data in parts.items()
+    )
+    texts = {name: base64.b64encode(data).decode() for name, data in parts.items()}
+    with loaded(tmp_path, MEDIA) as model:
+        answers = [
+            ask(model, form + b"--x--\r\n", "multipart/form-data; boundary=x"),
+            ask(model, {**texts, "image": f"data:image/png;base64,{texts['image']}"}),
+        ]
+        tensors = {name: np.array([[data]], object) for name, data in parts.items()}
+        plain = model.infer(tensors)["output"][0, 0]
+        with pytest.raises(MismatchError, match="image: expected Image in base64, got other text"):
+            ask(model, {**texts, "image": "cat.jpg"})
+
+    half = Audio(plain)
+    assert 8000 == half.rate
+    assert np.allclose([[0.25, -0.5], [0.5, 0.0]], half.samples, atol=1e-4)
+    url = f"data:audio/wav;base64,{base64.b64encode(plain).decode()}"
+    assert [{"output": url}] * 2 == answers
+
+
+PICTURE = """
+import numpy as np
+from zmqtriton import Image, model
+
+@model
+def caption(image: Image) -> Image:
+    return Image.of(255 - np.asarray(image))
+"""
+
+
+def test_a_picture_is_an_array_where_pillow_is(tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image")
+    from zmqtriton_extras.functions.backend.media import Image
+
+    picture = Image.of(np.zeros((2, 2, 3), np.uint8))
+    with loaded(tmp_path, PICTURE) as model:
+        output = model.infer(image=np.array([picture.data], object))["output"][0]
+
+    assert (np.asarray(Image(output)) == 255).all()

@@ -1,0 +1,56 @@
+"""Files of functions are known by their text."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.needs import ROOT
+from zmqtriton_extras.functions.sources import models_in
+
+
+def test_a_reader_of_repositories_needs_no_numpy() -> None:
+    code = (
+        "import sys; from zmqtriton_extras.functions import sources; "
+        "print(sorted({'numpy', 'ast'} & sys.modules.keys()))"
+    )
+    paths = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends", "extras"))
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+    assert "['ast']\n" == answer.stdout
+
+
+NAMED = "@zmqtriton.model(name='b')\ndef c(): ..."
+
+
+@pytest.mark.parametrize(
+    ("names", "source"),
+    [
+        (("caption",), "from zmqtriton import model\n@model\ndef caption(): ..."),
+        (("caption",), "from zmqtriton import Failed, model as m\n@m(batch=2)\nclass Caption: ..."),
+        (("a",), "import zmqtriton as z\n@z.model\nasync def a(): ..."),
+        (("a", "b"), "import zmqtriton\n@zmqtriton.model\ndef a(): ...\n" + NAMED),
+        ((), "from zmqtriton import model\n@model\nclass TritonPythonModel: ..."),
+        ((), "from other import model  # zmqtriton\n@model\ndef caption(): ..."),
+        ((), "from zmqtriton import model\ndef caption(): ..."),
+        ((), "from zmqtriton import model\ndef caption(:"),
+        ((), "class TritonPythonModel: ..."),
+    ],
+)  # fmt: skip
+def test_names_of_models_are_read_without_an_import(
+    tmp_path: Path, names: tuple[str, ...], source: str
+) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(source)
+
+    assert names == models_in(file)
