@@ -42,7 +42,7 @@ QUICK_TIMEOUT_S = 10.0
 #: Time limits of the question which server it is. The first is for all servers, which answer it
 #: from memory; the second is for silent ones on a busy machine, if none of the others is meant.
 _IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S = 2.0, 8.0
-#: Number of running servers that the error about an unknown server names.
+#: Number of servers that an error names.
 _NAMED_SERVERS = 3
 
 
@@ -221,8 +221,7 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
         return f"no {whom} is called '{name}'; running: {running}"
     if name:
         # a server that was replaced has its port until it has ended
-        text = f"{meant} servers are called '{name}', so name its pid, as pid:N"
-        return f"{text}; running: {running}"
+        return f"{meant} servers are called '{name}', so name its pid, as pid:N; running: {running}"
     return (
         f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {running}"
     )
@@ -243,8 +242,11 @@ def connect_all(selector: ServerSelector = ANY_SERVER) -> list[Client]:
         clients.append(Client(end, directory))
     if clients:
         return clients
-    looked = ", ".join(f"{place}/{_PREFIX}*" for place in places())
-    where = ", ".join(failures) or f"{looked} or {_SERVICE}"
+    if failures[_NAMED_SERVERS:]:
+        failures[_NAMED_SERVERS:] = [f"{len(failures) - _NAMED_SERVERS} older ones"]
+    where = ", ".join(failures) or " or ".join(
+        [*(f"{place}/{_PREFIX}*" for place in places()), str(_SERVICE)]
+    )
     raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 

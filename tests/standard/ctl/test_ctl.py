@@ -240,6 +240,15 @@ def test_no_server_says_what_was_found_instead(
     assert f"error: no running server found in {directory} ({reason})\n" == finished.stderr
 
 
+def test_no_server_names_a_few_old_directories(temporary: Path) -> None:
+    for number in range(9):
+        (temporary / f"zmqtriton-{number}").mkdir()
+
+    said = run("status").stderr
+
+    assert (3, True) == (said.count("there is none"), said.endswith(", 6 older ones\n"))
+
+
 def test_who_may_write_nowhere_is_answered_too(
     monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
