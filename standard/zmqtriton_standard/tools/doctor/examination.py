@@ -327,7 +327,8 @@ def examine(subjects: Mapping[str, Iterable[Finding]]) -> list[Finding]:
     findings = [
         one for one in findings if one.severity is Severity.ERROR or one.model not in in_error
     ]
-    return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
+    # two services may have one certificate
+    return sorted(dict.fromkeys(findings), key=lambda finding: _ORDER.index(finding.severity))
 
 
 def _guard(subject: str, findings: Iterable[Finding]) -> Iterator[Finding]:

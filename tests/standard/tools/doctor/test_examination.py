@@ -45,8 +45,8 @@ def test_nothing_is_said_of_a_machine_that_is_well(server: Server | None, tmp_pa
     assert [] == lines(examine(subjects))
 
 
-def test_errors_come_first() -> None:
-    subjects = {"a": [note("3", ".")], "b": [warning("2", "."), error("1", ".")]}
+def test_errors_come_first_and_each_finding_once() -> None:
+    subjects = {"a": [note("3", ".")], "b": [*2 * [warning("2", ".")], error("1", ".")]}
 
     assert list(Severity) == [finding.severity for finding in examine(subjects)]
 
