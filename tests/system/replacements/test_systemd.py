@@ -18,6 +18,7 @@ from tests.system.replacements.replacing import FEW, replace_running
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.timeout(1200),  # a busy machine installs the packages of another one slowly
     pytest.mark.long(
         "system/operations/test_service_manager.py::test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops",
         "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
