@@ -152,24 +152,34 @@ def _overdue(row: Document) -> int:
 
 
 def _execution_s(row: Document) -> float:
-    """Return the average time of an execution in seconds; 0 if none has ended."""
-    return row.get("compute_ns", 0) / row["executed"] / 1e9 if row.get("executed") else 0.0
+    """Return the average time of an execution in seconds; 0 if none has ended, and of streams.
+
+    These may last long after the execution that began them.
+    """
+    responses = row.get("direct_responses", 0) + row.get("brokered_responses", 0)
+    is_known = row.get("executed") and responses <= answered(row)
+    return row.get("compute_ns", 0) / row["executed"] / 1e9 if is_known else 0.0
 
 
 def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     count, total = _overdue(row), answered(row)
     if not count or _is_small(facts, count, total, row["overdue"]["at_s"]):
         return
-    last = facts.ago(row["overdue"]["at_s"])
-    share = f"{count} of {count_of(total, 'request')} failed, the last {last}"
+    share = (
+        f"{count} of {count_of(total, 'request')} failed, the last "
+        f"{facts.ago(row['overdue']['at_s'])}"
+    )
     allowed_s, queued_s = (row["overdue"][key] / count for key in ("allowed_s", "queued_s"))
     wait, stats = f"clients wait for {brief(allowed_s)}", f"zmqtriton-ctl stats {facts.word}"
     took_s = _execution_s(row)
     if not took_s:
         said = row.get("last_error", {}).get("text", "")
         text = f"{share}: their deadline passed while they were executed: {wait}"
-        advice = "Clients must wait longer, or the model must be faster."
-        yield warning(f"{text} ({said})" if said else text, advice, stats)
+        yield warning(
+            f"{text} ({said})" if said else text,
+            "Clients must wait longer, or the model must be faster.",
+            stats,
+        )
     elif _is_too_short(row):
         yield warning(
             f"{share}: their deadline is shorter than the execution: {wait}, and an execution "

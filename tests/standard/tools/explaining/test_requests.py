@@ -81,6 +81,12 @@ def test_of_executions_that_take_different_times_the_mean_is_told() -> None:
     assert "Some executions take longer" in finding.advice
 
 
+def test_the_execution_that_began_a_stream_is_not_its_time() -> None:
+    (finding,) = explain(late(4, executed_ms=1, direct_responses=400))
+
+    assert finding.text.endswith("while they were executed: clients wait for 100 ms")
+
+
 def test_an_overview_leaves_out_few_that_were_late_long_ago() -> None:
     row = late(1, executed_ms=150, succeeded=999)
     long_ago = replace(Facts("m", index=[READY], status={"counts": [row]}), now_s=9000.0)
