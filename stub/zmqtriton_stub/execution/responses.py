@@ -62,6 +62,8 @@ class OpenRequest:
     #: Outcomes may refer to the memory of other processes, since they leave at once, while that
     #: memory is sure to be kept.
     _passes_on = True
+    #: True if the next response would wait in this process until the reader has taken others.
+    is_behind = False
 
     __slots__ = (
         "_count",
@@ -394,6 +396,13 @@ class InferenceResponseSender:
     def is_cancelled(self) -> bool:
         """Return whether nobody waits for the answer any more."""
         return self._pending.is_cancelled_now()
+
+    def is_behind(self) -> bool:
+        """Return whether the next response would wait here because the client does not keep up.
+
+        Not in Triton's API. In a fork of the model it is always False.
+        """
+        return self._pending.is_behind
 
     def __del__(self) -> None:
         self._pending.let_go()
