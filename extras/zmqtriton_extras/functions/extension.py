@@ -83,10 +83,8 @@ class Functions:
                 await self._answer(req, resp, model, interface, inputs)
         except RefusedError as error:
             resp.status, resp.data = error.args[0], json_documents.write({"error": error.args[1]})
-        except MismatchError as error:
+        except (MismatchError, InvalidArgument) as error:
             resp.status, resp.data = 422, _refusal(interface, str(error))
-        except InvalidArgument as error:
-            resp.status, resp.data = 422, _refusal(interface, error.text)
         return True
 
     async def _read(
@@ -146,8 +144,7 @@ def _refusal(interface: Interface, text: str) -> bytes:
     place, _, expected = text.partition(": ")
     path = place.split(".")
     detail = [{"loc": path, "msg": expected}] if path[0] in interface.input["properties"] else []
-    document: bytes = json_documents.write({"error": text, "detail": detail})
-    return document
+    return bytes(json_documents.write({"error": text, "detail": detail}))
 
 
 def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:

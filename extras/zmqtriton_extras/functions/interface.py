@@ -9,14 +9,13 @@ import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl
 
 import numpy as np
 
 from zmqtriton_extras.functions.backend.documents import kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
-from zmqtriton_extras.routes.backend.multipart import Part, parts_of
+from zmqtriton_extras.routes.backend.multipart import Part, parts_of, read_form
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import config_parameter
@@ -54,10 +53,10 @@ class Interface:
         """
         if is_form(content_type):
             return self._of_form(content_type, memoryview(body), fetch)
-        kind, body = content_type.partition(";")[0].strip().lower(), bytes(body)
+        body = bytes(body)
         # curl calls a document a form, too
-        if kind == _URL_ENCODED and not body.lstrip().startswith(b"{"):
-            return self._of_texts(dict(parse_qsl(body.decode(), True)), fetch)
+        if content_type.lower().startswith(_URL_ENCODED) and not body.lstrip().startswith(b"{"):
+            return self._of_texts(read_form(content_type, memoryview(body))[0], fetch)
         document = json_documents.parse(body or b"{}")
         if not isinstance(document, dict):
             raise InvalidArgument("the body must be a JSON object with the arguments by name")
@@ -100,10 +99,10 @@ class Interface:
         return Tensor(part.name, BYTES, [1, 1][not self._has_batches :], data)
 
     def _kind(self, name: str) -> Kind:
-        if name not in self.parameters:
-            names = ", ".join(self.parameters) or "none"
-            raise MismatchError(f"there is no such argument; there are: {names}", name)
-        return self.parameters[name]
+        if name in self.parameters:
+            return self.parameters[name]
+        names = ", ".join(self.parameters) or "none"
+        raise MismatchError(f"there is no such argument; there are: {names}", name)
 
     def _value(self, name: str, document: Any, fetch: Fetch | None) -> Any:
         kind = self._kind(name)
@@ -136,8 +135,7 @@ class Interface:
         """Return the document of a response's outputs."""
         values = self.decode(outputs).items()
         document = {n: None if v is None else self._outputs[n].to_json(v) for n, v in values}
-        written: bytes = json_documents.write(document)
-        return written
+        return bytes(json_documents.write(document))
 
     def operation(self, name: str) -> dict[str, Any]:
         """Return the function's part of /openapi.json."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from zmqtriton_extras.functions.backend.names import model_name
 
-_PACKAGE = "zmqtriton"
-_DECORATOR = "model"
+_PACKAGE, _DECORATOR = "zmqtriton", "model"
 _CLASS = "TritonPythonModel"
 #: Larger files are data.
 _MAX_BYTES = 4 << 20
@@ -18,48 +18,30 @@ _MAX_BYTES = 4 << 20
 def models_in(path: Path) -> tuple[str, ...]:
     """Return the names of the models that a file declares by `@model`; () for other files."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-    except OSError:
+        is_read = path.is_file() and path.stat().st_size <= _MAX_BYTES
+        text = path.read_bytes() if is_read else b""
+        rows: list[Any] = ast.parse(text).body if _PACKAGE.encode() in text else []
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()  # the load says what is wrong with the file
-    if len(text) > _MAX_BYTES or _PACKAGE.encode() not in text:
+    words = {word for each in rows for word in _decorators(each)}
+    if any(getattr(each, "name", "") == _CLASS for each in rows):
         return ()
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    if any(isinstance(each, ast.ClassDef) and each.name == _CLASS for each in tree.body):
-        return ()
-    words = {*_decorators(tree)}
-    return tuple(
-        name
-        for each in tree.body
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        for decorator in each.decorator_list
-        if (name := _name(each.name, decorator, words))
-    )
+    return tuple(name for each in rows for name in _names(each, words))
 
 
-def _decorators(tree: ast.Module) -> Iterator[str]:
-    """Return the names that the decorator has in a module."""
-    for each in tree.body:
-        if isinstance(each, ast.ImportFrom) and each.module == _PACKAGE:
-            yield from (a.asname or a.name for a in each.names if a.name == _DECORATOR)
-        elif isinstance(each, ast.Import):
-            names = (a.asname or a.name for a in each.names if a.name == _PACKAGE)
-            yield from (f"{name}.{_DECORATOR}" for name in names)
+def _decorators(row: ast.stmt) -> Iterator[str]:
+    """Return the names that the decorator has by an import."""
+    if isinstance(row, ast.ImportFrom) and row.module == _PACKAGE:
+        yield from (a.asname or a.name for a in row.names if a.name == _DECORATOR)
+    elif isinstance(row, ast.Import):
+        rows = (a.asname or a.name for a in row.names if a.name == _PACKAGE)
+        yield from (f"{name}.{_DECORATOR}" for name in rows)
 
 
-def _name(function: str, decorator: ast.expr, words: set[str]) -> str:
-    """Return the name of the model that a decorator makes of a function; "" for another one."""
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    if ast.unparse(called) not in words:
-        return ""
-    for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
-        if (
-            keyword.arg == "name"
-            and isinstance(keyword.value, ast.Constant)
-            and keyword.value.value
-        ):
-            return str(keyword.value.value)
-    return model_name(function)
+def _names(row: Any, words: set[str]) -> Iterator[str]:
+    """Return the name of the model that a definition is."""
+    for each in getattr(row, "decorator_list", ()):
+        is_call = isinstance(each, ast.Call)
+        if ast.unparse(each.func if is_call else each) in words:
+            given = {k.arg: k.value for k in each.keywords} if is_call else {}
+            yield getattr(given.get("name"), "value", "") or model_name(row.name)
