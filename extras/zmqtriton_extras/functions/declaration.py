@@ -33,13 +33,19 @@ ADDON = AddOn(
     new={"NAME": ".new:run_new"},
     needs=("routes",),
     after=("routes",),
-    backends={"functions": Backend(".backend", models_in=".sources:models_in")},
+    backends={
+        "functions": Backend(".backend", models_in=".sources:models_in"),
+        "streams": Backend(".streams"),
+    },
     public={
         "Array": ".backend.api:Array",
         "Audio": ".backend.api:Audio",
+        "End": ".backend.api:End",
         "Failed": ".backend.api:Failed",
         "File": ".backend.api:File",
+        "Full": ".backend.api:Full",
         "Image": ".backend.api:Image",
+        "Refused": ".backend.api:Refused",
         "model": ".backend.api:model",
     },
 )

@@ -62,9 +62,6 @@ class OpenRequest:
     #: Outcomes may refer to the memory of other processes, since they leave at once, while that
     #: memory is sure to be kept.
     _passes_on = True
-    #: True if the next response would wait in this process until the reader has taken others.
-    is_behind = False
-
     __slots__ = (
         "_count",
         "_done",
@@ -159,6 +156,10 @@ class OpenRequest:
         with state_lock:
             self.senders += 1
         return InferenceResponseSender(self)
+
+    def is_behind(self) -> bool:
+        """Return whether a response would wait here until the reader has taken others."""
+        return False
 
     def begin(self, now_ns: int) -> None:
         """Do nothing: only a stream, whose responses are timed, needs the time of its begin."""
@@ -402,7 +403,7 @@ class InferenceResponseSender:
 
         Not in Triton's API. In a fork of the model it is always False.
         """
-        return self._pending.is_behind
+        return self._pending.is_behind()
 
     def __del__(self) -> None:
         self._pending.let_go()

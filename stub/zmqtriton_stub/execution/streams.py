@@ -186,8 +186,9 @@ class OpenStream(OpenRequest):
             self._put((wire.Outcome(*self.route, 0, "", wire.FINAL), b""))
         self._link.turn()
         instance = self._link.instance
-        text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
-        instance.log("W", text)
+        instance.log(
+            "W", f"model '{instance.name}' let go of a response sender without the FINAL flag"
+        )
 
     # ------------------------------------------------------------ the reader
 
@@ -221,7 +222,6 @@ class OpenStream(OpenRequest):
                 if is_ended and not self.is_answered:
                     self._emit(self._end(Cancelled.number, CANCELLED))
 
-    @property
     def is_behind(self) -> bool:
         memory = self._link.instance.memory
         return not self._may_send or (

@@ -8,9 +8,9 @@ import json
 import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from zmqtriton_extras.functions.backend.api import MARK, Settings
+from zmqtriton_extras.functions.backend.api import MARK, End, Settings
 from zmqtriton_extras.functions.backend.documents import kind_of
-from zmqtriton_extras.functions.backend.hints import without_none
+from zmqtriton_extras.functions.backend.hints import without_end, without_none
 from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
 
 _STREAMS = (
@@ -27,6 +27,8 @@ DESCRIPTION = "FUNCTION"
 _TEXTS = ("openai_text_input", "openai_text_output")
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
+#: The parameter of the configuration that bounds the open requests of an instance.
+MAX_STREAMS = "MAX_STREAMS"
 #: Maximum number of calls of an `async def` at the same time.
 _OVERLAPPING = "64"
 
@@ -81,8 +83,12 @@ def read(marked: Any) -> Signature:
     """Return the signature of what `@model` has marked. Raises HintError."""
     settings: Settings = getattr(marked, MARK)
     function = marked.__call__ if inspect.isclass(marked) else marked
+    if settings.streams:
+        function = _admit_of(marked, settings)
     try:
         hints = typing.get_type_hints(function)
+        if settings.streams:
+            hints["return"] = typing.get_type_hints(marked.step).get("return")
     except (NameError, TypeError) as error:
         raise HintError(f"the hints of {marked.__name__} cannot be read: {error}") from error
     rows = list(inspect.signature(function).parameters.values())[inspect.isclass(marked) :]
@@ -91,6 +97,8 @@ def read(marked: Any) -> Signature:
     returned, is_stream = hints.get("return"), False
     if typing.get_origin(returned) in _STREAMS:
         returned, is_stream = typing.get_args(returned)[0], True
+    if settings.streams:
+        returned, is_stream = without_end(returned, End), True
     if is_generator and not is_stream:
         raise HintError(f"{marked.__name__} yields: its return hint must be Iterator[...]")
     if settings.batch and is_stream:
@@ -99,8 +107,21 @@ def read(marked: Any) -> Signature:
         raise HintError("batch is for functions with a parameter that is a list, or an array")
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    about = inspect.getdoc(function) or ""
+    about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
     return Signature(settings, parameters, outputs, fields_of, is_stream, is_async, about)
+
+
+def _admit_of(marked: Any, settings: Settings) -> Any:
+    """Return the method that has the hints of a class with streams. Raises HintError."""
+    names = ["admit", "step", *["units"][: settings.room > 0]]
+    for name in names:
+        method = getattr(marked, name, None)
+        if not callable(method):
+            text = f"@model(streams=…) is for a class with {' and '.join(names)}"
+            raise HintError(f"{text}: {marked.__name__} has no {name}")
+        if inspect.iscoroutinefunction(method) or inspect.isgeneratorfunction(method):
+            raise HintError(f"{name} of {marked.__name__} must be a plain function")
+    return marked.admit
 
 
 def _parameter(row: inspect.Parameter, hints: Dict[str, Any], *, has_batches: bool) -> Parameter:
@@ -200,6 +221,8 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
     if len(texts) == 1 and [*map(_is_text, signature.outputs)] == [True]:
         for name, row in zip(_TEXTS, (texts[0], signature.outputs[0])):
             parameters.setdefault(name, {"string_value": row.name})
+    if signature.settings.streams:
+        parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
