@@ -63,6 +63,7 @@ LAYERS = (
         "zmqtriton.embedded",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.control_client",
             "zmqtriton.embedded",
             "zmqtriton.runtime_places",
@@ -331,6 +332,17 @@ LAYERS = (
         ),
         ("falcon", "numpy"),
         "makes arguments of plain JSON",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.calling",
+        (
+            "zmqtriton.embedded",
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.interface",
+            "zmqtriton_floor.errors",
+        ),
+        (),
+        "calls a function of a server from a program",
     ),
     Layer(
         "zmqtriton_extras.functions.exporting",

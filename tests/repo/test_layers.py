@@ -14,6 +14,7 @@ from tests.repo.layers import LAYERS, Layer
 from tests.repo.sources import Source, imported, modules, sources, within
 from tests.repo.surface import SURFACE
 from tests.support.needs import ROOT
+from zmqtriton import addons
 
 # ------------------------------------------------------------------------------ layers
 # The rules on imports between packages, and on the size of files.
@@ -410,6 +411,19 @@ def test_standard_imports_no_extra() -> None:
         if within(source.module, ("zmqtriton_standard",))
         for line, name in imported(source)
         if within(name, ("zmqtriton_extras",))
+    ]
+
+
+def test_extras_import_of_each_other_what_they_say_that_they_need() -> None:
+    needs = {name: {name, *each.declared.needs} for name, each in addons.own_add_ons().items()}
+
+    assert [] == [
+        f"{source.path.relative_to(ROOT)}:{line} imports {name}"
+        for source in sources()
+        if within(source.module, ("zmqtriton_extras",)) and "." in source.module
+        for line, name in imported(source)
+        if within(name, ("zmqtriton_extras",))
+        and name.split(".")[1] not in needs[source.module.split(".")[1]]
     ]
 
 

@@ -18,7 +18,7 @@ COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 23,
     "zmqtriton.supervisor.core": 29,
     "zmqtriton.supervisor.machine.repositories.model_reading": 24,
-    "zmqtriton.supervisor.service": 26,
+    "zmqtriton.supervisor.service": 28,
 }
 
 

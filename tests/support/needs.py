@@ -62,7 +62,7 @@ def is_of_tests(path: Path) -> bool:
 
 
 class LeftOut(Skipped):
-    """A test is skipped, even where everything must run: this machine or copy cannot have its need."""
+    """A test is skipped, even where everything must run: this machine or copy cannot run it."""
 
 
 def skip_missing(tool: str) -> NoReturn:

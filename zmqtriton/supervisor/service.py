@@ -19,7 +19,7 @@ from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
 from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
-from zmqtriton.supervisor.machine import own_process
+from zmqtriton.supervisor.machine import clock, own_process
 from zmqtriton.supervisor.machine.action_runner import ActionRunner, OpenedServer
 from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all, claim_storage
@@ -44,6 +44,7 @@ from zmqtriton.supervisor.machine.settings.process_settings import (
 )
 from zmqtriton.supervisor.machine.settings.secrets import SecretError
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton_floor.process.loop_turns import LoopTurns
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class SupervisorService:
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
         self._log_ring = log_ring.attach()
-        self._turns = own_process.measured_loop()
+        self._turns = LoopTurns()
         server = self._server_info(gpus, log)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
@@ -175,7 +176,7 @@ class SupervisorService:
             lambda: os.urandom(_TOKEN_BYTES),
             used_gpu_share=used_memory_share,
             gpus=gpus,
-            max_instances=own_process.max_instances(),
+            max_instances=capacity.max_instances(capacity.descriptor_limit()),
             options=describe_options(self._options, bound_ports(self._listeners)),
             max_finalizing=capacity.max_computing(),
             processor_use=capacity.processor_use,
@@ -190,7 +191,7 @@ class SupervisorService:
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
             claim_storage=self._claim_storage,
-            clock_step_s=own_process.clock_step_s,
+            clock_step_s=clock.step_s,
         )
 
     def _relay_lines(self, outlet: LogOutlet, data: bytes, pid: int) -> None:
@@ -225,7 +226,7 @@ class SupervisorService:
         # the models of a program that has started this server come from the program
         if self._options.owner_descriptor < 0 or self._options.model_control_mode != "explicit":
             self._model_files.repositories.log_hints()
-        self._core.start(own_process.now_s())
+        self._core.start(clock.now_s())
         self.runner.run_all()
         self._turns.watch()
         while self.runner.exit_status is None:

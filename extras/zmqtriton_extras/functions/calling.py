@@ -59,7 +59,7 @@ def _value(kind: Kind, value: Any) -> Any:
 
 
 def call_of(model: Model) -> Call | None:
-    """Return a function of a server; None for a model that is none."""
+    """Return a model as a function; None if it is a model of another kind."""
     try:
         interface = interface_of(model.config())
     except ZmqTritonError:

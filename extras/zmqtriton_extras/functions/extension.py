@@ -92,14 +92,14 @@ class Functions:
     ) -> dict[str, Any]:
         if not (self._urls and interface.takes_files):
             return await json_documents.perform(len(body), interface.read, kind, body)
-        fetched: list[bytes] = []
+        files: list[bytes] = []
 
         def fetch(url: str) -> bytes:
-            fetched.append(self._urls.read(url))
-            return fetched[-1]
+            files.append(self._urls.read(url))
+            return files[-1]
 
         inputs = await asyncio.to_thread(interface.read, kind, body, fetch)
-        req.hold(sum(map(len, fetched)))
+        req.hold(sum(map(len, files)))
         return inputs
 
     async def _answer(

@@ -43,5 +43,5 @@ def _names(row: Any, words: set[str]) -> Iterator[str]:
     for each in getattr(row, "decorator_list", ()):
         is_call = isinstance(each, ast.Call)
         if ast.unparse(each.func if is_call else each) in words:
-            given = {k.arg: k.value for k in each.keywords} if is_call else {}
-            yield getattr(given.get("name"), "value", "") or model_name(row.name)
+            keywords = {k.arg: k.value for k in each.keywords} if is_call else {}
+            yield getattr(keywords.get("name"), "value", "") or model_name(row.name)

@@ -38,6 +38,8 @@ from zmqtriton_frontends.http_api.server.inference_heads import (
 
 #: The statuses of refusals that are no AccessRefused: a key, a page or a host name.
 _REFUSALS = frozenset({403, 421})
+#: The page, and the route of all paths that have no other.
+_OF_ADD_ONS = ("/", "/{path:path}")
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -183,7 +185,7 @@ class _Errors:
 
         An unknown path, a wrong method, a missing key.
         """
-        if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
+        if req.uri_template in _OF_ADD_ONS and isinstance(error, falcon.HTTPMethodNotAllowed):
             error = falcon.HTTPNotFound()  # of Triton's paths it is none
         resp.status = error.status
         headers = dict(error.headers or {})

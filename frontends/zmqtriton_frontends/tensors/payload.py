@@ -334,7 +334,8 @@ class Payload:
             return whole
         try:
             position = 0
-            for piece in pieces:
+            for number, piece in enumerate(pieces):
+                pieces[number] = b""  # so that a large body lies in this process once
                 for start in range(0, len(piece), COPY_BYTES):
                     if position:
                         await asyncio.sleep(0)

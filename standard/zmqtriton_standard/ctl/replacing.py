@@ -104,7 +104,8 @@ def _replace(
     """
     client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
     start, output = client.finish_with_descriptors(QUICK_TIMEOUT_S)
-    words = [program] if program else start["program"]
+    script = program or start.get("script")  # servers of earlier versions do not tell it
+    words = [script] if script else start["program"]
     options = options or start["words"]
     environment = _environment(start, os.environ)
     print_note(f"the running server is {client.identity.describe()}, {client.identity.version}")

@@ -279,6 +279,20 @@ async def test_the_copy_of_a_gathered_body_has_room_before_it_is_made(world: Wor
 
 
 @scenario(run)
+async def test_pieces_of_a_body_are_dropped_while_others_are_gathered(world: World, /) -> None:
+    pieces: list[bytes] = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
+    sizes = []
+
+    gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))
+    while not gathering.done():
+        await asyncio.sleep(0)
+        sizes.append([*map(len, pieces)])
+
+    assert [0, COPY_BYTES] in sizes
+    gathering.result().free()
+
+
+@scenario(run)
 async def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing(world: World, /) -> None:
     pieces: list[bytes | bytearray] = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
 

@@ -18,7 +18,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
 FILES = sorted(path.name for path in _DIRECTORY.iterdir())
 #: What one look at the front page loads.
 #: Loaded with the first model that makes text, and where the server keeps jobs.
-LATER = ["chat.js", "jobs.js"]
+LATER = ["chat.js", "function.js", "jobs.js"]
 FRONT = [name for name in FILES if not name.startswith("docs") and name not in LATER]
 
 

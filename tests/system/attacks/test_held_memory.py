@@ -149,6 +149,7 @@ def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
         for size in (130, 40):
             stack.enter_context(send(getattr(server, port), size * MIB))
 
+        eventually(lambda: pss_mib(server) > before + 90, 60, "what has come is held")
         held = 16 * value_at_rest(lambda: pss_mib(server) // 16)
         assert held < before + LIMIT // MIB + 64
 

@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.faults.replacements.ways import ByTakeOver, InOneDirectory, Systemd
@@ -141,6 +143,56 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         assert [answer["pid"]] == pids_in(way.runtime)
         assert server.is_ready()
         os.kill(answer["pid"], signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+    finally:
+        way.close()
+
+
+_SCRIPT = """#!{python}
+import sys
+from zmqtriton.main import main
+sys.exit(main())
+"""
+
+
+def _make_environment(folder: Path) -> Path:
+    """Make an environment with this one's packages, and return its server's program."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    own = sysconfig.get_path("purelib")
+    (packages / "other.pth").write_text(f"import site; site.addsitedir({own!r})\n")
+    program = folder / "bin" / "zmqtriton"
+    program.write_text(_SCRIPT.format(python=folder / "bin" / "python"))
+    program.chmod(0o755)
+    return program
+
+
+def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
+    way: InOneDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / name for name in ("old", "new")]
+    program = tmp_path / "current" / _make_environment(folders[0]).relative_to(folders[0])
+    _make_environment(folders[1])
+    usual = vars(Server)["command"].fget
+
+    def command(server: Server) -> list[str]:
+        words: list[str] = usual(server)
+        place = words.index("-m")
+        return [*words[: place - 1], str(program), *words[place + 2 :]]
+
+    monkeypatch.setattr(Server, "command", property(command))
+    link = program.parent.parent
+    link.symlink_to(folders[0])
+    way.start()
+    try:
+        for folder in reversed(folders):
+            link.unlink()
+            link.symlink_to(folder)
+            done = _replace(way, "-o", "json")
+            assert 0 == done.returncode, done.stderr
+            pid = json.loads(done.stdout)["pid"]
+            assert str(folder / "bin" / "python") == psutil.Process(pid).cmdline()[0]
+        os.kill(pid, signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
     finally:
         way.close()

@@ -13,11 +13,9 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.host import capacity, fitness, start_checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
-from zmqtriton_floor.process.loop_turns import LoopTurns
 
 _log = logging.getLogger(__name__)
 
@@ -71,26 +69,6 @@ def warn(options: Options) -> None:
         _log.warning("%s", lack.text)
 
 
-def max_instances() -> int:
-    """Return the maximum number of instances, given this process's limit of descriptors."""
-    return capacity.max_instances(capacity.descriptor_limit())
-
-
-def now_s() -> float:
-    """Return the time by the wall clock as it was set at the start of this process."""
-    return clock.now_s()
-
-
-def clock_step_s() -> float:
-    """Return by how much the wall clock was set since then."""
-    return clock.step_s()
-
-
-def measured_loop() -> LoopTurns:
-    """Return the measure of the calling thread's loop."""
-    return LoopTurns()
-
-
 def start(options: Options) -> Start:
     """Return the command line and environment of this process."""
     once = ("--take-over", "--one-by-one")
@@ -98,6 +76,7 @@ def start(options: Options) -> Start:
     program = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
     if words[:1] == ["tritonserver"]:
         program.append(words.pop(0))
+    script = program[1] if len(program) == 2 and _begins_with(program[1], sys.orig_argv[0]) else ""
     obstacle = ""
     if options.owner_descriptor >= 0 or (words and words[0].isidentifier()):
         obstacle = "it belongs to the program that has started it, and ends with that"
@@ -115,8 +94,18 @@ def start(options: Options) -> Start:
             obstacle,
             systemd.invocation(os.environ),
             systemd.reload_words(Path("/proc/self/cgroup").read_text("utf-8")),
+            script,
         )
     return Start(obstacle="the server cannot be replaced: its working directory is gone")
+
+
+def _begins_with(script: str, python: str) -> bool:
+    """Return whether a script names this Python as the one that is to run it."""
+    try:
+        with open(script, "rb") as file:
+            return os.access(script, os.X_OK) and file.readline(4096) == f"#!{python}\n".encode()
+    except OSError:
+        return False
 
 
 class Signals:

@@ -194,6 +194,9 @@ class Start(NamedTuple):
     #: Invocation id of systemd for this run of its service, and systemctl's command to replace it.
     invocation: str = ""
     reload: str = ""
+    #: The script that has started the server with the Python in its first line; "" if a Python was
+    #: named. Behind a link in its path there may be another environment by now.
+    script: str = ""
 
 
 class ServerInfo(NamedTuple):

@@ -28,7 +28,6 @@ from zmqtriton.config import (
     to_json,
 )
 from zmqtriton.repository import CONFIG_FILE
-from zmqtriton_extras.affinity.placement import HITS
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
     Arrival,
@@ -46,6 +45,8 @@ from zmqtriton_floor.settings.broker import BrokerSettings
 #: rest, and the queue grows as long as requests arrive.
 _BUSY = 0.98
 _LATE_SHARE = 0.05
+#: The count of requests that came where their value is, of models with AFFINITY: that add-on's.
+_HITS = "affinity_hits"
 
 
 class Change:
@@ -335,7 +336,7 @@ def _row(
         "mean_batch": round(outcome.inferences / max(1, executions), 2),
         "busy": round(busy, 3),
         "refused": outcome.refused.total(),
-        "hits": round(outcome.counts.get(HITS, 0) / max(1, outcome.answered), 3)
+        "hits": round(outcome.counts.get(_HITS, 0) / max(1, outcome.answered), 3)
         if has_values
         else None,
         "overload": is_late or bool(outcome.refused),

@@ -75,8 +75,7 @@ class Audio(Media):
     @property
     def rate(self) -> int:
         """Samples in a second."""
-        with wave.open(io.BytesIO(self.data)) as file:
-            return int(file.getframerate())
+        return wave.open(io.BytesIO(self.data)).getframerate()
 
     @property
     def samples(self) -> Any:

@@ -9,8 +9,7 @@ import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
-from zmqtriton_extras.functions.backend.documents import kind_of
-from zmqtriton_extras.functions.backend.hints import without_end, without_none
+from zmqtriton_extras.functions.backend.documents import kind_of, without_end, without_none
 from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
 
 _STREAMS = (
@@ -34,26 +33,21 @@ _OVERLAPPING = "64"
 
 
 class Parameter(NamedTuple):
+    """A parameter of the function, or one of its outputs, which has no default."""
+
     name: str
     kind: Kind
-    has_default: bool
-    #: The function's default, or None.
-    default: Any
+    #: True if a request, or a response, may lack it.
     is_nullable: bool
     #: True in a batch for a value with one entry for each row of a request.
     has_entries: bool
+    has_default: bool = False
+    #: The function's default, or None.
+    default: Any = None
 
     @property
     def is_optional(self) -> bool:
         return self.has_default or self.is_nullable
-
-
-class Output(NamedTuple):
-    name: str
-    kind: Kind
-    #: True if a response may lack the output.
-    is_nullable: bool
-    has_entries: bool
 
 
 class Signature(NamedTuple):
@@ -61,7 +55,7 @@ class Signature(NamedTuple):
 
     settings: Settings
     parameters: List[Parameter]
-    outputs: List[Output]
+    outputs: List[Parameter]
     #: The type with one output a field; None if the function returns one value.
     fields_of: Any
     is_stream: bool
@@ -136,10 +130,10 @@ def _parameter(row: inspect.Parameter, hints: Dict[str, Any], *, has_batches: bo
         if has_entries and (has_default or is_nullable):
             raise HintError("in a batch each request has entries: there is no default for them")
     default = row.default if has_default else None
-    return Parameter(row.name, kind, has_default, default, is_nullable, has_entries)
+    return Parameter(row.name, kind, is_nullable, has_entries, has_default, default)
 
 
-def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Output]]:
+def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Parameter]]:
     with Place("the return value"):
         if hint in (None, type(None)):
             raise HintError("it needs a hint, such as -> str")
@@ -151,7 +145,7 @@ def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Output]]:
             kind, has_entries = _kind(inner, has_batches=has_batches)
             if has_batches and (is_nullable or not has_entries):
                 raise HintError("in a batch it must be a list or an array of entries")
-        rows.append(Output(name, kind, is_nullable, has_entries))
+        rows.append(Parameter(name, kind, is_nullable, has_entries))
     return (hint if fields else None), rows
 
 
@@ -192,7 +186,7 @@ def complete(config: Any, signature: Signature) -> Any:
     return config
 
 
-def _check_names(document: Dict[str, Any], kind: str, rows: Sequence[Any]) -> None:
+def _check_names(document: Dict[str, Any], kind: str, rows: Sequence[Parameter]) -> None:
     names = [row.name for row in rows]
     for entry in document.get(kind, ()):
         if entry["name"] not in names:
@@ -219,17 +213,17 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
     texts = [each for each in signature.parameters if _is_text(each)]
     if len(texts) == 1 and [*map(_is_text, signature.outputs)] == [True]:
-        for name, row in zip(_TEXTS, (texts[0], signature.outputs[0])):
-            parameters.setdefault(name, {"string_value": row.name})
+        for key, name in zip(_TEXTS, (texts[0].name, signature.outputs[0].name)):
+            parameters.setdefault(key, {"string_value": name})
     if signature.settings.streams:
         parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
 
-def _is_text(row: Any) -> bool:
+def _is_text(row: Parameter) -> bool:
     """Return whether a value is a text; an argument must not have a default."""
-    return row.kind.schema == {"type": "string"} and not getattr(row, "is_optional", False)
+    return row.kind.schema == {"type": "string"} and not row.is_optional
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
@@ -257,7 +251,7 @@ def _schema(parameter: Parameter) -> Dict[str, Any]:
     return {**schema, "default": default} if parameter.is_optional and is_plain else schema
 
 
-def _tensor(row: Any) -> Dict[str, Any]:
+def _tensor(row: Parameter) -> Dict[str, Any]:
     return {"name": row.name, "data_type": row.kind.datatype, "dims": row.kind.dims}
 
 

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parent.parent / "examples"
+FOLDER = Path(__file__).parent.parent / "examples" / "first_pages"
 _HEAD = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 58, 0, 0, 54, 40, 1, 1, 1, 32, *[0] * 6)
 PICTURE = _HEAD + b"\x01\x02\x03\x00"
 INVERTED = _HEAD + b"\xfe\xfd\xfc\xff"

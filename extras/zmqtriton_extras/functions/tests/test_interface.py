@@ -11,6 +11,7 @@ import pytest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import BATCH, SCALARS, loaded
+from zmqtriton_extras.routes.backend.multipart import RefusedError
 from zmqtriton_floor.errors import InvalidArgument
 
 JSON = "application/json"
@@ -126,6 +127,20 @@ def test_what_curl_sends_is_json_or_a_form(tmp_path: Path) -> None:
     with loaded(tmp_path, SCALARS) as model:
         assert {"output": "a 0.5"} == ask(model, b' {"text": "a b", "words": 1}', kind)
         assert {"output": "a b 0.5"} == ask(model, b"text=a+b&words=7", kind)
+
+
+def test_a_form_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with loaded(tmp_path, SCALARS) as model:
+        for kind, body in (
+            ("application/x-www-form-urlencoded", b"text=\xff"),
+            ("multipart/form-data", b"--x\r\n"),
+            ("multipart/form-data; boundary=x", b"--x\r\n\r\na\r\n--x--"),
+        ):
+            with pytest.raises(RefusedError):
+                ask(model, body, kind)
+        other = FORM.replace(b'name="data"', b'name="other"')
+        with pytest.raises(MismatchError, match="there is no such argument"):
+            ask(model, other, "multipart/form-data; boundary=x")
 
 
 def test_a_call_has_one_entry_of_a_batch(tmp_path: Path) -> None:

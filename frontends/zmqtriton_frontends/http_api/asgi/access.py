@@ -111,7 +111,7 @@ class AccessRules:
         responder = self._behind_token(route, responder)
         for status, check in reversed(self.checks(route)):
             responder = _checked(status, check, responder)
-        return responder if route.is_there is None else _found(route.is_there, responder)
+        return responder if route.is_there is None else _if_there(route.is_there, responder)
 
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
         """Return a responder for methods that the path of a route does not have.
@@ -121,15 +121,13 @@ class AccessRules:
         """
 
         async def refuse(req: HttpRequest, resp: falcon.asgi.Response, **_: Any) -> None:
-            raise falcon.HTTPNotFound if route.is_there else falcon.HTTPMethodNotAllowed(methods)
+            raise falcon.HTTPMethodNotAllowed(methods)
 
-        if route.is_there is not None:
-            return dict.fromkeys(set(COMBINED_METHODS).difference(methods), refuse)
         restriction = self._restriction(route)
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
             guarded = _checked(403, _key_check(restriction), guarded)
-        if guarded is refuse:
+        if guarded is refuse or route.is_there is not None:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
@@ -259,13 +257,13 @@ def _named(responder: Responder) -> Responder:
     return named
 
 
-def _found(is_there: Callable[..., bool], responder: Responder) -> Responder:
-    async def found(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
+def _if_there(is_there: Callable[..., bool], responder: Responder) -> Responder:
+    async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
         if not is_there(**named):
             raise falcon.HTTPNotFound
         await responder(req, resp, **named)
 
-    return found
+    return checked
 
 
 def _checked(status: int, check: Check, responder: Responder) -> Responder:

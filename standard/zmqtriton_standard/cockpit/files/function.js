@@ -6,9 +6,6 @@ import { eventsOf, fold } from "./events.js";
 
 let unique = 0;
 
-/** The schema of a model's arguments and answer; nothing for most models. */
-export const schemaOf = (config) => JSON.parse(config?.parameters?.FUNCTION?.string_value ?? "null");
-
 const isFile = (schema) => schema.contentEncoding === "base64";
 const isMedia = (value, kind) => typeof value === "string" && value.startsWith(`data:${kind}/`);
 
@@ -60,8 +57,10 @@ const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /** The body of the panel for one model; `stop` ends what it has under way. */
 export class Form {
-  constructor(name, schema, onRefusal) {
+  constructor(name, config, onRefusal) {
     this.name = name;
+    /** The schema of arguments and answer. */
+    const schema = JSON.parse(config.parameters.FUNCTION.string_value);
     this.schema = schema;
     this.onRefusal = onRefusal;
     const { properties, required } = schema.input;

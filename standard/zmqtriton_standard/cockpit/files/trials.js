@@ -2,7 +2,6 @@
 // while the model is away.
 
 import { askJson, element, setText } from "./api.js";
-import { Form, schemaOf } from "./function.js";
 import { attempt, modelPath } from "./sources.js";
 import { Trial } from "./try.js";
 import { keyOf } from "./models.js";
@@ -74,8 +73,10 @@ export class Trials {
     if (source === mine.source) return;
     stop(mine);
     mine.source = source;
-    const schema = schemaOf(config.value);
-    mine.form = schema ? new Form(name, schema, this.onRefusal)
+    // Loaded where it is needed: most models have no schema of their arguments.
+    const functions = config.value?.parameters?.FUNCTION ? await import("./function.js") : null;
+    if (this.#shown !== mine) return;
+    mine.form = functions ? new functions.Form(name, config.value, this.onRefusal)
       : new Trial(metadata.value, config.value, version, this.onRefusal);
     // Loaded where it is needed: most servers make no text.
     const chats = hasOpenAi ? await import("./chat.js") : null;

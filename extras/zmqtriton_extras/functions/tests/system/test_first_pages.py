@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import os
 import shutil
@@ -179,7 +180,12 @@ def test_python(server: Server, page: Page, tmp_path: Path) -> None:
         arguments["image"] = tmp_path / "picture.bmp"
     with zmqtriton.connect(str(server.pid)) as connection:
         assert page.model in dir(connection)
-        answer = getattr(connection, page.model)(**arguments)
+        assert not hasattr(connection, "nothing")
+        function = getattr(connection, page.model)
+        assert [*page.arguments] == [*inspect.signature(function).parameters][: len(arguments)]
+        with pytest.raises(TypeError, match=r"nothing|required"):
+            function(nothing=1)
+        answer = function(**arguments)
     rows = answer if len(page.answer) > 1 else {"output": answer}
     check(page, {n: v.data if isinstance(v, Image) else as_list(v) for n, v in rows.items()})
 

@@ -11,6 +11,7 @@ import pytest
 from tests.standard.cockpit.system.front_page import look_at, part
 from tests.support.browser import Browser
 from tests.support.server import Server
+from zmqtriton_extras.functions.tests.first_pages import FOLDER, PAGES
 
 pytestmark = pytest.mark.system
 
@@ -47,6 +48,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("page"), frontends=())
     for name in ("show", "tell"):
         server.write_model(name, "", SOURCE)
+    for page in PAGES:
+        server.write_model(page.model, "", (FOLDER / f"{page.file}.py").read_text())
     with server:
         yield server
 
@@ -114,3 +117,53 @@ def test_a_stream_is_shown_as_it_comes_and_errors_are_text(browser: Browser) -> 
     run(browser)
     assert ["bad", "ValueError: <b>no</b>"] == shown(browser, "pre")
     assert "bad" == browser.evaluate("document.querySelector('#try .state').dataset.kind")
+
+
+def test_a_web_socket_streams_it(browser: Browser) -> None:
+    browser.evaluate(
+        """(() => {
+            window.answers = [];
+            const url = location.origin.replace("http", "ws") + "/v2/models/tell/stream";
+            const socket = new WebSocket(url, "zmqtriton");
+            socket.onmessage = (event) => answers.push(JSON.parse(event.data));
+            const text = {name: "text", datatype: "BYTES", shape: [1], data: ["a b"]};
+            socket.onopen = () => socket.send(JSON.stringify({id: "page", inputs: [text]}));
+        })()"""
+    )
+
+    browser.wait_for("answers.length >= 2")
+    assert "a,b" == browser.evaluate(
+        "answers.flatMap((each) => each.outputs).map((each) => each.data[0]).join()"
+    )
+
+
+FILL = """(() => {
+    for (const [name, value] of Object.entries(%s)) {
+        const field = document.querySelector(`#try [name="${name}"]`);
+        if (field.type !== "file") { field.value = value; continue; }
+        const bytes = Uint8Array.from(atob(value), (c) => c.charCodeAt(0));
+        const files = new DataTransfer();
+        files.items.add(new File([bytes], "picture.bmp"));
+        field.files = files.files;
+    }
+})()"""
+
+
+def test_first_pages_of_other_systems_are_called_by_their_forms(browser: Browser) -> None:
+    for page in PAGES:
+        choose(browser, page.model)
+        values = {n: v if isinstance(v, str) else json.dumps(v) for n, v in page.document().items()}
+        browser.evaluate(FILL % json.dumps(values))
+
+        run(browser)
+
+        if isinstance(page.answer.get("output", b""), bytes) and len(page.answer) < 2:
+            assert 1 == browser.evaluate("document.querySelectorAll('#try .answer img').length")
+        else:
+            texts = [v if isinstance(v, str) else compact(v) for v in page.answer.values()]
+            assert texts == shown(browser, "pre")
+
+
+def compact(value: object) -> str:
+    """A value as JavaScript writes it."""
+    return json.dumps(value, separators=(",", ":")).replace(".0", "")

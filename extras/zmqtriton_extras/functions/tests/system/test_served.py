@@ -318,7 +318,7 @@ def test_a_large_file_comes_whole_and_lies_on_disk(server: Server) -> None:
         assert {"output": f"{len(data)} {expected}"} == json.loads(answer.body)
 
 
-def test_a_function_of_texts_serves_openai_and_web_sockets(server: Server) -> None:
+def test_a_function_of_texts_serves_openai(server: Server) -> None:
     chat = {"model": "talk", "messages": [{"role": "user", "content": "a"}], "stream": False}
     status, document = server.request_json("/v1/chat/completions", chat)
     text = document["choices"][0]["message"]["content"]
