@@ -201,9 +201,10 @@ class World:
 
 def explore(*needs: int) -> int:
     """Return the number of states that requests can be in. Raises AssertionError."""
-    seen, waiting = {World(needs).key()}, deque([()])
+    seen = {World(needs).key()}
+    waiting: deque[tuple[Action, ...]] = deque([()])
     while waiting:
-        actions: tuple[Action, ...] = waiting.popleft()
+        actions = waiting.popleft()
         for action in list(_reached(needs, actions).enabled()):
             path = (*actions, action)
             try:
