@@ -30,6 +30,7 @@ ADDON = AddOn(
     },
     http=".extension:EXTENSION",
     caller=".calling:call_of",
+    findings=".explaining",
     new={"NAME": ".new:run_new"},
     needs=("routes",),
     after=("routes",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.waiting import eventually
+from zmqtriton_extras.functions.backend import streams
 from zmqtriton_extras.functions.backend.api import model
 from zmqtriton_extras.functions.tests.stream_orders import World, explore
 from zmqtriton_extras.functions.tests.test_functions import loaded
@@ -77,6 +80,73 @@ def test_a_step_with_another_number_of_results_ends_all(results: Any) -> None:
 
 
 # ------------------------------------------------------------------ the loop
+
+
+class Args(dict[str, str]):
+    """The arguments of `initialize` that the loop reads."""
+
+    def __init__(self) -> None:
+        super().__init__(model_name="m", model_version="1")
+
+
+def test_execute_waits_while_a_request_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_FULL_S", 600.0)
+    world = World((2, 2, 1))
+    world.results = ["piece"]
+    loop = streams.StreamLoop(streams.Work(world, 4, 3), Args())
+    first, second, third = world.requests
+    done = threading.Event()
+
+    def execute() -> None:
+        loop.put([third])
+        done.set()  # until then a fourth is in the server's queue
+
+    for request in (first, second):
+        loop.put([request])
+    eventually(lambda: loop._streams.is_full, 60, "the second waits for room")
+    thread = threading.Thread(target=execute)
+    thread.start()
+    count = len(first.sender.sent)
+    eventually(lambda: len(first.sender.sent) > count + 20, 60, "steps")
+    is_waiting = not done.is_set() and not third.sender.sent
+    world.results = ["piece", "piece"]
+    first.sender.is_gone = True  # it leaves
+    eventually(done.is_set, 60, "execute() has returned")
+    eventually(lambda: third.sender.sent, 60, "the third is there")
+    thread.join()
+    loop.close()
+
+    assert is_waiting
+    assert [1, 1, 1] == [request.sender.ends for request in world.requests]
+    assert [0, 1, 2] == sorted(world.left)
+
+
+def test_a_loop_that_is_closed_ends_its_streams_and_those_that_wait() -> None:
+    world = World((2, 2))
+    world.results = [None]
+    loop = streams.StreamLoop(streams.Work(world, 4, 3), Args())
+    loop.put(world.requests)
+    eventually(lambda: world.states == [0], 60, "a step")
+    loop.close()
+
+    assert ["the instance of the model has ended"] * 2 == [*texts(world, 0), *texts(world, 1)]
+    assert [0] == world.left
+
+
+def test_a_loop_without_streams_takes_no_steps_and_waits_for_readers() -> None:
+    world = World((1,))
+    world.results = ["piece"]
+    loop = streams.StreamLoop(streams.Work(world, 4, 3), Args())
+    [request] = world.requests
+    request.sender.is_slow = True
+    loop.put([request])
+    eventually(lambda: world.admitted, 60, "it is admitted")
+    assert [] == request.sender.sent
+
+    request.sender.is_slow = False
+    eventually(lambda: request.sender.sent, 60, "it reads")
+    loop.close()
+
 
 COUNT = """
 from typing import List, Optional

@@ -5,17 +5,26 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import queue
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc as grpc_client
+from websockets.sync import client as web_sockets
 
+from tests.standard.ctl.system.commands import ctl
+from tests.stub import interpreters
 from tests.support.scraping import sum_series
 from tests.support.scripted import string_parameter
-from tests.support.server import Server, is_open
+from tests.support.server import Server, is_open, tensor
 from tests.support.waiting import eventually
+from zmqtriton_extras.functions.exporting import run_export
 from zmqtriton_extras.functions.tests.system.many_streams import (
     Client,
     Clients,
@@ -31,9 +40,14 @@ KINDS = ("processes", "forks", "threads")
 MANY = 64
 
 
+def runtime_in(directory: Path) -> str:
+    """Return the option for sockets where `ctl` looks for them."""
+    return f"--runtime-directory={directory}/run"
+
+
 class World:
     def __init__(self, directory: Path) -> None:
-        options = ("--model-control-mode=explicit", "--load-model=*", "--allow-openai")
+        options = ("--model-control-mode=explicit", "--load-model=*", runtime_in(directory))
         self.server = Server(directory / "server", options=options, frontends=("grpc", "metrics"))
         self.journals = {kind: Journal(directory / kind) for kind in KINDS}
         directory.chmod(0o777)
@@ -258,3 +272,220 @@ def test_a_server_that_stops_lets_streams_end(tmp_path: Path) -> None:
         eventually(lambda: not is_open(server.http_port), 60, "it is stopping")
         journal.let_go()
         assert [100] * 8 == [len(answer.result(120)) for answer in asked.values()]
+
+
+# --------------------------------------------------------------------- all ways
+
+TALK = """
+from typing import List, Optional
+from zmqtriton import End, model
+
+@model(streams=8)
+class Talk:
+    def admit(self, prompt: str, max_tokens: int = 3) -> dict:
+        return {"text": prompt.split()[-1], "left": max_tokens}
+
+    def step(self, states: list) -> List[Optional[str]]:
+        return [self.next(state) for state in states]
+
+    def next(self, state):
+        state["left"] -= 1
+        text = f"{state['text']}{state['left']} "
+        return text if state["left"] else End(text)
+"""
+ASKING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "TEXT", "data_type": "TYPE_STRING", "dims": [1]})
+        config.add_output({"name": "TEXT", "data_type": "TYPE_STRING", "dims": [1]})
+        return config
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        text = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
+        call = pb_utils.InferenceRequest(
+            model_name="talk",
+            inputs=[pb_utils.Tensor("prompt", text)],
+            requested_output_names=["output"],
+        )
+        answers = [each.output_tensors() for each in call.exec(decoupled=True)]
+        text = b"".join(each[0].as_numpy()[0] for each in answers if each)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", np.array([text], np.object_))])
+"""
+
+
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("talk")
+    server = Server(directory, options=("--allow-openai",), frontends=("grpc",))
+    server.write_model("talk", "", TALK)
+    server.write_model("asking", "", ASKING)
+    with server:
+        yield server
+
+
+WHOLE = "a2 a1 a0 "
+
+
+def test_events_have_the_pieces(talking: Server) -> None:
+    for path in ("/talk", "/v2/models/talk/generate_stream"):
+        body = talking.exchange(path, b'{"prompt": "a"}').body.decode()
+        texts = [json.loads(row)["output"] for row in re.findall(r"data: (.*)\n", body)]
+        assert WHOLE == "".join(texts), path
+
+
+def test_a_grpc_stream_has_the_pieces_of_several_requests(talking: Server) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    text = grpc_client.InferInput("prompt", [1], "BYTES")
+    with grpc_client.InferenceServerClient(talking.grpc_address) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for name in ("a", "b"):
+            text.set_data_from_numpy(np.array([name], object))
+            client.async_stream_infer("talk", [text], request_id=name)
+        texts = {"a": "", "b": ""}
+        while any(len(each) < len(WHOLE) for each in texts.values()):
+            result, error = answers.get(timeout=120)
+            assert error is None
+            texts[result.get_response().id] += result.as_numpy("output")[0].decode()
+    assert {"a": WHOLE, "b": WHOLE.replace("a", "b")} == texts
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_openai_has_the_pieces(talking: Server, is_stream: bool) -> None:
+    document = {"model": "talk", "max_tokens": 2, "stream": is_stream}
+    for path, more, pattern in (
+        ("/v1/completions", {"prompt": "a"}, r'"text":"([^"]*)"'),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, CONTENT),
+    ):
+        body = json.dumps({**document, **more}).encode()
+        answer = talking.exchange(path, body)
+        assert 200 == answer.status
+        text = "".join(re.findall(pattern, answer.body.decode()))
+        assert ["1", "0"] == re.findall(r"(\d) ", text), path
+
+
+CONTENT = r'"content":"([^"]*)"'
+
+
+def test_a_web_socket_has_the_pieces(talking: Server) -> None:
+    text = {"name": "prompt", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+    url = f"ws://127.0.0.1:{talking.http_port}/v2/models/talk/stream"
+    with web_sockets.connect(url, open_timeout=60) as socket:
+        socket.send(json.dumps({"id": "a", "inputs": [text]}))
+        texts = ""
+        while texts != WHOLE:
+            texts += json.loads(socket.recv(120))["outputs"][0]["data"][0]
+
+
+def test_a_model_that_calls_it_has_the_pieces(talking: Server) -> None:
+    status, document = talking.infer_json("asking", tensor("TEXT", "BYTES", ["a"], [1]))
+    assert (200, [WHOLE]) == (status, document["outputs"][0]["data"])
+
+
+# --------------------------------------------------------------- what it waits for
+
+
+def explained(server: Server, model: str) -> list[str]:
+    result = ctl(server, "explain", model, "-o", "json")
+    assert result.stdout, result.output
+    return [row["text"] for row in json.loads(result.stdout)]
+
+
+def test_explain_says_what_streams_wait_for(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    journals = {name: Journal(tmp_path / name) for name in ("room", "few")}
+    server = Server(tmp_path / "server", options=(runtime_in(tmp_path),), frontends=("metrics",))
+    server.write_model("room", "", journals["room"].source(room=2).replace("Count", "Room"))
+    server.write_model("few", "", journals["few"].source(streams=2).replace("Count", "Few"))
+    with server:
+        for name, journal in journals.items():
+            with many_clients(server, journal, 3) as clients:
+                asked = clients.ask_many(name, 3)
+
+                def said(model: str = name) -> str:
+                    texts = {
+                        "room": "requests wait for room: 2 streams have it",
+                        "few": "1 request waits for a stream to end, not for an instance: 2 are",
+                    }
+                    return next((t for t in explained(server, model) if texts[model] in t), "")
+
+                eventually(said, 60, name)
+                if name == "room":
+                    assert 1 == sum_series(server, "streams", state="waiting", model=name)
+                journal.stop()
+                assert [True] * 3 == [bool(answer.result(120)) for answer in asked.values()]
+
+
+def test_explain_says_that_a_reader_does_not_keep_up(world: World, journal: Journal) -> None:
+    with many_clients(world.server, journal):
+        slow = Client(world.server, "processes", "slow", size=4000)
+
+        def said() -> bool:
+            texts = explained(world.server, "processes")
+            return any("1 of 1 streams wait for their readers" in text for text in texts)
+
+        eventually(said, 60, "its reader")
+        slow.leave()
+
+
+def test_a_deadline_ends_the_stream_and_its_part_in_steps(world: World, journal: Journal) -> None:
+    with many_clients(world.server, journal) as clients:
+        other = clients.ask("processes", "other")
+        eventually(lambda: journal.has(admitted="other"), 60, "another stream")
+        body = json.dumps({"name": "late"}).encode()
+        path = "/v2/models/processes/generate_stream"
+        answer = world.server.exchange(path, body, {"X-Request-Timeout": "2"})
+
+        assert "late" in answer.body.decode().splitlines()[0]
+        assert "eadline" in answer.body.decode().splitlines()[-2]
+        eventually(lambda: journal.has(left="late"), 60, "it has left")
+        step = max(journal.steps())
+        eventually(lambda: len(journal.steps(step)) > 5, 60, "other steps")
+        assert not any("late" in each for each in journal.steps(step).values())
+        journal.stop()
+        assert other.result(120)
+
+
+def test_both_forms_run_on_an_older_python_and_exported(tmp_path: Path) -> None:
+    old = string_parameter("PYTHON_EXECUTABLE", interpreters.python_or_skip("3.8"))
+    server = Server(tmp_path / "server", frontends=())
+    (tmp_path / "talk.py").write_text(TALK.replace("class Talk", "class Exported"))
+    assert 0 == run_export([str(tmp_path / "talk.py"), str(server.repository)])
+    server.write_model("talk", old, TALK)
+    server.write_model("plain", f'backend: "streams"\n{old}', ENDING)
+    with server:
+        for path in ("/v2/models/exported/generate_stream", "/talk"):
+            body = server.exchange(path, b'{"prompt": "a"}').body.decode()
+            assert ["a2 ", "a1 ", "a0 "] == re.findall(r'"output":"([^"]*)"', body), path
+        body = server.exchange("/v2/models/plain/generate_stream", b'{"N": 3}').body.decode()
+        assert ["3", "2", "1"] == re.findall(r'"LEFT":(\d)', body)
+
+
+ENDING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+from zmqtriton import End
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        for add, name in ((config.add_input, "N"), (config.add_output, "LEFT")):
+            add({"name": name, "data_type": "TYPE_INT32", "dims": [1]})
+        return config
+
+    def admit(self, request):
+        return pb_utils.get_input_tensor_by_name(request, "N").as_numpy().copy()
+
+    def step(self, states):
+        tensors = [pb_utils.Tensor("LEFT", state.copy()) for state in states]
+        for state in states:
+            state -= 1
+        responses = [pb_utils.InferenceResponse([tensor]) for tensor in tensors]
+        return [r if state[0] else End(r) for r, state in zip(responses, states)]
+"""
