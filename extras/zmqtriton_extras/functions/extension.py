@@ -110,22 +110,25 @@ class Functions:
         interface: Interface,
         inputs: dict[str, Any],
     ) -> None:
-        answers = self._entrance.stream(req, model.name, inputs)
+        async def write(outputs: dict[str, Any]) -> bytes:
+            size = sum(map(_size, outputs.values()))
+            data: bytes = await json_documents.perform(size, interface.write, outputs)
+            if size > json_documents.LARGE_BYTES:
+                await req.wait_for_room(len(data))
+            return as_event(data) if interface.is_stream else data
+
+        if not interface.is_stream:
+            resp.data = await write(await self._entrance.infer(req, model.name, inputs))
+            return
+        answers: Any = self._entrance.stream(req, model.name, inputs)
         try:
-            first = interface.write(await anext(answers, {}))
+            outputs = await anext(answers, None)
+            first = b"" if outputs is None else await write(outputs)
         except BaseException:
             await answers.aclose()
             raise
-        if not interface.is_stream:
-            await answers.aclose()
-            resp.data = first
-            return
         resp.content_type = "text/event-stream; charset=utf-8"
-
-        async def write(outputs: dict[str, Any]) -> bytes:
-            return as_event(interface.write(outputs))
-
-        resp.stream = Events(as_event(first), answers, write, turn=req.turn, made=req.made)
+        resp.stream = Events(first, answers, write, turn=req.turn, made=req.made)
 
     def around(self, route: Route) -> Route:
         """Return a route of all other paths, behind those of functions."""
@@ -137,6 +140,11 @@ class Functions:
                 await inner(req, resp, path=path)
 
         return route._replace(responder=respond)
+
+
+def _size(array: Any) -> int:
+    """Return the bytes of an output."""
+    return sum(map(len, array.flat)) if array.dtype.hasobject else int(array.nbytes)
 
 
 def _refusal(interface: Interface, text: str) -> bytes:

@@ -75,7 +75,7 @@ class Audio(Media):
     @property
     def rate(self) -> int:
         """Samples in a second."""
-        return wave.open(io.BytesIO(self.data)).getframerate()
+        return int(wave.open(io.BytesIO(self.data)).getframerate())
 
     @property
     def samples(self) -> Any:

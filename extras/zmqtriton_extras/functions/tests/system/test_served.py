@@ -175,6 +175,7 @@ def test_a_generator_is_a_stream_of_events(server: Server) -> None:
         return [json.loads(each) for each in re.findall(rb"data: (.*)\n\n", answer.body)]
 
     assert [{"output": "a0"}, {"output": "a1"}] == events({"text": "a"})
+    assert [] == events({"text": "a", "times": 0})
     last = events({"text": "a", "times": 6})
     assert {"output": "a5"} == last[5]
     assert "ValueError: too often" in last[6]["error"]
