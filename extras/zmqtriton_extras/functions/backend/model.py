@@ -25,9 +25,11 @@ class FunctionWork(Work):
     def __init__(self, model: Any, signature: signature.Signature) -> None:
         super().__init__(model, signature.settings.streams, signature.settings.room)
         self._signature = signature
+        #: So that `units`, too, gets what `admit` has as defaults.
+        self._defaults = {p.name: p.default for p in signature.parameters if p.has_default}
 
     def read(self, request: Any) -> Any:
-        return calls.arguments(self._signature, request)
+        return {**self._defaults, **calls.arguments(self._signature, request)}
 
     def units(self, arguments: Any) -> float:
         return float(self._model.units(**arguments))

@@ -245,14 +245,19 @@ def test_a_request_that_needs_more_than_the_room_is_refused(counting: Any) -> No
     assert "it needs 11 of the room, which is 10" == error_of(counting, "a", 11)
 
 
+def test_units_are_counted_with_the_defaults_of_admit(counting: Any) -> None:
+    answers = counting.stream(text=np.array(["a"], object))
+    assert ["a1", "a0"] == [answer["output"][0].decode() for answer in answers]
+
+
 def test_a_leave_that_fails_harms_nothing(counting: Any) -> None:
     assert ["left1", "left0"] == ask(counting, "left", 2)
     assert ["a0"] == ask(counting, "a", 1)
 
 
 def test_arguments_are_checked_before_they_are_admitted(counting: Any) -> None:
-    with pytest.raises(ZmqTritonError, match="times"):
-        list(counting.stream(text=np.array(["a"], object)))
+    with pytest.raises(ZmqTritonError, match="text: expected str, got nothing"):
+        list(counting.stream(times=np.array([2])))
 
 
 WRONG = {
