@@ -18,7 +18,7 @@ import triton_python_backend_utils as pb_utils
 from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
 from zmqtriton_extras.functions.backend.calls import failure
 
-#: Time after which the loop looks again at readers of which none keeps up. What they have not read
+#: Time after which the loop looks again at its readers, while none keeps up. What they have not read
 #: yet lasts for longer.
 _LOOK_S = 0.05
 #: Time that execute() waits while a request waits for room. Those behind it stay in the server's
@@ -45,7 +45,7 @@ class Work:
         self._model = model
 
     def read(self, request: Any) -> Any:
-        """Return what the other methods take for a request. Raises what is wrong with it."""
+        """Return the arguments of the other methods. Raises MismatchError."""
         return request
 
     def units(self, arguments: Any) -> float:
@@ -231,10 +231,10 @@ class Measures:
         self._pieces = pieces.Metric(labels=labels)
         self._sizes = sizes.Metric(labels=labels, buckets=_SIZES)
         self._seconds = seconds.Metric(labels=labels, buckets=_SECONDS)
-        self._told = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
+        self._sent = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
 
     def tell(self, streams: Streams) -> None:
-        """Count what has changed since the last time."""
+        """Count the changes since the last call."""
         now = {
             "open": len(streams.open),
             "waiting": len(streams.waiting),
@@ -242,9 +242,9 @@ class Measures:
             "pieces": streams.pieces,
         }
         for name, metric in (*self._states.items(), ("pieces", self._pieces)):
-            if now[name] != self._told[name]:
-                metric.increment(now[name] - self._told[name])
-        self._told = now
+            if now[name] != self._sent[name]:
+                metric.increment(now[name] - self._sent[name])
+        self._sent = now
 
     def tell_step(self, size: int, seconds: float) -> None:
         self._sizes.observe(size)
@@ -301,7 +301,7 @@ class StreamLoop:
         self._measures.tell(streams)
 
     def _wait(self, is_idle: bool) -> bool:
-        """Wait until there may be a step, and take what has arrived; False at the end."""
+        """Wait until a step is possible, and take new requests; False at the end."""
         streams = self._streams
         with self._changed:
             self._changed.notify_all()

@@ -50,9 +50,9 @@ class TritonPythonModel:
 def _class_of(config: Dict[str, Any]) -> Any:
     """Return the TritonPythonModel of the model's own file."""
     path = path_of(config)
-    found = getattr(import_file(path), "TritonPythonModel", None)
+    model_class = getattr(import_file(path), "TritonPythonModel", None)
     for name in ("admit", "step"):
-        if not hasattr(found, name):
+        if not hasattr(model_class, name):
             text = f"{path} has no class TritonPythonModel with the method {name}"
             raise pb_utils.TritonModelException(text)
-    return found
+    return model_class

@@ -25,7 +25,7 @@ def test_each_stream_ends_once_in_all_orders() -> None:
     assert 1000 < explore(2, 2, 1)
 
 
-@pytest.mark.long("test_streams.py::test_each_stream_ends_once_in_all_orders")
+@pytest.mark.long("extras/functions/test_streams.py::test_each_stream_ends_once_in_all_orders")
 def test_each_of_more_streams_ends_once_in_all_orders() -> None:
     assert 10_000 < explore(1, 2, 2, 4)
 

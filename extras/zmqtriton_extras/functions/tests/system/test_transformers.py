@@ -25,6 +25,7 @@ PROMPTS = ["a", "a broker", "messages on, and on", "passes a broker on", "on", "
 def test_chats_of_any_lengths_say_together_what_each_says_alone(tmp_path: Path) -> None:
     import torch
     import transformers
+
     from zmqtriton_extras.openai.tests.system.test_language_models import make_weights
 
     weights = tmp_path / "weights"
