@@ -18,8 +18,8 @@ import triton_python_backend_utils as pb_utils
 from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
 from zmqtriton_extras.functions.backend.calls import failure
 
-#: Time after which the loop looks again at its readers, while none keeps up. What they have not read
-#: yet lasts for longer.
+#: Time after which the loop looks again at its readers, while none keeps up. Their pieces that are
+#: not read yet last for longer.
 _LOOK_S = 0.05
 #: Time that execute() waits while a request waits for room. Those behind it stay in the server's
 #: queue then, where priorities hold; it is short enough not to look like an execution that hangs.
