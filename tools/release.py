@@ -59,7 +59,8 @@ _TRIED = (
 python3 -m venv /tmp/wheel
 /tmp/wheel/bin/pip install --quiet dist/zmqtriton-{v}-py3-none-any.whl
 /tmp/wheel/bin/zmqtriton --version | grep -Fx 'zmqtriton {v}'
-cd /tmp && /tmp/wheel/bin/zmqtriton new scale > /dev/null && /tmp/wheel/bin/zmqtriton check models
+cd /tmp && /tmp/wheel/bin/zmqtriton new scale --class > /dev/null
+/tmp/wheel/bin/zmqtriton check models
 /tmp/wheel/bin/python "$src"/dist/ask.py /tmp/wheel/bin/zmqtriton models
 cd "$src"
 """,

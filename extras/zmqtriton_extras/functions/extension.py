@@ -25,6 +25,7 @@ from zmqtriton_frontends.http_api import (
     Operation,
     Route,
     RouteDescriptions,
+    inflate,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion, NotLoaded
@@ -74,11 +75,16 @@ class Functions:
         if interface is None:
             return False
         kind = req.header(b"content-type") or ""
+        pieces: list[Any]
         pieces, size = await req.read_pieces(self._max_bytes)
-        # only files stay where they are
-        payload, files_at = self._gateway.payload, 0 if is_form(kind) else size
+        coding = req.header(b"content-encoding")
         try:
-            with await payload.gather(pieces, size, files_at, req.hold) as body:
+            if coding is not None:
+                whole, limit = b"".join(pieces), self._max_bytes
+                pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
+                size = len(pieces[0])
+            files_at = 0 if is_form(kind) else size  # only files stay where they are
+            with await self._gateway.payload.gather(pieces, size, files_at, req.hold) as body:
                 inputs = await self._read(req, interface, kind, body)
                 await self._answer(req, resp, model, interface, inputs)
         except RefusedError as error:

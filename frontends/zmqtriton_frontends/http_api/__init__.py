@@ -17,7 +17,7 @@ _NAMES = {
     "asgi.request": "HttpRequest",
     "extension": "BOOLEAN COUNT STRING EndpointParts Example HttpExtension Operation "
     "RouteDescriptions array_of extensions object_of schema_named",
-    "inference.infer": "HttpEntrance Inference JSON_LENGTH",
+    "inference.infer": "HttpEntrance Inference JSON_LENGTH inflate",
     "inference.tensor_data": "JSON_LENGTH_HEADER json_from_bytes json_to_bytes",
     "inference.response_encoding": "ResponseFormat size_of_response",
     "server.asgi_exchange": "Upgraded",
@@ -46,7 +46,12 @@ if TYPE_CHECKING:
         object_of,
         schema_named,
     )
-    from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, HttpEntrance, Inference
+    from zmqtriton_frontends.http_api.inference.infer import (
+        JSON_LENGTH,
+        HttpEntrance,
+        Inference,
+        inflate,
+    )
     from zmqtriton_frontends.http_api.inference.response_encoding import (
         ResponseFormat,
         size_of_response,

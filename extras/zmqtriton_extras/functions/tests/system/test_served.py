@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
@@ -138,6 +139,15 @@ def test_curl_sends_documents_and_forms(server: Server, tmp_path: Path) -> None:
     assert {"output": 100_000} == ask("/size", "-F", f"image=@{picture}")
     files = ("-F", f"image=@{picture}", "-F", f"file=@{picture}")
     assert {"output": 200_000} == ask("/size", *files)
+
+
+def test_bodies_may_be_compressed(server: Server) -> None:
+    body = gzip.compress(b'{"text": "a b", "words": 1}')
+    answer = server.exchange("/caption", body, {"Content-Encoding": "gzip"})
+    assert {"output": "a short 1"} == answer.document
+    for coding, data in (("br", body), ("gzip", b"{}"), ("gzip", body[:-9])):
+        answer = server.exchange("/caption", data, {"Content-Encoding": coding})
+        assert answer.status in (422, 501), (coding, answer.body)
 
 
 def test_requests_of_all_clients_meet_in_a_batch(server: Server) -> None:
