@@ -120,6 +120,16 @@ def test_a_stream_stays_within_the_window_of_its_reader(world: World) -> None:
     assert list(range(STREAM_WINDOW + 10)) == world.numbers
 
 
+def test_a_sender_says_whether_its_reader_is_behind(world: World) -> None:
+    world.send(STREAM_WINDOW - 1)
+    assert not world.sender.is_behind()
+    world.send(1)
+    assert world.sender.is_behind()
+    world.stream.grant(1)
+
+    assert not world.sender.is_behind()
+
+
 def test_a_grant_that_is_late_or_a_lie_gives_nothing(world: World) -> None:
     world.send(STREAM_WINDOW + 10)
 
