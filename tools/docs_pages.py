@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import runpy
@@ -20,11 +21,39 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "reporting.md",
     "deploy/README.md": "deployment/index.md",
+    "LICENSE": "LICENSE.txt",
     **{
         path.relative_to(ROOT).as_posix(): f"deployment/{path.parent.name}.md"
         for path in ROOT.glob("deploy/*/README.md")
     },
 }
+#: File that is the last section of another file's page: both kinds of deployment need their own.
+SECTIONS = {"deploy/grafana/README.md": "deploy/prometheus/README.md"}
+for _section, _whole in SECTIONS.items():
+    PAGES[_section] = PAGES[_whole]
+#: Lines with an old and a new address, each of a page or of a heading: page#anchor.
+MOVED = ROOT / "tools" / "moved_pages.txt"
+#: A script that leads from the old address of a heading, or of the page (""), to the new one.
+_LEAD_ON = """<script>{{
+  const moved = {}, page = moved[""];
+  const same = page && (page.includes("#") ? page : page + location.hash);
+  const there = moved[location.hash] || same;
+  if (there) location.replace(there);
+}}</script>
+"""
+#: A page that is no more; without scripts it leads to the page that has taken its place.
+_OLD_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>This page has moved</title>
+<meta name="robots" content="noindex">
+<link rel="canonical" href="{0}">
+{1}<noscript><meta http-equiv="refresh" content="0; url={0}"></noscript>
+</head>
+<body><p>This page has moved: <a href="{0}">{0}</a></p></body>
+</html>
+"""
 #: The name of an option or a field is broken nowhere but at its hyphens.
 _STYLE = (
     ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
@@ -72,8 +101,52 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "tables.css", content=_STYLE))
     files.append(File.generated(config, "keys.js", content=_SCRIPT))
     for source, page in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+        if source not in SECTIONS:
+            files.append(File.generated(config, page, content=page_text(source)))
     return files
+
+
+def page_text(source: str) -> str:
+    """Return a file of the repository with the files that are sections of its page."""
+    sections = [page_text(section) for section, whole in SECTIONS.items() if whole == source]
+    text = (ROOT / source).read_text("utf-8")
+    return "\n".join([text, *(re.sub("^#", "##", one, flags=re.M) for one in sections)])
+
+
+def first_anchor(source: str) -> str:
+    """Return the anchor of a file's title, where the file is a section."""
+    title = (ROOT / source).read_text("utf-8").partition("\n")[0].removeprefix("# ")
+    return "#" + re.sub(r"[^\w-]", "", title.lower().replace(" ", "-"))
+
+
+def moved() -> dict[str, dict[str, str]]:
+    """Return by old page the new addresses of its anchors; the anchor "" is the page itself."""
+    by_page: dict[str, dict[str, str]] = {}
+    for line in MOVED.read_text("utf-8").splitlines():
+        old, new = line.split()
+        page, sign, anchor = old.partition("#")
+        by_page.setdefault(page, {})[sign + anchor] = new
+    return by_page
+
+
+def leads(page: str, anchors: dict[str, str]) -> dict[str, str]:
+    """Return new addresses as a browser understands them on the old page."""
+    parts = {anchor: new.partition("#") for anchor, new in anchors.items()}
+    return {
+        anchor: f"{posixpath.relpath(there, page)}/{sign}{name}"
+        for anchor, (there, sign, name) in parts.items()
+    }
+
+
+def on_post_build(config: Any) -> None:
+    """Write a page at each old address."""
+    for page, anchors in moved().items():
+        if "" in anchors:
+            targets = leads(page, anchors)
+            path = Path(config.site_dir, page, "index.html")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            script = _LEAD_ON.format(json.dumps(targets))
+            path.write_text(_OLD_PAGE.format(targets[""], script), "utf-8")
 
 
 def version_bar(changelog: str, version: str) -> str:
@@ -101,6 +174,9 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     if page.file.src_uri in LONG:
         for group in page.toc.items[0].children:
             group.children.clear()
+    address = page.file.src_uri.removesuffix(".md")
+    if anchors := moved().get(address):
+        html += _LEAD_ON.format(json.dumps(leads(address, anchors)))
     return html.replace("<th></th>", "<td></td>")
 
 
@@ -109,7 +185,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     path = page.file.src_uri
     if path in UNSEARCHED:
         page.meta["search"] = {"exclude": True}
-    source = next((name for name, made in PAGES.items() if made == path), f"docs/{path}")
+    sources = (name for name, made in PAGES.items() if made == path and name not in SECTIONS)
+    source = next(sources, f"docs/{path}")
     is_edited = config.repo_url and not _WRITTEN.search(markdown)
     page.edit_url = f"{config.repo_url.rstrip('/')}/edit/main/{source}" if is_edited else None
 
@@ -117,7 +194,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
         there = PAGES.get(target) or target.removeprefix("docs/")
         if target in PAGES or target.startswith("docs/"):
-            return posixpath.relpath(there, posixpath.dirname(path) or ".") + (match[2] or "")
+            anchor = match[2] or (first_anchor(target) if target in SECTIONS else "")
+            return posixpath.relpath(there, posixpath.dirname(path) or ".") + anchor
         return match[0]
 
     return _LINK.sub(rewritten, markdown)

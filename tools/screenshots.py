@@ -38,7 +38,7 @@ from zmqtriton_standard.tools.demo import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDES = ROOT / "docs" / "guides"
-COLUMNS, LINES = 100, 11
+COLUMNS, LINES = 120, 11
 #: How long the load needs from one peak to the next.
 _WAVE_S = 100.0
 _CLEAR = b"\x1b[H\x1b[2J"

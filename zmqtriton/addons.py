@@ -29,6 +29,7 @@ from zmqtriton.sdk.addon import (
     Parameter,
     Port,
     Process,
+    TaskCode,
 )
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
@@ -291,6 +292,18 @@ def backend_package(name: str) -> Package | None:
                 _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
                 return None
     return None
+
+
+@cache
+def tasks() -> dict[str, TaskCode]:
+    """Return the functions that instances run when they are asked to, by name."""
+    codes: dict[str, TaskCode] = {}
+    for name, text in named("tasks").items():
+        module, _, function = text.partition(":")
+        spec = importlib.util.find_spec(module)  # not imported: it is for other Pythons
+        if spec is not None and spec.origin is not None:
+            codes[name] = TaskCode(spec.origin, function)
+    return codes
 
 
 def models_in(path: Path) -> tuple[str, tuple[str, ...]]:

@@ -191,13 +191,15 @@ def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -
 
 
 def _find_named(clients: Sequence[Client], name: str) -> list[Client]:
-    """Return the clients whose servers have this name."""
+    """Return the clients whose servers have this name, one for each directory."""
     named: list[Client] = []
     for within_s in (_IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S):
         if not named:
             identify(clients, within_s)
             named = [client for client in clients if client.matches(name)]
-    return named
+    # of those in a named directory, the one to which that leads
+    shown = {client.directory for client in named}
+    return [client for client in named if client.directory.parent not in shown]
 
 
 def identify(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) -> None:
@@ -219,8 +221,8 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
         return f"no {whom} is called '{name}'; running: {running}"
     if name:
         # a server that was replaced has its port until it has ended
-        how = "its pid, as pid:N" if name.startswith(":") else "a pid or port, as pid:N or :N"
-        return f"{meant} servers are called '{name}', so name {how}; running: {running}"
+        text = f"{meant} servers are called '{name}', so name its pid, as pid:N"
+        return f"{text}; running: {running}"
     return (
         f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {running}"
     )

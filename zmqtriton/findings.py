@@ -39,6 +39,8 @@ class Finding:
     suggestion: str = ""
     #: The remedy, in a sentence or two.
     advice: str = ""
+    #: True if the text says why no request is completed, in place of a guess that the model hangs.
+    is_of_standstill: bool = False
     #: Commands for the user to type, in this order.
     commands: tuple[str, ...] = ()
 

@@ -29,6 +29,11 @@ _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVS = 38
 #: The name of the thread of an instance that takes signals in place of the model's threads.
 SIGNAL_THREAD = "signals"
+#: The signal at which an instance writes its stacks to its output.
+STACKS_SIGNAL = signal.SIGURG
+#: The signal for that thread to read the supervisor's messages, as the main one may be busy. A
+#: process without the thread ignores it.
+READ_SIGNAL = signal.SIGWINCH
 #: Bytes that the kernel keeps of the name of a process.
 _NAME_BYTES = 15
 _CAP_AMBIENT = 47

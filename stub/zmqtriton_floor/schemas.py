@@ -31,10 +31,6 @@ _OPTIONAL = " | None"
 _SCALARS = (bool, int, float, str)
 
 
-def _is_value(item: tuple[Any, Any]) -> bool:
-    return type(item[0]) is str and type(item[1]) in _SCALARS
-
-
 #: The expressions that are true if a field has a value of its kind; others are lists.
 _CONDITIONS = {
     **{
@@ -80,7 +76,10 @@ class Schema:
     @cached_property
     def read(self) -> Callable[[Any], Any]:
         """Return a list as a message or row; ProtocolError names the offending field."""
-        namespace: dict[str, Any] = {"new": tuple.__new__, "is_value": _is_value}
+        namespace: dict[str, Any] = {
+            "new": tuple.__new__,
+            "is_value": lambda item: type(item[0]) is str and type(item[1]) in _SCALARS,
+        }
         lines = [
             "def read(row):",
             *self._checks(namespace, "row"),

@@ -775,6 +775,13 @@ class ExecutionOverdue(NamedTuple):
     reason: Reason
 
 
+class LimitsRest(NamedTuple):
+    """The limit of the executions of a stub does not hold for now, or holds again."""
+
+    serial: Count
+    is_on: Flags
+
+
 class ModelCalled(NamedTuple):
     """A generation has called a model by BLS for the first time."""
 
@@ -875,6 +882,7 @@ _KINDS: tuple[type[Any], ...] = (
     ThreadEnded,
     LeasesSent,
     LeasedSegments,
+    LimitsRest,
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

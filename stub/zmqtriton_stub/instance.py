@@ -51,6 +51,9 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
 class StubInstance:
     """One model instance and the way to its supervisor."""
 
+    #: Returns the numbers of the threads of other instances in this process.
+    other_threads: Callable[[], Sequence[int]] = staticmethod(tuple)
+
     def __init__(self, load: wire.LoadModel, tell: Callable[[Any], None]) -> None:
         self.name = load.instance
         self.model = load.model
@@ -88,6 +91,8 @@ class StubInstance:
         self.call: Callable[[str, str], Any] | None = None
         #: Finds a request that has no final outcome yet, by peer and id.
         self.find_request: Callable[[tuple[int, int]], Any] = lambda key: None
+        #: Returns the ids that clients have given the requests that have no final outcome yet.
+        self.request_ids: Callable[[], list[str]] = list
         #: The way to the instance if this process is a fork of it; else None.
         self.line: ForkClient | None = None
         #: The server's runtime directory, where the instance stages files for loads, and the serial
@@ -104,6 +109,7 @@ class StubInstance:
         self.tracing = StubTracing("", has_contexts=False)
         #: The command line's settings for its backend.
         self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
+        self.directories = load.directory, os.path.dirname(load.path)
         self._directory = load.directory
         self._outbox = ThreadOutbox(tell)
 
@@ -219,6 +225,8 @@ _of_thread = _OfThread()
 is_forked = False
 #: Functions that close a fork's copies of the instance's connections.
 on_fork: list[Callable[[], None]] = []
+#: Functions that read the supervisor's messages for the instances of this process; from any thread.
+receivers: list[Callable[[], None]] = []
 #: The lines that the server logs at the moment.
 log_options = logs.LogOptions()
 
@@ -258,6 +266,12 @@ def become_forked() -> None:
     is_forked = True
     for abandon in on_fork:
         abandon()
+
+
+def receive() -> None:
+    """Read the supervisor's messages, whatever the instances are doing."""
+    for receive_own in list(receivers):
+        receive_own()
 
 
 def end_forked() -> None:

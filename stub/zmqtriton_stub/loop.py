@@ -159,6 +159,10 @@ class Stub:
         for close in self._on_fork:
             close()
 
+    def receive(self) -> None:
+        """Read the supervisor's messages; from any thread."""
+        self._supervisor.receive()
+
     def close(self) -> None:
         """Let go of what the end of a process would."""
         for close in reversed(self._on_end):
@@ -176,8 +180,7 @@ class Stub:
                 if type(message) is kind:
                     return message
                 self._handle_message(message)
-            self._lifeline.wait()
-            self._supervisor.receive()
+            self._supervisor.await_message()
 
     def _handle_message(self, message: Any) -> None:
         take = self._of_supervisor.get(type(message))
@@ -228,6 +231,7 @@ class Stub:
         """Import, complete and initialize the model, or report why not."""
         self._instance = StubInstance(load, self._lifeline.send)
         self._process.adopt(self._instance, self._bootstrap, self._memory)
+        self._supervisor.instance = self._instance
         try:
             load = self._process.see_own_gpu(load)
             self._model = PythonModel(load, self._process.model_class(load, self._instance))
@@ -276,6 +280,7 @@ class Stub:
             unwatch=self._poller.unregister,
         )
         self._instance.find_request = link.pending.get
+        self._instance.request_ids = lambda: [one.request_id for one in [*link.pending.values()]]
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
             self._bootstrap,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import io
+import json
 import os
 import re
 import signal
@@ -19,9 +20,10 @@ from _thread import LockType, allocate_lock, start_new_thread
 from typing import Any, Callable, Dict, Optional
 
 from zmqtriton_floor import logs, prctl
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_stub import instance
+from zmqtriton_stub import instance, tasks
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess
@@ -56,6 +58,7 @@ def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> S
     os.set_inheritable(listener, False)
     stub = Stub(Lifeline.inherited(lifeline), progress, listener, process)
     instance.on_fork.append(stub.abandon)
+    instance.receivers.append(stub.receive)
     return stub
 
 
@@ -85,6 +88,7 @@ def prepare(name: str) -> None:
     os.register_at_fork(after_in_child=instance.become_forked)
     attribute()
     watch_for_crashes()
+    sys.breakpointhook = stop_at_breakpoint
 
 
 def watch_for_crashes() -> None:
@@ -92,13 +96,27 @@ def watch_for_crashes() -> None:
     faulthandler.enable()
     # For one that is asked where it is: works without Python's help, so also where it hangs. The
     # stacks of threads that run meanwhile cannot be read.
-    faulthandler.register(signal.SIGURG, all_threads=not instance.runs_in_parallel())
+    faulthandler.register(prctl.STACKS_SIGNAL, all_threads=not instance.runs_in_parallel())
+
+
+def stop_at_breakpoint(*args: Any, **kwargs: Any) -> Any:
+    """Have an add-on take over at a `breakpoint()`; without one it is Python's, as in programs."""
+    subject, frame = instance.here(), sys._getframe(1)
+    about = {"place": f"{frame.f_code.co_filename}:{frame.f_lineno}"}
+    try:
+        if subject is None or subject.call is None or "PYTHONBREAKPOINT" in os.environ:
+            raise Unavailable("no add-on can be asked")
+        code = subject.call("breakpoint", json.dumps(about))
+    except ZmqTritonError:
+        return sys.__breakpointhook__(*args, **kwargs)
+    return code and tasks.execute(code, subject, frame)
 
 
 def take_signals_elsewhere() -> None:
-    """Start the thread that takes SIGURG, whose arrival would end a C call of a model's thread.
+    """Start the thread that takes signals, whose arrival would end a C call of a model's thread.
 
-    The supervisor finds it by its name, and signals the process where there is none.
+    At SIGURG the process writes its stacks, and at the other one the thread reads the supervisor's
+    messages. The supervisor finds it by its name, and signals the process where there is none.
     """
     if instance.runs_in_parallel():
         return  # the stacks of other threads cannot be read
@@ -111,12 +129,13 @@ def take_signals_elsewhere() -> None:
 
 
 def await_signals(has_begun: LockType) -> None:
-    """Await signals until this process ends; their handler is faulthandler's, in C."""
+    """Await signals until this process ends; that of stacks has a handler in C, faulthandler's."""
     prctl.set_name(prctl.SIGNAL_THREAD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {prctl.READ_SIGNAL})
     has_begun.release()
-    lock = allocate_lock()
-    lock.acquire()
-    lock.acquire()
+    while True:
+        signal.sigwait({prctl.READ_SIGNAL})
+        instance.receive()
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Callable, Tuple
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import from_number
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_stub import tasks
 
 #: The longest wait for an answer about a segment; the supervisor takes milliseconds.
 _ANSWER_TIMEOUT_S = 5.0
@@ -56,6 +57,8 @@ class SupervisorClient:
         self.send: Callable[[Any], None] = lifeline.send
         #: Called repeatedly while a call is waited for; the loop attends to its duties there.
         self.attend: Callable[[], None] = lambda: None
+        #: Instance of the tasks, which begin whatever the main loop is doing; None before a load.
+        self.instance: tasks.Subject | None = None
         self._on_end = on_end
         #: Maps or unmaps the segment, and settles the question for it.
         self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
@@ -95,6 +98,13 @@ class SupervisorClient:
         finally:
             self._waiters.discard(waiter)
 
+    def deliver(self, message: Any) -> None:
+        """Send a message whatever the main loop is doing, which sends the rest of others."""
+        self.send(message)
+        while self._lifeline.is_backed_up and not self._lifeline.ended:
+            time.sleep(_ATTEND_INTERVAL_S)  # not select(): descriptors may have great numbers
+            self._lifeline.flush()
+
     def take_descriptor(self, kind: type[Any]) -> int:
         """Return the last descriptor that has come with such a message, once; else -1."""
         return self._descriptors.pop(kind, -1)
@@ -114,6 +124,13 @@ class SupervisorClient:
                 self._receive()
             finally:
                 self._reading.release()
+
+    def await_message(self) -> None:
+        """Wait until the inbox has a message, which any thread may have put there."""
+        with self._reading:
+            while not self.inbox:
+                self._lifeline.wait()
+                self._receive()
 
     def _read_for(self, waiter: _Waiter, within_s: float) -> None:
         """Reads once, or waits for the thread that reads."""
@@ -136,17 +153,23 @@ class SupervisorClient:
                 self.on_segment_opened(message, descriptor)
             elif type(message) is wire.CallResult:
                 self.settle((0, 0, message.id), (message, -1))
+            elif type(message) is wire.Call and message.verb == tasks.RUN:
+                tasks.begin(self.instance, self.deliver, message)
             else:
-                if type(message) in _CARRIERS and descriptor >= 0:
-                    earlier = self.take_descriptor(type(message))
-                    self._descriptors[type(message)], descriptor = descriptor, earlier
-                self.inbox.append(message)
-                if descriptor >= 0:
-                    os.close(descriptor)
+                self._leave(message, descriptor)
         if self._lifeline.ended:
             self._on_end()
         if len(self.inbox) > count:
             self.wake()
+
+    def _leave(self, message: Any, descriptor: int) -> None:
+        """Leave a message and its descriptor to the main loop."""
+        if type(message) in _CARRIERS and descriptor >= 0:
+            earlier = self.take_descriptor(type(message))
+            self._descriptors[type(message)], descriptor = descriptor, earlier
+        self.inbox.append(message)
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _segment_created(self, message: wire.SegmentCreated, descriptor: int) -> None:
         if self.settle((message.segment,), (message, descriptor)):

@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Callable, Optional, Sequence, Set
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Set
 
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
@@ -41,6 +42,8 @@ class _OfThread(threading.local):
 
 
 _own = _OfThread()
+#: The names of the instances that threads run for, by the threads' numbers.
+_owners: Dict[int, str] = {}
 
 
 def run(descriptor: int, model: str) -> int:
@@ -82,12 +85,26 @@ def _pass_on_to_threads() -> None:
             vars(self).pop("run", None)
             this_process.take_thread(instance)
             _own.memory, _own.output = memory, output
-            run()
+            if instance is None:
+                run()
+            else:
+                with _owned_by(instance.name):
+                    run()
 
         self.run = run_for_instance  # type: ignore[method-assign]
         standard_start(self)
 
     threading.Thread.start = start  # type: ignore[method-assign]
+
+
+@contextmanager
+def _owned_by(instance: str) -> Iterator[None]:
+    """Tell whose thread this is."""
+    _owners[threading.get_ident()] = instance
+    try:
+        yield
+    finally:
+        del _owners[threading.get_ident()]
 
 
 class InstanceHost:
@@ -112,10 +129,12 @@ class InstanceHost:
             after_in_parent=lambda: _each(Forks.go_on),
             after_in_child=lambda: _each(Forks.become_fork),
         )
-        faulthandler.unregister(signal.SIGURG)
-        signal.signal(signal.SIGURG, self._name_threads)
+        faulthandler.unregister(prctl.STACKS_SIGNAL)
+        signal.signal(prctl.STACKS_SIGNAL, self._name_threads)
+        # taken by this thread, which is never busy
+        signal.signal(prctl.READ_SIGNAL, lambda number, frame: this_process.receive())
         if not this_process.runs_in_parallel():
-            faulthandler.register(signal.SIGURG, chain=True)
+            faulthandler.register(prctl.STACKS_SIGNAL, chain=True)
         self.template.tell(wire.Synced(0))
         while not self._is_ending:
             self._lifeline.wait()
@@ -190,8 +209,10 @@ class InstanceThread(threading.Thread):
         with open(self._writing, "w", encoding=sys.stdout.encoding, errors="replace") as stream:
             _own.output = AttributedOutput(stream)
             stub = process.make_stub(self._lifeline, self._page, self._listener, surroundings)
-            process.live(lambda: stub)
+            with _owned_by(self.instance):
+                process.live(lambda: stub)
             this_process.on_fork.remove(stub.abandon)
+            this_process.receivers.remove(stub.receive)
             stub.close()
             _own.output.close()
         if surroundings.forks is not None:
@@ -215,6 +236,7 @@ class _Surroundings(OwnProcess):
         _own.memory = memory
         if not next(self._host.begun):
             instance.measures = self._host.template.measures
+        instance.other_threads = lambda: [n for n, o in [*_owners.items()] if o != instance.name]
         self.forks = forks = Forks(instance, bootstrap, memory)
         self._host.forks.add(forks)
 

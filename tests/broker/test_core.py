@@ -243,6 +243,22 @@ def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() 
     assert 1 == len(world.finals(F, 1))
 
 
+def test_the_bound_of_an_execution_may_rest_and_hold_again() -> None:
+    parameters = {"MAX_execution_seconds": {"string_value": "0.5"}}
+    world = BrokerHarness.serving(S, config={"parameters": parameters})
+    world.infer(F, request(1))
+    world.core.rest_limits(wire.LimitsRest(S, 1))
+    world.core.rest_limits(wire.LimitsRest(99, 1))  # of another server's, or a dead one
+
+    world.tick(500_000_000)
+    while_it_rests = [m for m in world.supervisor_messages if type(m) is wire.ExecutionOverdue]
+    world.core.rest_limits(wire.LimitsRest(S, 0))
+    world.tick(1_000_000_000)
+
+    assert [] == while_it_rests
+    assert [S] == [m.serial for m in world.supervisor_messages if type(m) is wire.ExecutionOverdue]
+
+
 def test_an_answer_may_come_after_execute_has_returned(served: BrokerHarness) -> None:
     served.infer(F, request(1), request(2))
     batch = served.batched_requests[S].pop(0).batch

@@ -109,6 +109,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.ThreadEnded(7),
     wire.LeasesSent(3),
     wire.LeasedSegments(5, [1, 3]),
+    wire.LimitsRest(7, 1),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -697,6 +697,12 @@ LAYERS = (
         "is a feature of the supervisor, and decides",
     ),
     Layer(
+        "zmqtriton_extras.canaries.explaining",
+        ("zmqtriton.findings", "zmqtriton_standard.tools.explaining"),
+        (),
+        "tells how a version is tried",
+    ),
+    Layer(
         "zmqtriton_extras.canaries.ctl",
         (
             _FLOOR,
@@ -736,6 +742,52 @@ LAYERS = (
                 "is a step of requests",
             ),
         )
+    ),
+    Layer(
+        "zmqtriton_extras.inspection",
+        (
+            _FLOOR,
+            "zmqtriton.control_client",
+            "zmqtriton.findings",
+            "zmqtriton.supervisor",
+            "zmqtriton_extras.inspection",
+            "zmqtriton_standard.ctl",
+            "zmqtriton_standard.memory.readings",
+            "zmqtriton_standard.tools.explaining.causes",
+            "zmqtriton_standard.tools.explaining.facts",
+        ),
+        ("click",),
+        "has instances look at themselves, and shows what they saw",
+    ),
+    Layer(
+        "zmqtriton_extras.inspection.extension",
+        (
+            _FLOOR,
+            "zmqtriton_extras.inspection",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api",
+            "zmqtriton_standard.cockpit.operations",
+        ),
+        ("falcon",),
+        "answers clients of HTTP",
+    ),
+    *(
+        Layer(
+            f"zmqtriton_extras.inspection.{name}",
+            (_FLOOR, "zmqtriton.supervisor", "zmqtriton_extras.inspection.feature"),
+            (),
+            "is a feature of the supervisor, and decides",
+        )
+        for name in ("feature", "debugging")
+    ),
+    *(
+        Layer(
+            f"zmqtriton_extras.inspection.{name}",
+            (),
+            (),
+            "runs in the model's interpreter, which has nothing else",
+        )
+        for name in ("sampler", "growth", "debugger")
     ),
     Layer("zmqtriton_standard", (), (), "is a name"),
     Layer("zmqtriton_extras", (), (), "is a name"),
@@ -871,7 +923,6 @@ LAYERS = (
             "zmqtriton_extras.routes.names",
             "zmqtriton.findings",
             "zmqtriton_standard.tools.checking",
-            "zmqtriton_standard.memory.readings",
             "zmqtriton_standard.tools.doctor.examination.examine_server",
             "zmqtriton_standard.tools.explaining",
         ),

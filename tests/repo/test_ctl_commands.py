@@ -44,6 +44,8 @@ TESTED = {
     "config": "standard/ctl/system/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
     "doctor": "standard/tools/system/test_doctor.py"
     "::test_a_server_that_is_well_and_one_that_is_stopped",
+    "debug": "extras/inspection/system/test_debug.py"
+    "::test_a_breakpoint_waits_for_the_debugger_which_sees_the_models_variables",
     "drain": "standard/draining/system/test_draining.py"
     "::test_the_operator_drains_and_unloads_a_model",
     "env clean": "loads/test_environments.py"
@@ -67,6 +69,10 @@ TESTED = {
     "::test_log_settings_are_shown_and_changed_by_the_command",
     "logs": "standard/ctl/system/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
     "models": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "memory": "extras/inspection/system/test_memory.py"
+    "::test_of_a_leak_the_line_and_its_holder_are_named",
+    "profile": "extras/inspection/system/test_profile.py"
+    "::test_the_lines_where_a_model_computes_are_named",
     "proxy": "extras/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
     "reload": "standard/ctl/system/test_ctl_upkeep.py"
@@ -97,7 +103,7 @@ TESTED = {
     "wait": "standard/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.
-OF_ONE_FORM = {"completion", "proxy", "top"}
+OF_ONE_FORM = {"completion", "debug", "proxy", "top"}
 
 
 BY_WORDS = {

@@ -7,6 +7,8 @@ import importlib
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
@@ -22,6 +24,19 @@ _ROOTS += ("standard/zmqtriton_standard/tools",)
 #: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
 _DECISIONS = (ROOT / "docs" / "decisions.md").read_text("utf-8")
 _NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE + _DECISIONS)))
+#: Old and new addresses of pages and headings of the site.
+_MOVED = [
+    tuple(line.split()) for line in (ROOT / "tools/moved_pages.txt").read_text("utf-8").splitlines()
+]
+#: Pages of the site whose files are at the root.
+_OTHER_PAGES = {
+    "index.md",
+    "architecture.md",
+    "contributing.md",
+    "changelog.md",
+    "reporting.md",
+    "deployment/index.md",
+}
 
 
 def _module(parts: list[str]) -> tuple[Path, list[str]] | None:
@@ -63,6 +78,10 @@ def _prose(page: Path) -> str:
     return re.sub("^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
+def _anchors(page: Path) -> set[str]:
+    return {_slug(heading) for heading in re.findall("^#+ (.*)$", _prose(page), re.MULTILINE)}
+
+
 def test_links_lead_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]
     links = [(p, link) for p in pages for link in re.findall(r"\]\(([^)\s]+)\)", _prose(p))]
@@ -73,8 +92,7 @@ def test_links_lead_somewhere() -> None:
         there = page.parent / name if name else page
         assert there.exists(), f"{page.name} links to {target}"
         if anchor and there.suffix == ".md":
-            headings = map(_slug, re.findall("^#+ (.*)$", _prose(there), re.MULTILINE))
-            assert anchor in headings, f"{page.name} links to {target}"
+            assert anchor in _anchors(there), f"{page.name} links to {target}"
 
 
 def _pages_behind(page: Path) -> set[Path]:
@@ -99,7 +117,29 @@ def test_the_site_has_every_page_in_its_menu() -> None:
 
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
     kinds = [f"deployment/{path.parent.name}.md" for path in ROOT.glob("deploy/*/README.md")]
-    assert [] == [page for page in [*pages, *kinds] if page not in menu]
+    sections = {f"{old}.md" for old, _ in _MOVED if old.startswith("deployment/")}
+    assert set(menu) == {*pages, *kinds, *_OTHER_PAGES} - sections
+
+
+def _file_of(page: str) -> Path:
+    """The file of a page of the site."""
+    if page.startswith("deployment/"):
+        return ROOT / "deploy" / page.removeprefix("deployment/") / "README.md"
+    return ROOT / "docs" / f"{page}.md"
+
+
+@pytest.mark.parametrize(("old", "new"), _MOVED)
+def test_an_old_address_leads_to_a_page_that_has_the_heading(old: str, new: str) -> None:
+    page, _, anchor = new.partition("#")
+    old_page, _, old_anchor = old.partition("#")
+
+    assert _file_of(page).is_file()
+    # the README of a kind of deployment can be a section of another's page
+    files = ROOT.glob("deploy/*/README.md") if page.startswith("deployment/") else [_file_of(page)]
+    assert not anchor or anchor in set().union(*map(_anchors, files))
+    if not old_page.startswith("deployment/") and _file_of(old_page).is_file():
+        assert old_anchor
+        assert old_anchor not in _anchors(_file_of(old_page))
 
 
 def test_no_entry_of_the_changelog_is_torn_or_stands_twice() -> None:

@@ -16,7 +16,7 @@ MODULES_IMPORTED = 20
 #: needs a decision: docs/decisions.md has these numbers, too, under the heading of D137.
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 23,
-    "zmqtriton.supervisor.core": 29,
+    "zmqtriton.supervisor.core": 31,
     "zmqtriton.supervisor.machine.repositories.model_reading": 24,
     "zmqtriton.supervisor.service": 28,
 }

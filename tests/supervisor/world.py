@@ -321,8 +321,11 @@ class SupervisorHarness:
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
                 self.preparation_serials[model] = serial
-            case actions.Signal(serial, number):
+            case actions.Signal(serial, number, _, ""):  # no others end a process
                 self._handle_signal(serial, number)
+            case actions.ReadStacks(ticket, serials):
+                lines = {serial: [f"stack of {self.stub_names[serial]}"] for serial in serials}
+                self._schedule(lambda: self.core.plan.answer(ticket, lines))
             case actions.TellOpen():
                 self.told_open.append([*self.log])
             case actions.KeepSegments(owner, segments):

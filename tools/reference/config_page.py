@@ -33,7 +33,7 @@ _GUIDES = {
     "ModelOptimizationPolicy.ExecutionAccelerators": "frameworks",
     "ModelInstanceGroup": "scaling",
     "Environments and users": "environments",
-    "Quotas": "quotas",
+    "Quotas": "overload",
     "Autoscaling": "scaling",
     "Canaries": "canaries",
     "OpenAI's API": "openai",

@@ -157,6 +157,10 @@ class BrokerCore(BrokerState):
     def retire(self, message: wire.Retire) -> None:
         self._retirement.retire(message)
 
+    def rest_limits(self, message: wire.LimitsRest) -> None:
+        if message.serial in self.instances:
+            self.instances[message.serial].rests = bool(message.is_on)
+
     def remove(self, message: wire.RemoveGeneration, now_ns: int) -> None:
         generation = self.generations.remove(message.generation)
         if generation is None:
@@ -402,9 +406,12 @@ class BrokerCore(BrokerState):
             elif timer.request is not None:
                 self._lifecycle.expire(timer.request, now_ns)
             elif timer.instance is not None:
-                self._dispatch.run_out(
-                    timer.instance, self.generations.by_number[timer.instance.generation]
-                )
+                generation = self.generations.by_number[timer.instance.generation]
+                if timer.instance.rests:
+                    again_ns = now_ns + generation.max_execution_ns
+                    self._timers.start(again_ns, instance=timer.instance, batch=timer.batch)
+                else:
+                    self._dispatch.run_out(timer.instance, generation)
             elif timer.scheduler is not None:
                 timer.scheduler.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.scheduler, now_ns)

@@ -149,6 +149,7 @@ class BrokerService:
             wire.RemoveGeneration: lambda message: core.remove(message, time.monotonic_ns()),
             wire.TrafficSplit: core.generations.divide,
             wire.PeerDied: self._remove_dead_peer,
+            wire.LimitsRest: core.rest_limits,
             wire.Sync: self._acknowledge,
             wire.Bootstrap: self._take_bootstrap,
             wire.Shutdown: self._end,

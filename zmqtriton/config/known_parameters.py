@@ -157,7 +157,7 @@ _OF_EXECUTION = (
     KnownParameter(
         "MAX_INFLIGHT",
         "1 to 1024",
-        "1",
+        "1; decoupled: no limit",
         "How many batches an `async def execute` has at the same time.",
     ),
     KnownParameter(

@@ -345,7 +345,10 @@ def to_dict(config: Any) -> dict[str, Any]:
     Only sections and oneof members that are set appear.
     """
     # Scalar members of a oneof come last, as in the JSON of Triton's protobuf.
-    fields = sorted(config.DESCRIPTOR.fields, key=_is_scalar_oneof_member)
+    fields = sorted(
+        config.DESCRIPTOR.fields,
+        key=lambda each: each.containing_oneof is not None and each.message_type is None,
+    )
     return {
         field.name: _field_to_json(field, getattr(config, field.name))
         for field in fields
@@ -361,10 +364,6 @@ def to_json(config: Any) -> str:
 def to_text(config: Any) -> str:
     """Return the form of config.pbtxt, for the log."""
     return str(text_format.MessageToString(config))
-
-
-def _is_scalar_oneof_member(field: Any) -> bool:
-    return field.containing_oneof is not None and field.message_type is None
 
 
 def _field_to_json(field: Any, value: Any) -> Any:

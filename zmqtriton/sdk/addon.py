@@ -140,6 +140,13 @@ class Backend(NamedTuple):
     models_in: str = ""
 
 
+class TaskCode(NamedTuple):
+    """A function that instances run, and the file that has it."""
+
+    file: str
+    function: str
+
+
 class AddOn(NamedTuple):
     """The kinds of things that an add-on may have; none needs another."""
 
@@ -180,6 +187,11 @@ class AddOn(NamedTuple):
     http_categories: tuple[str, ...] = ()
     #: `Feature`s of the supervisor.
     feature: str | tuple[str, ...] = ()
+    #: Functions that an instance runs when a feature asks for them by `StubTasks`, by name: in a
+    #: thread beside the model, in the model's Python (3.8 and newer), so that its module imports
+    #: Python's library alone. One takes the instance, as a `Subject` of tasks, and the feature's
+    #: arguments, and returns what becomes JSON.
+    tasks: Mapping[str, str] = {}
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}
     commands: Mapping[str, Command | str] = {}
@@ -189,8 +201,8 @@ class AddOn(NamedTuple):
     backends: Mapping[str, Backend | str] = {}
     #: Takes a client, a model and a version, and returns why that is not ready.
     explanation: str = ""
-    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, model, is_overview=…)`
-    #: asks a server, `findings(facts, read)` returns causes, `notes(read)` the rest.
+    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, facts)` asks a server,
+    #: `findings(facts, read)` returns causes, `notes(facts, read)` the rest.
     findings: str = ""
     #: Yields the problems between models, each with its model, by the configurations of all.
     conflicts: str = ""

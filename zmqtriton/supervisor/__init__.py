@@ -12,7 +12,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "actions": "ChangeRepositories FileReport InBackground KeepDecisions LocalCopy LookAtFiles "
-    "RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Signal Spawn",
+    "ReadStacks RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Spawn",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
         "ControlCall OWN_CALLER RepeatedCall Verb Verbs always check_names "
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
         KeepDecisions,
         LocalCopy,
         LookAtFiles,
+        ReadStacks,
         RemoteListing,
         RepositoriesInUse,
         RepositoryListing,
         RepositoryNames,
         Send,
-        Signal,
         Spawn,
     )
     from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT

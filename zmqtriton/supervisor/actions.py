@@ -191,6 +191,13 @@ class InBackground(NamedTuple):
     call: Callable[[], Any]
 
 
+class ReadStacks(NamedTuple):
+    """Have stubs write their Python stacks; the answer has the lines of each, by serial."""
+
+    ticket: int
+    serials: tuple[int, ...]
+
+
 class RemoveDirectory(NamedTuple):
     """Remove a directory that a load has brought along, or a generation has left."""
 
@@ -357,6 +364,7 @@ Action = (
     | CancelReading
     | KeepDecisions
     | InBackground
+    | ReadStacks
     | RemoveDirectory
     | ListRepository
     | LookAtFiles

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.load_calls import LoadCalls, StagedFiles
@@ -33,6 +34,7 @@ from zmqtriton.supervisor.models.order import (
 )
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
+from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
@@ -94,12 +96,15 @@ class SupervisorCore:
             gpus=info.gpus,
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
-        parts = CoreParts(plan, policy, info, self, self._introductions, audience, self._counts)
+        tasks = StubTasks(plan, addons.tasks)
+        parts = CoreParts(
+            plan, policy, info, self, self._introductions, audience, self._counts, tasks
+        )
         self._features = Features(plan, [make(parts) for make in features])
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
-        helpers = [preparations, *(one for each in self._features for one in each.helpers)]
+        helpers = [preparations, tasks, *(one for each in self._features for one in each.helpers)]
         self._context = self._surroundings(preparations, audience)
         self._connect(info, helpers, pid)
 
@@ -269,8 +274,8 @@ class SupervisorCore:
         """Return the model; make it known if it was not."""
         return self.models.setdefault(name, ServedModel(name, self._context))
 
-    def load(self, model: str, override: LoadOverride | None) -> Result:
-        return self.get_or_create_model(model).load(override, again=True)
+    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+        return self.get_or_create_model(model).load(override, again=True, renews=renews)
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
         names = self._context.ensemble_members.unload_order(model) if dependents else [model]

@@ -62,6 +62,7 @@ ADDON = AddOn(
     },
     trial=".settings",
     feature=".registry:CanaryRegistry",
+    findings=".explaining",
     ctl={"canary": ".ctl:canary"},
     division=".requests:division",
     needs=("capture",),

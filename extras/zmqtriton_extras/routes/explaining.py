@@ -39,18 +39,18 @@ class Routes(NamedTuple):
     log: Sequence[Document] = ()
 
 
-def read(reader: Reader, model: str, *, is_overview: bool) -> Routes:
+def read(reader: Reader, facts: Facts) -> Routes:
     """Ask the server about the routes of a model."""
-    routed = model + names.SUFFIX
+    routed = facts.model + names.SUFFIX
     entries = [entry for entry in reader.index if entry["name"] == routed]
     log: Sequence[Any] = reader.log(routed) if entries else ()
     is_ready = any(entry.get("state") == "READY" for entry in entries)
-    if is_overview or not is_ready:
+    if facts.is_overview or not is_ready:
         return Routes("", log)
-    return Routes(names.path_of(reader.ask("config", {"model": routed}), model), log)
+    return Routes(names.path_of(reader.ask("config", {"model": routed}), facts.model), log)
 
 
-def notes(routes: Routes) -> list[Finding]:
+def notes(facts: Facts, routes: Routes) -> list[Finding]:
     """Return notes on where the routes are served."""
     return [note(f"its routes are served at {routes.path}", "")] if routes.path else []
 

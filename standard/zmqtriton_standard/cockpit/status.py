@@ -180,13 +180,10 @@ def _visible(
 
 
 def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
-    expected = [entry for entry in index if "version" in entry and not _is_at_rest(entry)]
+    versions = (entry for entry in index if "version" in entry)
+    expected = [each for each in versions if each.get("why", {}).get("kind") not in AT_REST]
     ready = sum(entry.get("state") == "READY" for entry in expected)
     return f"{ready} of {len(expected)} model versions are ready"
-
-
-def _is_at_rest(entry: Mapping[str, Any]) -> bool:
-    return entry.get("why", {}).get("kind") in AT_REST
 
 
 def _visible_row(row: dict[str, Any], grant: Grant) -> dict[str, Any]:

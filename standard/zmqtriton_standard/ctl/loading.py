@@ -125,16 +125,22 @@ def restart(context: click.Context, *, model: str, no_wait: bool, instance: str,
 
 @click.command()
 @click.argument("model", type=MODEL, default="")
+@click.option("--force", is_flag=True, help="Load MODEL with new processes in any case.")
 @with_format
 @click.pass_context
-def reload(context: click.Context, model: str, form: str) -> None:
+def reload(context: click.Context, *, model: str, force: bool, form: str) -> None:
     """Load MODEL again if its files have changed, or every model whose files have.
 
     No request fails, and the old files serve on if the new ones cannot be loaded. With
     --model-control-mode none and poll, new models are loaded and models without a directory are
-    unloaded; with explicit, this is about loaded models.
+    unloaded; with explicit, this is about loaded models. With --force a model that hangs, or holds
+    too much memory, gets new processes; the old ones end when their requests have.
     """
-    report = run_with_client(context, lambda client: _reload(client, model), to_change=True)
+    if force and not model:
+        raise click.UsageError("--force needs MODEL")
+    report = run_with_client(
+        context, lambda client: _reload(client, model, renews=force), to_change=True
+    )
     print_result(form, report, lambda: _print_reloaded(model, report))
     if report["failed"]:
         sys.exit(EXIT_REFUSED)
@@ -149,24 +155,29 @@ def _print_reloaded(model: str, report: dict[str, Any]) -> None:
         click.echo(f"{name} serves on without its directory; `zmqtriton-ctl unload {name}` ends it")
     unchanged = report["unchanged"]
     if model and unchanged:
-        click.echo(f"{model} has not changed")
+        click.echo(f"{model} has not changed; `reload {model} --force` replaces its processes")
     elif not (report["loaded"] or report["unloaded"] or report["gone"] or report["failed"]):
         click.echo(f"nothing has changed ({len(unchanged)} model{'s' * (len(unchanged) != 1)})")
     for name, text in report["failed"].items():
         click.echo(f"error: {name}: {text.strip()}", err=True)
 
 
-def _reload(client: Client, model: str) -> Any:
+def _reload(client: Client, model: str, *, renews: bool) -> Any:
     check_name(client, model)
     with shown_load(client, model):
-        return client.call("reload", {"model": model})
+        return client.call("reload", {"model": model, "renews": renews})
 
 
 def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any:
     check_name(client, model)
 
     def stubs() -> list[dict[str, Any]]:
-        return [one for one in _stubs(client, model) if instance in ("", one["instance"])]
+        # an older generation answers its last requests, some of which may never end
+        return [
+            one
+            for one in _stubs(client, model)
+            if instance in ("", one["instance"]) and one["state"] not in ("DRAINING", "STOPPING")
+        ]
 
     before = {stub["serial"] for stub in stubs()}
     arguments = {"model": model, "wait": not no_wait}

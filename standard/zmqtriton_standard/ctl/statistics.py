@@ -43,6 +43,7 @@ _HEADER = (
     "Compute ms",
     "Batch",
     "Pending",
+    "Active",
     "CPU %",
     "Memory",
 )
@@ -55,6 +56,8 @@ _SPARE = "Spare/s"
 _GPU = "GPU"
 #: Lines of the screen that are not for models: title, table head, and the number of hidden ones.
 _LINES_AROUND = 4
+#: The width of a terminal that shows all columns next to each other.
+_WIDE = 150
 _MAX_KEYS = 1024
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -71,6 +74,8 @@ class Rates(NamedTuple):
     compute_ms: float | None
     batch_size: float | None
     pending: int
+    #: Requests that instances have, such as open streams.
+    active: int = 0
     #: Processor time of its instances in percent of one core; None without a process, as is memory.
     cpu_percent: float | None = None
     memory_bytes: int | None = None
@@ -112,6 +117,7 @@ def compute_rates(
                 compute_ms=compute_ms,
                 batch_size=batch_size,
                 pending=row["pending"],
+                active=max(0, row.get("unanswered", 0) - row["pending"]),
                 cpu_percent=_cpu_percent(row, last, seconds),
                 memory_bytes=row.get("memory_bytes"),
                 tokens_per_s=_tokens_per_s(row, last, seconds),
@@ -218,7 +224,8 @@ def _watch(client: Client, model: str, interval: float) -> None:
         title = f"{time.strftime('%H:%M:%S')}  q: quit  {client.identity.describe()}"
         click.echo(f"{_CLEAR}{shorten(title, columns)}\n")
         busiest = sorted(rates, key=lambda each: each.requests_per_s, reverse=True)
-        room = max(1, lines - _LINES_AROUND)
+        # a narrow terminal has the last figures of each row below it
+        room = max(1, (lines - _LINES_AROUND) // (1 if columns > _WIDE else 2))
         _print(busiest[:room])
         if len(busiest) > room:
             click.echo(f"... and {len(busiest) - room} more", nl=False)
@@ -334,7 +341,7 @@ def _print(rates: Sequence[Rates]) -> None:
     }
     shown = {name: texts for name, texts in columns.items() if {*texts} - {_figure(None)}}
     rows = [(*_row(each), *own) for each, *own in zip(rates, *shown.values(), strict=True)]
-    print_table((*_HEADER, *shown), rows, is_cut=True)
+    print_table((*_HEADER, *shown), rows, has_figures=True)
 
 
 def _row(rates: Rates) -> Sequence[str]:
@@ -343,6 +350,7 @@ def _row(rates: Rates) -> Sequence[str]:
         f"{rates.model}:{rates.version}",
         *map(_figure, (*shown, rates.compute_ms, rates.batch_size)),
         str(rates.pending),
+        str(rates.active),
         _figure(rates.cpu_percent),
         format_bytes(rates.memory_bytes),
     )

@@ -23,12 +23,12 @@ def terminal_width() -> int | None:
 
 
 def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, is_cut: bool = False
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, has_figures: bool = False
 ) -> None:
     """Print a table: columns on a terminal; else tabs between the cells of a row.
 
     If a terminal is too narrow, or a last cell has several lines, the last cells go below their
-    rows, or are left out of a table that `is_cut`.
+    rows; those of a table that `has_figures` together in a line.
     """
     width = terminal_width()
     if width is None:
@@ -42,8 +42,11 @@ def print_table(
     click.echo(_line(header[:count], widths, is_head=True))
     for row in rows:
         click.echo(_line(row[:count], widths))
-        names = header[count:] if len(header) - count > 1 else [""]
-        for name, cell in zip(names, () if is_cut else row[count:], strict=False):
+        names = header[count:] if len(header) - count > 1 or has_figures else [""]
+        below = [*zip(names, row[count:], strict=False)]
+        if has_figures and below:
+            below = [("", "  ".join(f"{name} {cell}" for name, cell in below))]
+        for name, cell in below:
             _print_below(name, cell)
 
 

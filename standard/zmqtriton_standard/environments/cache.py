@@ -120,8 +120,8 @@ class EnvironmentCache:
 
     def _homes(self) -> list[Path]:
         """Return the directories of all entries, by kind and name."""
-        folders = [self.root / kind for kind in KINDS]
-        return [home for folder in folders for home in _subdirectories(folder)]
+        folders = [sorted((self.root / kind).iterdir()) for kind in KINDS]
+        return [home for folder in folders for home in folder if home.is_dir()]
 
     # --------------------------------------------------------------- for people
 
@@ -178,10 +178,6 @@ def _hash(file: Any, size: int, path: str, reporter: Reporter) -> str:
         counter.add(len(chunk))
     file.seek(0)
     return digest.hexdigest()[:32]
-
-
-def _subdirectories(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.is_dir())
 
 
 def _remove_unless_locked(home: Path) -> bool:

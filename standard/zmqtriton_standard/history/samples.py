@@ -214,11 +214,7 @@ class Columns:
     def read(self, places: Sequence[int]) -> dict[str, list[float | None]]:
         """Return the samples of these places, None where there was nothing."""
         return {
-            name: [_shown(column[place]) for place in places]
+            # only NaN differs from itself
+            name: [round(v, _DECIMALS) if v == v else None for v in map(column.__getitem__, places)]
             for name, column in self._columns.items()
         }
-
-
-def _shown(value: float) -> float | None:
-    # only NaN differs from itself
-    return round(value, _DECIMALS) if value == value else None

@@ -23,7 +23,8 @@ def render(families: list[dict[str, Any]]) -> str:
     lines: list[str] = []
     for each in families:
         name, kind = each["name"], _KINDS[each["kind"]]
-        lines += head(name, _help(each["description"]), kind) if each["series"] else []
+        text = each["description"].replace("\\", "\\\\").replace("\n", "\\n")
+        lines += head(name, text, kind) if each["series"] else []
         for series in each["series"]:
             if "counts" in series:
                 lines += histogram(name, series)
@@ -105,10 +106,6 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def escape(value: str) -> str:

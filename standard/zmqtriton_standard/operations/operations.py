@@ -2,64 +2,71 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from zmqtriton.supervisor import (
     ControlCall,
+    CoreParts,
     Feature,
     Generation,
     InstanceState,
     KillRequested,
-    Signal,
+    Promise,
+    ReadStacks,
     StubPlace,
     Verb,
     Verbs,
     always,
+    kept,
     optional_model_name,
     required_model_name,
 )
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.prctl import SIGNAL_THREAD
 from zmqtriton_floor.reasons import Kind, Reason
 
-#: A signal that is ignored by processes that have not installed a handler yet.
-DUMP_STACKS_SIGNAL = signal.SIGURG
 _REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
 #: States of an instance with a process to end, and of one that will start by itself.
 _LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
 _RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 
 
-def dump_stacks(serial: int) -> Signal:
-    """Return the signal that makes a stub write its stacks and interrupts no call of a model."""
-    return Signal(serial, int(DUMP_STACKS_SIGNAL), thread=SIGNAL_THREAD)
-
-
 class Operations(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        super().__init__(core)
+        #: Kept once the stacks that were asked for last were read: a process writes them once.
+        self._last_stacks: Promise[None] = kept(None)
+
     @property
     def verbs(self) -> Verbs:
         return {
-            "stacks": Verb(self._dump_stacks),
+            # the log names who has looked into a model
+            "stacks": Verb(self._read_stacks, changes=always),
             "restart": Verb(
                 self._restart, needs_repository=True, of_operators=True, changes=always
             ),
         }
 
-    def _dump_stacks(self, call: ControlCall) -> list[dict[str, Any]]:
-        """Have the model's stubs write the Python stacks of their threads.
+    async def _read_stacks(self, call: ControlCall) -> list[dict[str, Any]]:
+        """Have the model's stubs write the Python stacks of their threads, and return the lines.
 
-        Each writes them to its output, and so to the log, whatever it is doing.
+        Each writes them whatever it is doing. Instances that are threads have their process's.
         """
-        rows: list[dict[str, Any]] = []
-        for _, instance in self._instances(optional_model_name(call.arguments)):
-            if instance.pid:
-                if not any(row["pid"] == instance.pid for row in rows):  # they may be threads
-                    self._plan.enqueue(dump_stacks(instance.serial))
-                state = instance.state.value
-                rows.append({"instance": instance.name, "pid": instance.pid, "state": state})
-        return rows
+        name = optional_model_name(call.arguments)
+        earlier, self._last_stacks = self._last_stacks, Promise()
+        over = self._last_stacks
+        await earlier
+        stubs = [one for _, one in self._instances(name) if one.pid]
+        rows = [{"instance": i.name, "pid": i.pid, "state": i.state.value} for i in stubs]
+        serials = tuple(one.serial for one in stubs)
+        try:
+            lines = await self._plan.ask(lambda ticket: ReadStacks(ticket, serials))
+        finally:
+            over()
+        return [
+            {**row, "lines": lines.get(serial, [])}
+            for row, serial in zip(rows, serials, strict=True)
+        ]
 
     async def _restart(self, call: ControlCall) -> int:
         """End the stubs, which then come back; load the model if no stub serves or will.

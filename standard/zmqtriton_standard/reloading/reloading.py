@@ -137,11 +137,13 @@ class ReloadCalls(Feature):
     async def _reload(self, call: ControlCall) -> dict[str, Any]:
         """Load a model, or without a name all that have changed; answer what became of each.
 
-        What has failed and has not changed is tried again if it is named.
+        What has failed and has not changed is tried again if it is named. With `renews` a model
+        that is named is loaded with new processes in any case.
         """
         if name := optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
-            report.record_load(model, await self._server.load(name, None))
+            renews = bool(call.arguments.get("renews"))
+            report.record_load(model, await self._server.load(name, None, renews=renews))
             return report.document
         listing = await self._server.list_repository()
         if isinstance(listing, ZmqTritonError):

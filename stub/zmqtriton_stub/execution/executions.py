@@ -221,12 +221,14 @@ class Executions:
     def _complain(self, execution: Execution, error: BaseException) -> None:
         """Log the error, as Triton does, and send no answer.
 
-        A request ends if the model holds no sender of it any more.
+        A request ends with it if the model holds no sender of it any more.
         """
-        self._instance.log("E", self._instance.failure(describe(error)))
-        error.__traceback__ = None  # it holds what the coroutine held
+        text = describe(error)
+        self._instance.log("E", self._instance.failure(text))
         for pending in execution.batch:
+            pending.loss = text
             pending.release()
+        error.__traceback__ = None  # it holds what the coroutine held
         if any(not pending.is_answered for pending in execution.batch):
             gc.collect()  # senders may be in circles with what is over
 

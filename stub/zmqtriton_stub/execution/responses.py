@@ -31,8 +31,6 @@ OutcomeWithBody = Tuple[wire.Outcome, bytes]
 
 INTERNAL = ErrorCode.INTERNAL.number
 
-_LET_GO = "The model let go of a request without a response to it."
-
 # One lock for all requests, which is held for a few steps only. Reentrant, since a destructor that
 # the garbage collector runs during them may need it, for another request.
 state_lock = threading.RLock()
@@ -62,6 +60,8 @@ class OpenRequest:
     #: Outcomes may refer to the memory of other processes, since they leave at once, while that
     #: memory is sure to be kept.
     _passes_on = True
+    _LOSS = "The model let go of a request without a response to it."
+
     __slots__ = (
         "_count",
         "_done",
@@ -125,7 +125,7 @@ class OpenRequest:
         #: The states of its sequence, by input; None if there are none.
         self.states: dict[str, wire.Tensor] | None = None
         #: Text of the error if the model has no sender left that could answer.
-        self.loss = _LET_GO
+        self.loss = self._LOSS
 
     @property
     def requested_outputs(self) -> Collection[str]:

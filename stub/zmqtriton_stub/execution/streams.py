@@ -72,6 +72,7 @@ class OpenStream(OpenRequest):
 
     # They may have to wait for the reader.
     _passes_on = False
+    _LOSS = "The model let go of a response sender without the FINAL flag."
 
     __slots__ = (
         "_buffer",
@@ -179,13 +180,15 @@ class OpenStream(OpenRequest):
         return []
 
     def drop(self) -> None:
+        instance = self._link.instance
         with state_lock:
             if self._is_closed or self.is_answered or self._link.is_closed:
                 return
-            self._is_closed = True
-            self._put((wire.Outcome(*self.route, 0, "", wire.FINAL), b""))
+            # without an error, a client would take what it has for the whole
+            is_missed = not self.is_cancelled
+            text = instance.failure(self.loss) if is_missed else CANCELLED
+            self.fail(text, INTERNAL if is_missed else Cancelled.number)
         self._link.turn()
-        instance = self._link.instance
         instance.log(
             "W", f"model '{instance.name}' let go of a response sender without the FINAL flag"
         )

@@ -309,7 +309,7 @@ def test_a_pid_that_is_another_servers_port_is_told_apart(
     refused, shown = run("--server", "8001", "status"), run("--server", name, "status")
 
     assert refused.exit_code == 2
-    assert "2 servers are called '8001', so name a pid or port, as pid:N or :N" in refused.stderr
+    assert "2 servers are called '8001', so name its pid, as pid:N; running" in refused.stderr
     assert (shown.exit_code, shown.stdout[:5]) == (0, meant)
 
 
@@ -321,6 +321,22 @@ def test_two_servers_that_share_a_port_are_named_by_their_pids(several: list[Fak
 
     assert refused.exit_code == 2
     assert "2 servers are called ':8001', so name its pid, as pid:N; running" in refused.stderr
+
+
+def test_of_two_servers_in_a_named_directory_a_port_means_the_one_that_serves(
+    temporary: Path,
+) -> None:
+    named = temporary / "named"
+    named.mkdir()
+    servers = [FakeServer(named / str(number)) for number in (1, 2)]
+    (named / "ctl").symlink_to("2/ctl")
+    servers[1].answers["status"] = {**STATUS, "server": {**STATUS["server"], "id": "new"}}
+
+    shown = run("--runtime-directory", str(named), "--server", ":8000", "status")
+    for server in servers:
+        server.close()
+
+    assert (shown.exit_code, shown.stdout[:5]) == (0, "'new'"), shown.stderr
 
 
 def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:

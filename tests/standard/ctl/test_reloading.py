@@ -24,10 +24,16 @@ def stub(state: str, serial: int) -> dict[str, Any]:
     return {**STATUS["processes"][1], "state": state, "serial": serial}
 
 
-def test_a_restart_waits_for_new_processes_that_are_ready(server: FakeServer) -> None:
+def test_a_restart_waits_for_new_processes_alone(server: FakeServer) -> None:
     looks = iter([stub("READY", 4), stub("READY", 4), stub("BACKOFF", 4), stub("LOADING", 5)])
     server.answers |= {"restart": 1, "index": [{"name": "m"}]}
-    server.answers["status"] = lambda: {"processes": [next(looks, stub("READY", 5))]}
+    server.answers["status"] = lambda: {
+        "processes": [
+            stub("STOPPING", 2),
+            stub("DRAINING", 3),
+            next(looks, stub("READY", 5)),
+        ]
+    }
 
     assert "restarted m: 1 process ended\n" == run("restart", "m").stdout
     assert [] == list(looks)
@@ -67,4 +73,4 @@ def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
         "d serves on without its directory; `zmqtriton-ctl unload d` ends it",
     ]
     assert (1, "error: e: load failed: no\n") == (failed.exit_code, failed.stderr)
-    assert ("reload", {"model": ""}) in server.calls
+    assert ("reload", {"model": "", "renews": False}) in server.calls

@@ -26,8 +26,15 @@ def test_of_several_instances_each_has_its_own_thread_and_those_of_none() -> Non
 def test_the_thread_that_writes_the_stacks_is_left_out() -> None:
     writer = [
         "Current thread 0x00007f04 (most recent call first):",
+        '  File "/lib/signal.py", line 82 in sigwait',
         '  File "/s/zmqtriton_stub/process.py", line 99 in await_signals',
     ]
 
     assert [*FIRST, *OTHER] == lines_of_instance([*writer, *FIRST, *OTHER], "m_0_0")
     assert FIRST == lines_of_instance([*FIRST, *writer], "m_0_0")
+
+
+def test_the_stack_of_a_process_that_can_show_one_thread_alone_is_kept() -> None:
+    lines = ["Stack (most recent call first):", '  File "/m/1/model.py", line 3 in execute']
+
+    assert lines == lines_of_instance(lines, "m_0_0")

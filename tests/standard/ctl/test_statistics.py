@@ -18,8 +18,9 @@ def test_rates_and_means_are_those_of_the_interval() -> None:
     before = reading(succeeded=10, success_ns=10**9, inferences=10, executions=10)
     grown = {"success_ns": 10**9 + 40_000_000, "queue_ns": 20_000_000, "compute_ns": 16_000_000}
     after = reading(succeeded=14, failed=2, inferences=26, executions=12, pending=3, **grown)
+    after["unanswered"] = 5
 
-    assert [Rates("m", 1, 2.0, 1.0, 10.0, 5.0, 4.0, 8.0, 3)] == compute_rates(
+    assert [Rates("m", 1, 2.0, 1.0, 10.0, 5.0, 4.0, 8.0, 3, 2)] == compute_rates(
         [before], [after], 2.0
     )
 

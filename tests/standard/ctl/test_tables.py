@@ -99,9 +99,14 @@ def test_wide_letters_take_two_places(
     )
 
 
-def test_a_table_that_is_cut_has_one_line_for_each_row(
+def test_figures_without_room_stand_in_one_line_below_their_row(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ["Model  State", "a      READY"] == _lines(
-        capsys, monkeypatch, [("a", "READY", "why")], 15, is_cut=True
+    rows = [("a", "READY", "why")]
+
+    narrow, narrowest = (
+        _lines(capsys, monkeypatch, rows, width, has_figures=True) for width in (15, 8)
     )
+
+    assert ["Model  State", "a      READY", f"    {HEADER[2]} why"] == narrow
+    assert ["Model", "a", f"    {HEADER[1]} READY  {HEADER[2]} why"] == narrowest

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.actions import ReadStacks
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import tell
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_standard.operations.operations import Operations, dump_stacks
+from zmqtriton_standard.operations.operations import Operations
 
 
 @pytest.fixture
@@ -20,22 +23,39 @@ def world() -> SupervisorHarness:
 
 
 def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
-    stub, plan = world.instance("m"), Plan()
-    operations = Operations(core_parts(plan=plan, server=world.core))
+    stub = world.instance("m")
 
-    answer = operations.verbs["stacks"].handle(ControlCall(0, {"model": "m"}))
+    answer = world.call("stacks", {"model": "m"}).result
 
-    assert [{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}] == answer
-    # Who has not prepared for it does not die of this one.
-    assert [dump_stacks(stub.serial)] == plan.take_actions()
-    assert answer == world.call("stacks", {"model": "m"}).result
+    row = {"instance": "m_0_0", "pid": stub.pid, "state": "READY", "lines": ["stack of m_0_0"]}
+    assert [row] == answer
     assert [] == world.call("stacks", {"model": "nobody"}).result
+    assert world.has_logged("stacks 'm' for an unknown client")
 
 
 def test_who_is_dead_is_not_asked_where_he_is(world: SupervisorHarness) -> None:
     world.kill_process(world.serial("m_0_0"))
 
     assert [] == world.call("stacks", {"model": "m"}).result
+
+
+def test_stacks_are_asked_for_one_question_at_a_time() -> None:
+    plan = Plan()
+    world = SupervisorHarness(make_blueprint("m"), control_mode="none").start()
+    operations = Operations(core_parts(plan=plan, server=world.core))
+
+    first, second = (
+        tell(operations.verbs["stacks"].handle(ControlCall(0, {"model": "m"}))) for _ in range(2)
+    )
+    [asked] = cast("list[ReadStacks]", plan.take_actions())
+    plan.answer(asked.ticket, {world.serial("m_0_0"): ["one"]})
+    [again] = cast("list[ReadStacks]", plan.take_actions())
+    plan.answer(again.ticket, {world.serial("m_0_0"): ["two"]})
+
+    rows: list[dict[str, Any]] = []
+    for each in (first, second):
+        each.then(rows.extend)
+    assert [["one"], ["two"]] == [row["lines"] for row in rows]
 
 
 def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:

@@ -46,6 +46,21 @@ def test_what_has_changed_is_loaded_without_a_name(mode: str) -> None:
     assert world.generation("n").number == before[1]
 
 
+def test_a_model_that_is_named_gets_new_processes_though_nothing_has_changed() -> None:
+    world = world_in_mode("none")
+    before = world.generation("m")
+
+    unchanged = world.call("reload", {"model": "m"}).result
+    assert before is world.generation("m")
+    done = world.call("reload", {"model": "m", "renews": True}).result
+
+    assert [NOTHING | {"unchanged": ["m"]}, NOTHING | {"loaded": ["m"]}] == [unchanged, done]
+    assert before is not world.generation("m")
+    assert world.living("stub") == [
+        one.serial for m in ("n", "m") for one in world.generation(m).instances
+    ]
+
+
 def test_new_models_are_loaded_and_those_that_are_gone_unloaded() -> None:
     world = world_in_mode("none")
     world.models["new"] = make_blueprint("new")

@@ -15,7 +15,7 @@ from tests.stub.fakes import FakeLink, body
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import Cancelled, InternalError
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.wire import SEQUENCE_START as START
 from zmqtriton_floor.wire import Tensor
@@ -149,14 +149,19 @@ def test_a_sender_that_is_dropped_after_its_response_says_nothing(link: FakeLink
     assert (1, []) == (len(link.messages), link.sent_to_supervisor)
 
 
-def test_a_stream_that_is_dropped_ends_with_a_warning() -> None:
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stream_that_is_dropped_fails_with_a_warning(is_cancelled: bool) -> None:
     link = FakeLink(is_decoupled=True)
 
-    sender = _sender(link)
+    pending = link.add_request(body())
+    sender = pending.make_sender()
     sender.send(_response())
+    if is_cancelled:
+        pending.cancel()
     del sender
 
-    assert [(o.code, o.flags) for o in link.outcomes()] == [(0, 0), (0, wire.FINAL)]
+    code = Cancelled.number if is_cancelled else InternalError.number
+    assert [(o.code, o.flags) for o in link.outcomes()] == [(0, 0), (code, wire.FINAL)]
     assert len(link.sent_to_supervisor) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -554,6 +555,33 @@ def test_a_model_without_versions_is_known_until_it_is_unloaded(empty: Superviso
     assert [wire.ForgetModel("m")] == empty.messages_to("grpc", wire.ForgetModel)
 
 
+def test_a_model_without_versions_is_refused_when_frontends_know_it(
+    empty: SupervisorHarness,
+) -> None:
+    empty.models["m"] = make_blueprint("m", versions=())
+    empty.silent.add(empty.serial("grpc"))
+
+    call = empty.call("load", LOAD_M)
+    assert call.answer is None, "a client could ask a frontend that has not heard of it"
+    empty.kill_process(empty.serial("grpc"))
+    empty.run_until_idle()
+
+    assert call.error[0] == InvalidArgument.number
+
+
+@pytest.mark.parametrize("largest", [None, "8"])
+def test_the_largest_batch_of_the_command_line_is_logged_where_it_is_given(
+    largest: str | None,
+) -> None:
+    settings = {} if largest is None else {"default-max-batch-size": largest}
+    blueprint = dataclasses.replace(make_blueprint("m"), backend_settings=json.dumps(settings))
+
+    world = SupervisorHarness(blueprint).start()
+
+    text = "Adding default backend config setting: default-max-batch-size,"
+    assert [f"V {text}8"] * (largest is not None) == [row for row in world.log if text in row]
+
+
 def test_loads_that_have_ended_are_not_kept(world: SupervisorHarness) -> None:
     for number in range(20):
         change(world, fingerprint=f"again {number}")
@@ -703,7 +731,7 @@ def test_an_error_of_the_server_s_own_ends_one_load_and_not_the_next(
 ) -> None:
     answers: list[ZmqTritonError | None] = []
     with monkeypatch.context() as broken:
-        broken.setattr(NewVersions, "choose", lambda *_: 1 // 0)
+        broken.setattr(NewVersions, "choose", lambda *_, **__: 1 // 0)
         empty.core.load("m", None).then(answers.append)
         with pytest.raises(ZeroDivisionError):
             empty.run_until_idle()

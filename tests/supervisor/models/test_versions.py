@@ -325,6 +325,7 @@ def test_a_repository_that_comes_later_is_served(mode: str) -> None:
     ]
     assert wire.RepositoryState(0) == news[-1], "it is ready when its models are"
     assert "READY" == world.latest_version_info("m").state
+    assert world.has_logged("the model repository can be listed; its models are loaded")
     assert world.core.startup.is_over
     assert (0, "") == world.call("index", {}).error
 

@@ -1,4 +1,4 @@
-"""The clients of docs/guides/grpc-clients.md, as their users would run them."""
+"""The clients of docs/guides/clients.md, as their users would run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zmqtriton_standard.tools.demo import MODELS as DEMO
 
 pytestmark = pytest.mark.system
 
-GUIDE = ROOT / "docs" / "guides" / "grpc-clients.md"
+GUIDE = ROOT / "docs" / "guides" / "clients.md"
 CLIENTS = ROOT / "docs" / "guides" / "grpc_clients"
 PROTOS = Path(zmqtriton_protos.__file__).parent
 #: Made by `make .venv-clients/stamp`, where there is npm.

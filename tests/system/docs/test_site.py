@@ -6,17 +6,21 @@ import functools
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.needs import ROOT, import_or_skip
+from tests.support.waiting import eventually
 from zmqtriton_floor import __version__
 
 pytestmark = pytest.mark.long(
@@ -28,7 +32,7 @@ PAGES = ("", "guides/streaming/", "deployment/systemd/", "reference/python/", "r
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def site_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import_or_skip("mkdocs")
     directory = tmp_path_factory.mktemp("site")
     subprocess.run(
@@ -37,7 +41,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         check=True,
     )
-    handler = functools.partial(_Quiet, directory=str(directory))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def site(site_directory: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(site_directory))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -100,9 +109,58 @@ def test_the_bar_names_changes_that_are_not_released_if_there_are_any() -> None:
     assert "changelog/#unreleased" in bar
 
 
+def test_each_link_within_the_site_leads_to_a_file(site_directory: Path) -> None:
+    pages = sorted(site_directory.rglob("*.html"))
+    missing = set()
+    for page in pages:
+        for link in re.findall('<a [^>]*?href="([^"#?]+)', page.read_text("utf-8")):
+            target = page.parent / unquote(link)
+            path = target / "index.html" if target.is_dir() else target
+            if ":" not in link and not link.startswith("/") and not path.is_file():
+                missing.add((str(page.relative_to(site_directory)), link))
+
+    assert (set(), True) == (missing, len(pages) > 50)
+    assert "Apache License" in (site_directory / "LICENSE.txt").read_text("utf-8")
+
+
 def test_an_error_is_found_by_its_text(site: str) -> None:
     with urllib.request.urlopen(f"{site}/search/search_index.json") as response:
         found = {entry["location"]: entry["title"] for entry in json.load(response)["docs"]}
 
     title = found["reference/errors/#exceeds-maximum-queue-size"]
     assert "Exceeds maximum queue size" in title
+
+
+def is_at(browser: Browser, address: str) -> bool:
+    try:
+        return bool(browser.evaluate("location.href") == address)
+    except AssertionError:
+        return False  # Chromium evaluates nothing while a page leads to another one
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("deployment/grafana/", "/deployment/prometheus/#a-dashboard-for-grafana"),
+        ("deployment/grafana/#rows-and-panels", "/deployment/prometheus/#rows-and-panels"),
+        ("guides/capacity/#budgets", "/guides/more-models/#budgets"),
+        ("guides/capacity/", "/guides/overload/"),
+        ("guides/scaling/#affinity", "/guides/load-balancing/#affinity-to-an-instance"),
+    ],
+)
+def test_an_old_address_leads_to_its_new_one(
+    browser: Browser, site: str, old: str, new: str
+) -> None:
+    browser.open(f"{site}/{old}")
+
+    eventually(lambda: is_at(browser, f"{site}{new}"), 60.0, new)
+
+
+def test_what_users_type_into_the_search_is_in_a_heading(site: str) -> None:
+    with urllib.request.urlopen(f"{site}/search/search_index.json") as response:
+        titles = [entry["title"].lower() for entry in json.load(response)["docs"]]
+
+    words = ["install", "remove", "macos", "windows", "wsl", "supported versions", "deprecations"]
+    words += ["pdb", "debugpy", "breakpoint", "benchmark", "sizing", "response cache"]
+    words += ["rate limiter", "frequently asked questions", "ensemble", "gpu", "checklist"]
+    assert [] == [word for word in words if not any(word in title for title in titles)]

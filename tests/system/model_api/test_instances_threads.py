@@ -149,6 +149,7 @@ def test_instances_are_threads_of_one_process_with_one_object_each(threads: Serv
     assert {"threads_0_0", "threads_0_1", "threads_0_2"} == names
 
 
+@pytest.mark.extra("inspection")
 def test_explain_tells_of_the_process_and_of_equal_memory(server: Server, threads: Server) -> None:
     text = ctl(threads, "explain", "threads").output
     assert "its 3 instances are of the threads of process" in text

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.scraping import sum_series
 from tests.support.scripted import DECOUPLED, add_model, generate, generate_stream, open_stream
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -18,6 +19,7 @@ _FAILED = "Failed to process the request(s) for model '{}_0_0', message: "
 _PLAIN = _FAILED.format("plain")
 _STREAMS = _FAILED.format("streams")
 _LET_GO = "The model let go of a request without a response to it."
+_NO_END = "The model let go of a response sender without the FINAL flag."
 
 
 def prepare(server: Server) -> None:
@@ -88,17 +90,25 @@ def test_a_request_that_default_mode_forgets_is_an_error(server: Server) -> None
 
 
 @pytest.mark.row("A74")
-def test_a_sender_that_decoupled_mode_forgets_ends_its_stream(server: Server) -> None:
-    assert ["one"] == generate_stream(
+def test_a_sender_that_decoupled_mode_forgets_fails_its_stream(server: Server) -> None:
+    def failures() -> float:
+        return sum_series(server, "nv_inference_request_failure", model="streams")
+
+    before = failures()
+    assert ["one", _STREAMS + _NO_END] == generate_stream(
         server, "streams", "request.get_response_sender().send(reply('one'))"
     )
+
+    eventually(lambda: failures() == before + 1, 30, "it is counted")
 
     text = "model 'streams_0_0' let go of a response sender without the FINAL flag"
     eventually(lambda: _logged(server, "W", text), 30, "a warning")
 
 
 @pytest.mark.row("A74")
-@pytest.mark.parametrize(("model", "ends"), [("plain", [_PLAIN + _LET_GO]), ("streams", [])])
+@pytest.mark.parametrize(
+    ("model", "ends"), [("plain", [_PLAIN + _LET_GO]), ("streams", [_STREAMS + _NO_END])]
+)
 def test_a_sender_in_a_circle_of_garbage_ends_its_request_too(
     server: Server, model: str, ends: list[str]
 ) -> None:

@@ -108,8 +108,10 @@ def test_an_exception_in_the_background_is_logged_and_ends_the_stream(server: Se
         raise ValueError("background " + text_of(request))
     """
 
-    assert ["one"] == generate_stream(server, "streams", script, "trouble")
+    first, error = generate_stream(server, "streams", script, "trouble")
 
+    assert "one" == first
+    assert "message: ValueError: background trouble" in error
     text = "Failed to process the request(s) for model 'streams_0_0', message: ValueError: "
     eventually(lambda: f"{text}background trouble" in server.log_text(), 30, "it is logged")
     assert ["on"] == generate_stream(server, "streams", _SEND, "on")

@@ -168,6 +168,8 @@ class Instance:
     #: broker it has.
     has_arrived: bool = False
     has_executed: bool = False
+    #: True while the limit of its executions does not hold.
+    rests: bool = False
     #: True once the instance is given nothing new; it ends when it has answered what it has.
     is_dismissed: bool = False
     #: Batches whose execute() has not returned, in the order of execution.

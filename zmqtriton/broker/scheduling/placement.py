@@ -125,9 +125,9 @@ class Placement:
         """
         if not (self._has_concurrent_batches or self.is_limited):
             return None
-        best = max(self.instances.values(), key=_slots_and_load, default=None)
+        best = max(
+            self.instances.values(),
+            key=lambda one: (one.startable_batches, -len(one.open_requests)),
+            default=None,
+        )
         return best if best is not None and best.startable_batches > 0 else None
-
-
-def _slots_and_load(instance: Instance) -> tuple[int, int]:
-    return instance.startable_batches, -len(instance.open_requests)

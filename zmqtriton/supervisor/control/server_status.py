@@ -258,8 +258,9 @@ def describe_server(settings: Settings, directory: str, ready: str) -> dict[str,
     services: dict[str, Http | Grpc | MetricsService]
     services = {"http": frontend.http, "grpc": frontend.grpc, "metrics": frontend.metrics_service}
     addresses = {
-        name: f"{_bracket_ipv6(service.address)}:{service.port}"
+        name: f"[{host}]:{service.port}" if ":" in host else f"{host}:{service.port}"
         for name, service in services.items()
+        for host in [service.address]
         if service.is_served
     }
     addresses |= {name: local_service_path(directory, name) for name in settings.local_sockets}
@@ -271,10 +272,6 @@ def describe_server(settings: Settings, directory: str, ready: str) -> dict[str,
         "addresses": addresses,
         "ready": ready,
     }
-
-
-def _bracket_ipv6(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:

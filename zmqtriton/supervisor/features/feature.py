@@ -19,6 +19,7 @@ from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.readings import ModelSource
+from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
@@ -53,8 +54,8 @@ class HostServer(Protocol):
     def list_repository(self) -> Promise[RepositoryListing]:
         """Return the names of the repositories' models."""
 
-    def load(self, model: str, override: LoadOverride | None) -> Result:
-        """Load a model."""
+    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+        """Load a model; `renews` replaces its processes even if nothing has changed."""
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
         """Unload a model; kept when it can no longer be asked."""
@@ -76,6 +77,7 @@ class CoreParts(NamedTuple):
     introductions: Introductions
     audience: Audience
     counts: BrokerCounts
+    tasks: StubTasks
 
 
 class Feature:

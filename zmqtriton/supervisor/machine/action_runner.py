@@ -149,6 +149,9 @@ class ActionRunner:
     def _call_in_background(self, action: actions.InBackground) -> None:
         self._answer(action, self._background.submit(action.call))
 
+    def _read_stacks(self, action: actions.ReadStacks) -> None:
+        self._answer(action, self._children.stacks.read(action.serials))
+
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory
             self._repositories.remove_directory(action.path)
@@ -237,6 +240,7 @@ _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, Interna
     actions.ChangeRepositories: lambda runner, failure: actions.RepositoriesInUse(
         runner._repositories.paths, failure
     ),
+    actions.ReadStacks: lambda runner, failure: {},
     actions.OpenRegion: lambda runner, failure: failure,
     actions.CloseRegion: lambda runner, failure: frozenset(),
 }
@@ -255,6 +259,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
         runner._repositories.keep_decisions(action)
     ).then(_warn_of_decision),
     actions.InBackground: ActionRunner._call_in_background,
+    actions.ReadStacks: ActionRunner._read_stacks,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,
     actions.LookAtFiles: ActionRunner._look_at_files,

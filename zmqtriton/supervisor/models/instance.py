@@ -266,10 +266,20 @@ class StubPlace:
         if self.state is InstanceState.STOPPING:
             self._end()
         elif self._load_within_s:
-            limit_s = self._load_within_s
-            text = f"loading took longer than max_load_seconds ({limit_s:g})"
-            reason = Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s)
-            self._kill_after(limit_s, reason, can_tell=True)
+            self._limit_load()
+
+    def _limit_load(self) -> None:
+        limit_s = self._load_within_s
+        text = f"loading took longer than max_load_seconds ({limit_s:g})"
+        reason = Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s)
+        self._kill_after(limit_s, reason, can_tell=True)
+
+    def rest(self, *, is_on: bool) -> None:
+        """Have the limit of its load rest, or hold anew."""
+        if self.state is InstanceState.LOADING and self._load_within_s and self._timer:
+            self._timer.cancel()
+            if not is_on:
+                self._limit_load()
 
     def _on_model_loaded(self, event: states.InstanceLoaded) -> None:
         if self.state is InstanceState.READY:

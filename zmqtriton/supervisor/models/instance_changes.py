@@ -12,6 +12,7 @@ Does no I/O.
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -106,7 +107,7 @@ def match_slots(
     """
     free, lacking = list(instances), list(places)
     kept: dict[StubPlace, InstanceSlot] = {}
-    for is_same in (_is_equal, _is_alike):
+    for is_same in (operator.eq, lambda one, other: one[1:] == other[1:]):
         for place in list(lacking):
             fitting = next((one for one in free if is_same(one.slot, place)), None)
             if fitting is not None:
@@ -114,14 +115,6 @@ def match_slots(
                 free.remove(fitting)
                 lacking.remove(place)
     return kept, lacking
-
-
-def _is_equal(one: InstanceSlot, other: InstanceSlot) -> bool:
-    return one == other
-
-
-def _is_alike(one: InstanceSlot, other: InstanceSlot) -> bool:
-    return one[1:] == other[1:]
 
 
 class NeedsNewGeneration(ZmqTritonError):

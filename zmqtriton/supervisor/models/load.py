@@ -67,6 +67,8 @@ class LoadRequest(NamedTuple):
     settle_s: float = 0.0
     #: Failed members of an ensemble are retried.
     retry_failed_members: bool = False
+    #: Processes are replaced even if nothing has changed.
+    renews: bool = False
     #: New number of instances for the versions that serve; nothing is read.
     scale: Scale | None = None
 
@@ -165,7 +167,8 @@ class Load:
             await self._refuse_all(blueprint.name)
         self._new = new = NewVersions(self._model, self._context, blueprint, combined)
         scale = self._request.scale
-        new.choose(*(("loading", "") if scale is None else ("scaling", f" to {scale.text}")))
+        words = ("loading", "") if scale is None else ("scaling", f" to {scale.text}")
+        new.choose(*words, renews=self._request.renews)
 
         environment = await self._prepare_environment(blueprint.environment, new)
         self._take(states.EnvironmentReady())
@@ -223,8 +226,9 @@ class Load:
             await around.load_slots.acquire(self._model.name)
 
     def _is_current(self, blueprint: Blueprint) -> bool:
-        model = self._model
-        return model.history.is_current(blueprint, self._request.override, model.versions)
+        model, request = self._model, self._request
+        is_current = model.history.is_current(blueprint, request.override, model.versions)
+        return is_current and not request.renews
 
     def _note_failure(self, failure: ReadFailure) -> ZmqTritonError:
         """Record that the model cannot be read; return the error for the client of the load."""

@@ -50,10 +50,15 @@ class ServedModel(GenerationOwner):
 
     # ------------------------------------------------------- what is asked
 
-    def load(self, override: LoadOverride | None = None, *, again: bool = False) -> Result:
-        """Load the model; `again` retries even failed members of an ensemble."""
+    def load(
+        self, override: LoadOverride | None = None, *, again: bool = False, renews: bool = False
+    ) -> Result:
+        """Load the model; `again` retries even failed members of an ensemble.
+
+        `renews` replaces its processes even if nothing has changed.
+        """
         self.was_explicitly_loaded, self.was_explicitly_unloaded = True, False
-        return self._request(LoadRequest(override, retry_failed_members=again))
+        return self._request(LoadRequest(override, retry_failed_members=again, renews=renews))
 
     def load_on_demand(self) -> Result:
         """Load the model for requests that wait; it may be evicted."""

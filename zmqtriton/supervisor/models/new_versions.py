@@ -61,7 +61,7 @@ class NewVersions(GenerationOwner):
         #: True once the load has failed: none of the new generations will serve.
         self.has_failed = False
 
-    def choose(self, verb: str, aim: str) -> None:
+    def choose(self, verb: str, aim: str, *, renews: bool = False) -> None:
         """Choose for each version whether its instances change, or a new generation is loaded."""
         blueprint = self._blueprint
         # instances that were replaced do not come back if another version fails
@@ -79,7 +79,7 @@ class NewVersions(GenerationOwner):
             self._context.plan.log("I", text, model=blueprint.name, version=number)
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
-            change = _change_in_place(blueprint, version, can_roll=can_roll)
+            change = None if renews else _change_in_place(blueprint, version, can_roll=can_roll)
             if change is not None:
                 self._changes[number] = change
             else:

@@ -32,6 +32,8 @@ class Counted(NamedTuple):
     per_minute: int = 0
     #: The engine inside the model reports its tokens by the names of vLLM, too.
     is_reported: bool = False
+    #: Tokens that were told while it went on.
+    told: int = 0
 
 
 class _Balance(NamedTuple):

@@ -123,11 +123,16 @@ class TokenSums:
             (_PROMPT, "prompt", "input", request.prompt),
             (_MADE, "generated", "output", request.made),
         ):
-            self._add(family, labels, tokens)
+            told = request.told if family is _MADE else 0
+            self._add(family, labels, None if tokens is None else max(0, tokens - told))
             self._add(_GEN_AI_USAGE, {**of_gen_ai, "gen_ai_token_type": of_kind}, tokens)
             if request.token:
                 of_token = {"token": request.token, "model": request.model}
                 self._add(_OF_TOKEN, {**of_token, "kind": kind}, tokens)
+
+    def add_made(self, model: str, version: str, made: int) -> None:
+        """Add tokens of a request that has not ended."""
+        self._add(_MADE, {"model_name": model, "version": version}, made)
 
     def refuse(self, token: str) -> None:
         """Count a request that was refused."""
@@ -219,14 +224,19 @@ class TokenMetrics(Service):
             self._frontends.discard(writer)
             writer.close()
 
-    def _take_line(self, row: list[Any] | str, writer: asyncio.StreamWriter) -> None:
+    def _take_line(
+        self, row: list[Any] | dict[str, Any] | str, writer: asyncio.StreamWriter
+    ) -> None:
         """Take a request that has ended, or the name of a token that was refused; [] is a hello.
 
+        A dictionary has tokens of a request that goes on.
         Behind a hello are the balances that the frontend knows: those of this process are new.
         """
         now_ns = time.monotonic_ns()
         if isinstance(row, str):
             self._sums.refuse(row)
+        elif isinstance(row, dict):
+            self._sums.add_made(**row)
         elif not row:
             self._frontends.add(writer)
             writer.write(self._allowances.describe(now_ns))

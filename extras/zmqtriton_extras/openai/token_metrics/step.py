@@ -5,7 +5,8 @@ one that does not, tokens of prompts are not known. Each response of its streams
 token, and the size of a text that comes in one piece gives the same estimate as in `usage`.
 
 The tokens of a request are known at its end. Until then it holds as many as its model's requests
-usually take, so that requests at the same time do not all pass.
+usually take, so that requests at the same time do not all pass. The metrics get those of a stream
+that is open once a second.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _YES = ("true", "1", "yes", "on")
 #: First line of a frontend, which subscribes to news.
 HELLO = b"[]\n"
 _READ_BYTES = 64 << 10
+#: Interval between two reports of the tokens of an open stream.
+_REPORT_EVERY_NS = 1_000_000_000
 
 
 class Exchange(Line):
@@ -145,6 +148,14 @@ class CountTokens:
                 self._exchange.send(orjson.dumps(grant.name, option=orjson.OPT_APPEND_NEWLINE))
             raise TokensUsedUp(per_minute, (ready_ns - at_ns) / 1e9)
 
+    def tell_made(self, model: ModelVersion, made: int) -> bool:
+        """Tell tokens of a request that goes on; False if the process takes nothing now."""
+        has_room = self._exchange.has_room(0)
+        if has_room:
+            row = {"model": model.name, "version": str(model.version), "made": made}
+            self._exchange.send(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        return has_room
+
     def count(self, tokens: Tokens, generation: int, request: Counted) -> None:
         """Count a request that has ended."""
         count = (request.prompt or 0) + request.made
@@ -186,6 +197,9 @@ class Tokens:
         self._prompt: int | None = None
         self._reported: int | None = None
         self._has_ended = False
+        #: Tokens that the metrics have already, and the time of the next report to them.
+        self._told = 0
+        self._report_from_ns = begun_ns + _REPORT_EVERY_NS
         #: Tokens that other requests of its bearer token cannot use until it has ended.
         self.held = 0
 
@@ -203,6 +217,15 @@ class Tokens:
                 self._reported = (self._reported or 0) + _count(tensor)
         if self.held:
             self.held = max(self.held, (self._prompt or 0) + self._made)
+        if self._last_ns > self._report_from_ns:
+            self._report()
+
+    def _report(self) -> None:
+        """Report the tokens since the last report, unless the model has metrics of its own."""
+        self._report_from_ns = self._last_ns + _REPORT_EVERY_NS
+        more = self._made - self._told
+        if more > 0 and not has_engine_metrics(self._model):
+            self._told += more * self._counting.tell_made(self._model, more)
 
     @property
     def _made(self) -> int:
@@ -225,7 +248,7 @@ class Tokens:
         client = ("", 0) if grant is None else (grant.name, grant.tokens_per_minute)
         model = self._model.name, str(self._model.version)
         request = Counted(*model, self._prompt, tokens, first_s, per_token_s, *client)
-        request = request._replace(is_reported=has_engine_metrics(self._model))
+        request = request._replace(is_reported=has_engine_metrics(self._model), told=self._told)
         self._counting.count(self, self._model.generation, request)
 
 

@@ -65,6 +65,7 @@ def test_a_path_takes_all_that_is_below_it(path: str, other: str, are_within: bo
     assert are_within is names.are_within(path, other)
 
 
+@pytest.mark.extra("openai")
 @scenario(run_scenario, allow_openai=True)
 async def test_no_route_of_the_server_can_be_taken(harness: HttpHarness, /) -> None:
     gateway: Any = harness.gateway

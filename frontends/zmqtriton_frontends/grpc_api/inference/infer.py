@@ -13,7 +13,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.wire import ResponseBody, make
-from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance.ask import Ask, Step
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.entrance.reports import Reports
@@ -94,13 +93,9 @@ def ask_of(
         call.deadline_ns,
         now_ns(),
         steps,
-        partial(_source, call, takes_streams),
+        partial(source_of, call, "ModelStreamInfer" if takes_streams else "ModelInfer"),
     )
     return make(Ask, parts)
-
-
-def _source(call: RpcCall, is_stream: bool) -> Source:
-    return source_of(call, "ModelStreamInfer" if is_stream else "ModelInfer")
 
 
 class ModelInfer:

@@ -88,7 +88,7 @@ export class Detail {
     this.actions.show(null, {});
   }
 
-  #showModel(model, { processes, environments = [], mayLoad, mayRestart, nowS }) {
+  #showModel(model, { processes, environments = [], mayLoad, mayRestart, mayProfile, nowS }) {
     const { word, kind } = stateOf(model);
     setText(this.title, model.name);
     setText(this.version, model.version && `v${model.version}`);
@@ -113,7 +113,7 @@ export class Detail {
     this.plots.present = { instances: own.length, memory_bytes: memory };
     this.#showEnvironments(environments.filter((each) => each.model === model.name));
     const hasProcesses = processes?.some((each) => each.model === model.name);
-    this.actions.show(model, { isLoaded: word === "READY", hasProcesses, mayLoad, mayRestart });
+    this.actions.show(model, { isLoaded: word === "READY", hasProcesses, mayLoad, mayRestart, mayProfile });
   }
 
   #showError(error, nowS) {

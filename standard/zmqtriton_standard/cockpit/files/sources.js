@@ -52,7 +52,7 @@ function versionOf(metadata) {
   return metadata?.extensions.join(" ").match(/zmqtriton\(([^)]*)\)/)?.[1];
 }
 
-function fromStatus({ server, models, processes, environments = [], machine = [] }) {
+function fromStatus({ server, models, processes, environments = [], machine = [], inspected }) {
   return {
     models: models.map(versioned),
     processes: processes.map(versioned),
@@ -62,6 +62,7 @@ function fromStatus({ server, models, processes, environments = [], machine = []
     nowS: server.started_s + server.uptime_s,
     mayLoad: server.may_load,
     mayRestart: server.may_restart,
+    mayProfile: server.may_restart && Boolean(inspected),
   };
 }
 

@@ -114,7 +114,7 @@ def _judge_dates(certificate: str, dates: Dates, now_s: float, path: str) -> Ite
         )
     elif ends_s - now_s < _ENDS_SOON_S:
         days = int((ends_s - now_s) / _DAY_S)
-        left = "today" if not days else f"in {days} day{'s' * (days != 1)}"
+        left = "within a day" if not days else f"in {days} day{'s' * (days != 1)}"
         yield warning(
             f"{certificate} expires {left}, {_date(ends_s)}",
             "Replace the files in time; the server reads them again by itself.",

@@ -195,8 +195,8 @@ def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding |
 
 def find_place(text: str) -> str:
     """Return the place in the model that a text names; "" if it names none."""
-    match = _PLACES.search(text)
-    frames = _PLACE.findall(match[1]) if match else []
+    # of an error that a called model has answered, the last place is the caller's
+    frames = _PLACE.findall(["", *_PLACES.findall(text)][-1])
     return place_text(*own_frame(frames)) if frames else ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +32,6 @@ from zmqtriton_standard.tools.explaining.directories import Directories
 from zmqtriton_standard.tools.explaining.facts import WORTH_MENTIONING_MS, Facts, queue_ms
 from zmqtriton_standard.tools.explaining.findings import find_all, no_models
 from zmqtriton_standard.tools.explaining.requests import judge_tokens
-from zmqtriton_standard.tools.explaining.sharing import Memory, read_memory
 
 _LOG_LINES = 1000
 _MINUTE_S = 60
@@ -137,22 +135,6 @@ def _explain_model(server: _Server, model: str, version: int) -> list[tuple[str,
     return [(model, findings)]
 
 
-def _memory_of(facts: Facts, figures: Mapping[str, Any]) -> Memory | None:
-    """Return the memory of its instances; processes that load are not comparable yet.
-
-    `figures` are the server's own of its processes.
-    """
-    pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
-    is_settled = bool(pids) and all(state == "READY" for state in pids.values())
-    memory = read_memory([*pids]) if is_settled else None
-    on_gpus: Counter[str] = Counter()
-    for pid in pids:
-        on_gpus.update(figures.get(str(pid), {}).get("gpu_bytes", {}))
-    return memory and memory._replace(
-        on_gpus={gpu: size // len(pids) for gpu, size in sorted(on_gpus.items())}
-    )
-
-
 def _rank(findings: Sequence[Finding]) -> int:
     """Return the place of the worst finding in the order of severities."""
     return min(_SEVERITIES.index(finding.severity) for finding in findings)
@@ -216,10 +198,10 @@ class _Server:
         return otherwise
 
     def read_pressure(self) -> Sequence[Any]:
-        return [*self._latest.get("machine", ()), *self.status.get("slow_loops", ())]
+        return [*self.latest.get("machine", ()), *self.status.get("slow_loops", ())]
 
     @cached_property
-    def _latest(self) -> Mapping[str, Any]:
+    def latest(self) -> Mapping[str, Any]:
         latest: Mapping[str, Any] = self.ask("latest")
         return latest
 
@@ -269,20 +251,16 @@ class _Server:
             later=self._later if any(map(facts.needs_second_look, counts)) else None,
             last_minute=self.ask("history", last_minute) if has_failed else {},
             log=self.log(model) if has_failed or not is_overview else (),
-            memory=None if is_overview else _memory_of(facts, self._latest.get("processes", {})),
             problems=problems,
             directories=directories,
             config=self._config(facts),
-            of_add_ons=tuple(
-                (module, module.read(self, model, is_overview=is_overview))
-                for module in self._modules
-            ),
+            of_add_ons=[(module, module.read(self, facts)) for module in self._modules],
             silent_repositories=self._directories.silent,
             load_phase=""
             if all(entry.get("state") for entry in facts.entries)
             else self._load_phases.get(model, ""),
         )
-        return replace(facts, stacks=self._stacks(model)) if facts.is_stuck else facts
+        return replace(facts, stacks=self.stacks(model)) if facts.is_stuck else facts
 
     def _config(self, facts: Facts) -> Mapping[str, Any]:
         """Return the configuration of an ensemble that has had requests, or if requests wait."""
@@ -317,7 +295,7 @@ class _Server:
             nothing,
         )
 
-    def _stacks(self, model: str) -> dict[str, list[str]]:
+    def stacks(self, model: str) -> dict[str, list[str]]:
         processes: list[dict[str, Any]] = self._take(
             f"reads the stacks of {model}",
             lambda: read_stacks(self._client, model, min(_STACKS_WITHIN_S, self._left_s)),

@@ -16,7 +16,6 @@ from zmqtriton.findings import Finding
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
-from zmqtriton_standard.tools.explaining.sharing import Memory
 
 #: Age in seconds of past trouble that an overview of all models leaves out, if it was small.
 RECENT_S = 600.0
@@ -62,9 +61,14 @@ class Reader(Protocol):
     @property
     def index(self) -> Sequence[Any]: ...
 
+    @property
+    def latest(self) -> Mapping[str, Any]: ...
+
     def ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any: ...
 
     def log(self, model: str, /) -> Sequence[Any]: ...
+
+    def stacks(self, model: str, /) -> Mapping[str, Sequence[str]]: ...
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,6 @@ class Facts:
     problems: Sequence[Finding] = ()
     #: Resources that the machine is short of, as the server measures them.
     pressure: Sequence[Document] = ()
-    #: The memory of its instances, where this machine can read it.
-    memory: Memory | None = None
     #: The directories of this name.
     directories: Sequence[str] = ()
     #: Current step of the model's load in words; "" if it is not being loaded.
@@ -180,7 +182,7 @@ class Facts:
 
     def stands_still(self, row: Document) -> bool:
         """True if a version has work, and none has ended between the two looks, as it should."""
-        if self.waits_for_slot(row):
+        if self.waits_for_slot(row) or self.waits_for_stream(row):
             return False
         is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")
         if is_timed and not self._overlong(row):
@@ -200,12 +202,6 @@ class Facts:
         steps = self.config.get("ensemble_scheduling", {}).get("step", ())
         return sorted({step["model_name"] for step in steps})
 
-    @property
-    def queue_delay_ms(self) -> float:
-        """Return max_queue_delay_microseconds of dynamic batching in ms, 0 without."""
-        batching = self.config.get("dynamic_batching", {})
-        return int(batching.get("max_queue_delay_microseconds", 0)) / 1e3
-
     def scale_commands(self, row: Document) -> tuple[str, ...]:
         """Return the commands that shorten the queue of a version by one more instance.
 
@@ -213,13 +209,13 @@ class Facts:
         """
         if self.steps:
             slowest = self.slowest_step
-            return self._scale(slowest.model) if slowest else (f"zmqtriton-ctl stats {self.word}",)
-        callee, own = self.slowest_callee(row), self._instances(self.model)
-        if callee is None or self._instances(callee.model) > own:
-            return self._scale(self.model)
-        return (*self._scale(callee.model), *self._scale(self.model))
+            return self.scale(slowest.model) if slowest else (f"zmqtriton-ctl stats {self.word}",)
+        callee, own = self.slowest_callee(row), self.instances(self.model)
+        if callee is None or self.instances(callee.model) > own:
+            return self.scale(self.model)
+        return (*self.scale(callee.model), *self.scale(self.model))
 
-    def _instances(self, model: str) -> int:
+    def instances(self, model: str) -> int:
         """Return the number of instances of the version with most, without leaving ones."""
         counts = Counter(
             row.get("generation")
@@ -228,8 +224,8 @@ class Facts:
         )
         return max(counts.values(), default=0)
 
-    def _scale(self, model: str) -> tuple[str, ...]:
-        count, word = self._instances(model), shlex.quote(model)
+    def scale(self, model: str) -> tuple[str, ...]:
+        count, word = self.instances(model), shlex.quote(model)
         if not count and model != self.model:  # an ensemble itself
             return (f"zmqtriton-ctl explain {word}",)
         return (f"zmqtriton-ctl scale {word} {count + 1}",)
@@ -237,17 +233,17 @@ class Facts:
     @property
     def slowest_step(self) -> StepTimes | None:
         """Return the step of an ensemble that takes the most of a request's time."""
-        return self._slowest(self.steps)
+        return self.slowest(self.steps)
 
     def slowest_callee(self, row: Document) -> StepTimes | None:
         """Return the called model that takes most of an execution's time, if there is one."""
-        callee = self._slowest(row.get("calls", ()))
+        callee = self.slowest(row.get("calls", ()))
         if callee is None or not row.get("executed"):
             return None
         compute_ms = row["compute_ns"] / row["executed"] / 1e6
         return callee if callee.whole_ms > LARGE_SHARE * compute_ms else None
 
-    def _slowest(self, models: Iterable[str]) -> StepTimes | None:
+    def slowest(self, models: Iterable[str]) -> StepTimes | None:
         times = [
             StepTimes(row["model"], queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
             for row in self.status.get("counts") or ()
@@ -259,6 +255,10 @@ class Facts:
         """True if requests of a version wait although it executes nothing: sequences have slots."""
         has_waiting = bool(row.get("pending") and row.get("sequences"))
         return has_waiting and not row.get("oldest_execution_ns")
+
+    def waits_for_stream(self, row: Document) -> bool:
+        """True if requests of a version wait because all instances have MAX_STREAMS open."""
+        return bool(row.get("pending") and row.get("streams") and not row["streams"]["room"])
 
 
 def queue_ms(row: Document) -> float:
@@ -286,7 +286,7 @@ def count_of(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-class _Frame(NamedTuple):
+class Frame(NamedTuple):
     file: str
     line: str
     function: str
@@ -297,31 +297,31 @@ def find_place(lines: Iterable[str]) -> str:
 
     If the model waits in a library, the place is the line of the model that has called it.
     """
-    for stack in _stacks(lines):
+    for stack in stacks_of(lines):
         frames = _frames_of_model(stack)
         if frames:
             return place_text(*own_frame(frames[::-1]))
     return ""
 
 
-def _stacks(lines: Iterable[str]) -> Iterator[list[_Frame]]:
+def stacks_of(lines: Iterable[str]) -> Iterator[list[Frame]]:
     """Yield the frames of each thread, the innermost first."""
-    frames: list[_Frame] = []
+    frames: list[Frame] = []
     for line in lines:
         if _STACK.match(line):
             yield frames
             frames = []
         elif match := _FRAME.match(line):
-            frames.append(_Frame(*match.groups()))
+            frames.append(Frame(*match.groups()))
     yield frames
 
 
-def _frames_of_model(stack: Sequence[_Frame]) -> list[_Frame]:
+def _frames_of_model(stack: Sequence[Frame]) -> list[Frame]:
     """Return the frames of a model's code and of what it has called, the outermost first."""
     calls = [number for number, frame in enumerate(stack) if frame.file.endswith(_CALLER)]
     if not calls:
         return []
-    frames: list[_Frame] = []
+    frames: list[Frame] = []
     for frame in reversed(stack[: calls[0]]):
         if _OURS in frame.file:
             break

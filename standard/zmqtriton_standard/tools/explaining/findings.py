@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_floor.errors import closest_match
@@ -14,20 +13,13 @@ from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.ctl import format_bytes, format_duration
 from zmqtriton_standard.tools.explaining.causes import explain_reason, judge_pressure, reason_of
 from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
-from zmqtriton_standard.tools.explaining.requests import (
-    find_in_requests,
-    find_slowest_step,
-    find_small_batches,
-    find_waits,
-)
+from zmqtriton_standard.tools.explaining.requests import find_in_requests, find_waits
 
 #: Seconds of a load after which it may hang.
 _LONG_LOAD_S = 30.0
 #: Causes outside the model: an instance that has come back after one needs no other restart.
 _FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
-#: Minimum bytes that sharing must save to be advised: equal pages of instances beyond one copy.
-_MUCH = 128 << 20
 _TURNS = "--model-load-thread-count says how many are loaded at a time."
 
 
@@ -35,24 +27,21 @@ def find_all(facts: Facts) -> list[Finding]:
     """Return the findings; at least one."""
     if not facts.entries:
         return [_unknown_model(facts)]
+    more = [one for module, read in facts.of_add_ons for one in module.findings(facts, read)]
     findings = [
         *_server_findings(facts),
         *_version_findings(facts),
         *_instance_findings(facts),
         *_mismatch_findings(facts),
         *find_in_requests(facts),
-        *_growth_findings(facts),
-        *find_waits(facts),
+        *(() if any(one.is_of_standstill for one in more) else find_waits(facts)),
         *_quota_findings(facts),
-        *chain.from_iterable(module.findings(facts, read) for module, read in facts.of_add_ons),
+        *more,
         *_directory_findings(facts),
     ]
-    findings = [*(findings or [_nothing_found(facts)]), *_canary_findings(facts)]
-    findings += [*_memory_findings(facts), *_budget_findings(facts)]
-    if not facts.is_overview:
-        findings += [*find_slowest_step(facts), *find_small_batches(facts)]
+    findings = [*(findings or [_nothing_found(facts)]), *_budget_findings(facts)]
     for module, read in facts.of_add_ons:
-        findings += module.notes(read)
+        findings += module.notes(facts, read)
     findings += [
         note(f"it comes from {row['repository']}, which is {row['revision']} for this server", "")
         for row in facts.rows("model_sources")
@@ -62,11 +51,14 @@ def find_all(facts: Facts) -> list[Finding]:
 
 
 def _without_harm(facts: Facts, finding: Finding) -> Finding:
-    """Advise a reload where a restart would end a serving model."""
+    """Advise new processes beside the old ones where a restart would end a serving model."""
     if not facts.serves:
         return finding
-    restart, reload = (f"zmqtriton-ctl {verb} {facts.word}" for verb in ("restart", "reload"))
-    commands = [reload if command == restart else command for command in finding.commands]
+    restart, renew = (
+        f"zmqtriton-ctl restart {facts.word}",
+        f"zmqtriton-ctl reload {facts.word} --force",
+    )
+    commands = [renew if command == restart else command for command in finding.commands]
     return replace(finding, commands=tuple(dict.fromkeys(commands)))
 
 
@@ -94,7 +86,7 @@ def no_models(status: Document) -> Finding:
     return error(
         "it has no models",
         f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
-        "zmqtriton new NAME",
+        "zmqtriton new NAME --class",
         "zmqtriton-ctl reload",
     )
 
@@ -252,7 +244,7 @@ def _fate(facts: Facts, stub: Document) -> str:
     return f"was restarted ({times}{since})"
 
 
-# ------------------------------------------------------ quotas and canaries
+# ------------------------------------------------------ quotas
 
 
 def _mismatch_findings(facts: Facts) -> Iterator[Finding]:
@@ -260,41 +252,6 @@ def _mismatch_findings(facts: Facts) -> Iterator[Finding]:
     for text in dict.fromkeys(text for row in facts.stubs for text in row.get("mismatches", ())):
         advice = "Correct model.py or config.pbtxt, so that both have the same tensors."
         yield warning(f"its code {text}", advice, f"zmqtriton-ctl reload {facts.word}")
-
-
-def _memory_findings(facts: Facts) -> Iterator[Finding]:
-    """Tell what instances cost, and what equal memory of them one load would hold once."""
-    memory, template, count = facts.memory, facts.template, len(facts.stubs)
-    if memory is None:
-        return
-    own, common, share = map(format_bytes, memory[:3])
-    cost = f"{own} of its own and {common} in common (PSS {share})"
-    cost += "".join(f", {format_bytes(size)} on GPU {gpu}" for gpu, size in memory.on_gpus.items())
-    if template is not None:
-        origin = f"the {template['instances']} of process {template['pid']}"
-        whose = "that has" if template["instances"] == "threads" else "each has"
-        text = f"its {count_of(count, 'instance')} {'is' if count == 1 else 'are'} of {origin}; "
-        text += f"{whose} {cost}"
-        advice = "They share one load until they write to it."
-        yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
-        if template["instances"] == "forks" and memory.equal * (count - 1) >= _MUCH:
-            equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
-            yield note(
-                f"its {count} forks hold {equal} of equal pages, which each has made for itself",
-                f"What `initialize` loads, the static method `preload` would hold once: {once}.",
-                f"zmqtriton-ctl reload {facts.word}",
-            )
-    elif count > 1 and memory.equal * (count - 1) >= _MUCH:
-        equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
-        text = f"its {count} instances hold {equal} of equal pages; each has {cost}"
-        advice = (
-            f"They would be held once, {once}, if INSTANCES is `forks` and the static method "
-            "`preload` loads them, or `threads` and pb_utils.shared does."
-        )
-        yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
-    else:
-        whose = f"each of its {count} instances" if count > 1 else "its instance"
-        yield note(f"{whose} has {cost}", "")
 
 
 def _budget_findings(facts: Facts) -> Iterator[Finding]:
@@ -312,36 +269,6 @@ def _budget_findings(facts: Facts) -> Iterator[Finding]:
             yield note(f"{text}{format_bytes(used)} of {format_bytes(all_bytes)}", "")
 
 
-def _growth_findings(facts: Facts) -> Iterator[Finding]:
-    """Tell of instances whose memory grows with each execution, by the one that has most."""
-    growing = [stub for stub in facts.stubs if stub.get("growth")]
-    if not growing:
-        return
-    worst = max(growing, key=lambda stub: int(stub["growth"]["after"]))
-    growth = worst["growth"]
-    each = format_bytes((growth["after"] - growth["before"]) / growth["executions"])
-    sizes = " to ".join(format_bytes(growth[key]) for key in ("before", "after"))
-    others = f", {len(growing)} of {len(facts.stubs)} instances do" if len(growing) > 1 else ""
-    text = f"it leaks memory: instance {worst['instance']} has grown by {each} with each execution"
-    limit = next((row["limit"] for row in facts.rows("quotas") if row["quota"] == _MEMORY), 0)
-    if limit:
-        advice = (
-            f"Find out what the model keeps. An instance is replaced at {format_bytes(limit)} "
-            f"({_MEMORY})."
-        )
-    else:
-        advice = (
-            f"Find out what the model keeps. Until then the parameter {_MEMORY} in config.pbtxt "
-            "replaces an instance that has too much, before the kernel ends others."
-        )
-    yield warning(
-        f"{text}, from {sizes} in {count_of(growth['executions'], 'execution')}{others}",
-        advice,
-        f"zmqtriton-ctl status {facts.word}",
-        f"zmqtriton-ctl reload {facts.word}",
-    )
-
-
 def _quota_findings(facts: Facts) -> Iterator[Finding]:
     waiting = sum(row.get("pending", 0) for row in facts.rows("counts"))
     show = (f"zmqtriton-ctl status {facts.word}",)
@@ -356,46 +283,6 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
         elif row.get("exceeded") and quota not in (PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
             yield warning(text, "Raise the parameter in config.pbtxt.", *show, reload)
-
-
-def _canary_findings(facts: Facts) -> Iterator[Finding]:
-    for canary in facts.status.get("canaries", {}).get("models", ()):
-        if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
-            continue
-        phase, reason = canary["phase"], canary.get("reason", "")
-        why = f": {reason}" if reason else ""
-        if phase == "ABORTED":
-            text = f"the trial of version {canary['canary']} was aborted{why}; "
-            text += f"version {canary['stable']} gets all requests"
-            yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
-            continue
-        share = f"version {canary['canary']} is tried beside version {canary['stable']}"
-        text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
-        text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
-        status = f"zmqtriton-ctl canary status {facts.word}"
-        yield note(text, "", status)
-        yield from _uncopied_findings(facts, canary, status)
-
-
-def _uncopied_findings(facts: Facts, canary: Document, status: str) -> Iterator[Finding]:
-    """Tell of a canary that gets no copies, and so is no trial."""
-    compared = canary.get("comparisons", {})
-    skipped = compared.get("skipped", 0)
-    is_tried = canary["phase"] != "RUNNING" or any(
-        compared.get(result) for result in ("equal", "different", "failed")
-    )
-    if is_tried or not skipped:
-        return
-    uncopied = compared.get("uncopied", 0)
-    advice = "Copies are skipped while too many are under way, and where there are no whole answers"
-    if uncopied:
-        advice = (
-            f"Of these, models or ensembles have asked {uncopied}: such requests are not copied, "
-            "but divided"
-        )
-    weight = f"zmqtriton-ctl canary weight {facts.word} 5"
-    text = f"version {canary['canary']} is not tried: none of {count_of(skipped, 'request')} was"
-    yield warning(f"{text} copied", f"{advice}; a weight gives it requests.", weight, status)
 
 
 # ------------------------------------------------------------- what remains

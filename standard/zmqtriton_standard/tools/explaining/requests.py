@@ -12,18 +12,15 @@ from zmqtriton.findings import Finding, note, warning
 from zmqtriton_standard.ctl import format_duration
 from zmqtriton_standard.tools.explaining.causes import explain_known, explain_text
 from zmqtriton_standard.tools.explaining.facts import (
-    LARGE_SHARE,
     PACE,
     RECENT_S,
     SMALL_SHARE,
-    WORTH_MENTIONING_MS,
     Document,
     Facts,
     answered,
     brief,
     count_of,
     find_place,
-    queue_ms,
 )
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
@@ -45,17 +42,8 @@ _ENDS_BY_ITSELF = (
     "This shows the line of code that each thread is at. The parameter max_execution_seconds ends "
     "an execution that takes longer."
 )
-_INSTANCES = "They wait for an instance, which more of them or larger batches make shorter."
-_HAVE_SLOTS = "sequences in progress have all slots"
-_SLOTS = (
-    "Clients end a sequence by the flag END; max_sequence_idle_microseconds in config.pbtxt ends "
-    "one that is idle. More instances have more slots."
-)
 #: Minimum requests per second that are a load, and minimum share of one token that is nearly all.
 _BUSY_PER_S, _NEARLY_ALL = 10.0, 0.9
-#: Maximum wait for a batch, as a multiple of max_queue_delay_microseconds; longer waits have
-#: another cause.
-_DELAYED = 1.5
 #: Maximum number of hanging instances with a finding of their own; more are counted.
 _MAX_HANGING = 4
 _SHORTER = "More instances make the queue shorter"
@@ -248,8 +236,12 @@ def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Findi
     long = format_duration(stub["executing_s"])
     usual_s = row["usual_execution_ns"] / 1e9
     text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
-    restart = f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
-    return warning(f"{text}, where others take {brief(usual_s)}", _ENDS_BY_ITSELF, command, restart)
+    text += f", where others take {brief(usual_s)}"
+    return warning(text, _ENDS_BY_ITSELF, command, _restart(facts, stub))
+
+
+def _restart(facts: Facts, stub: Document) -> str:
+    return f"zmqtriton-ctl restart {facts.word} --instance {shlex.quote(stub['instance'])}"
 
 
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
@@ -261,85 +253,14 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         if len(hanging) > _MAX_HANGING:
             yield warning(f"{len(hanging)} of its instances hang", _ENDS_BY_ITSELF, stacks)
         return
-    streams = row.get("streams")
-    if streams and row.get("pending") and not streams["room"]:
-        yield _full_streams(facts, row, streams)
-        return
     if facts.stands_still(row):
         held = count_of(row.get("unanswered", 0), "request")
         long = format_duration(row.get("oldest_execution_ns", 0) / 1e9)
         since = f", one execution for {long}" if long != "0s" else ""
         text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
-        reload = f"zmqtriton-ctl reload {facts.word}"
         text += ", and none completed during the check"
-        yield warning(text, _ENDS_BY_ITSELF, stacks, reload)
-        return
-    if facts.waits_for_slot(row):
-        waiting = count_of(row["pending"], "request")
-        yield warning(
-            f"{waiting} in its queue, though it executes nothing: {_HAVE_SLOTS}",
-            _SLOTS,
-            *facts.scale_commands(row),
-        )
-        return
-    yield from _slow_findings(facts, row)
-
-
-def _full_streams(facts: Facts, row: Document, streams: Mapping[str, int]) -> Finding:
-    """Return a finding about requests that wait because all instances have MAX_STREAMS open."""
-    waiting, count = count_of(row["pending"], "request"), streams["open"]
-    verb = "waits" if row["pending"] == 1 else "wait"
-    text = f"{waiting} {verb} for a stream to end, not for an instance: {count} are open, and "
-    return warning(
-        f"{text}MAX_STREAMS lets an instance have {streams['limit']}",
-        "Raise MAX_STREAMS in config.pbtxt if the model can do more at the same time; more "
-        "instances have more streams.",
-        *facts.scale_commands(row),
-        f"zmqtriton-ctl stats {facts.word}",
-    )
-
-
-def _slow_findings(facts: Facts, row: Document) -> Iterator[Finding]:
-    """Tell of requests that take long because they wait.
-
-    A stream may last for long while its instance is free; only the queue's own time tells.
-    """
-    if not row["succeeded"]:
-        return
-    whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, queue_ms(row)
-    if whole_ms <= WORTH_MENTIONING_MS:
-        return
-    # of more than the whole, most is of requests that have failed, which are told
-    if not LARGE_SHARE * whole_ms < waited_ms <= whole_ms:
-        return
-    text, where, advice = f"requests take {whole_ms:.1f} ms", "in the queue", _INSTANCES
-    commands = facts.scale_commands(row)
-    if step := facts.slowest_step:
-        where = f"in the queues of its steps, the most at '{step.model}'"
-        advice = (
-            f"They wait for an instance of '{step.model}', which more of them or larger batches "
-            "make shorter."
-        )
-    elif "streams" in row:
-        advice = (
-            f"They wait for a stream to end: an instance has {row['streams']['limit']} "
-            "(MAX_STREAMS). A higher bound or more instances make that shorter."
-        )
-    elif facts.config.get("sequence_batching"):
-        where, advice = f"in the queue: {_HAVE_SLOTS}", _SLOTS
-    elif waited_ms < _DELAYED * facts.queue_delay_ms:
-        where = f"in the queue, for others in their batch ({facts.queue_delay_ms:g} ms at most)"
-        advice = "A lower max_queue_delay_microseconds makes it shorter; more instances do not."
-        commands = (f"zmqtriton-ctl reload {facts.word}",)
-    elif callee := facts.slowest_callee(row):
-        where = f"in the queue: its instances wait for '{callee.model}', which they call"
-        advice = f"More instances of it and of '{callee.model}' make the queue shorter."
-    yield warning(
-        f"{text}, and {waited_ms:.1f} ms of that {where}",
-        advice,
-        f"zmqtriton-ctl stats {facts.word}",
-        *commands,
-    )
+        restarts = (_restart(facts, stub) for stub in facts.stubs[:_MAX_HANGING])
+        yield warning(text, _ENDS_BY_ITSELF, stacks, *restarts)
 
 
 def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:
@@ -357,89 +278,3 @@ def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:
                 "the file of --tokens limit it.",
                 "zmqtriton-ctl clients",
             )
-
-
-def find_slowest_step(facts: Facts) -> Iterator[Finding]:
-    """Name the step of an ensemble that takes the most time."""
-    if step := facts.slowest_step:
-        yield note(
-            f"its slowest step is '{step.model}': a request to it takes {step.whole_ms:.1f} ms, "
-            f"{step.queue_ms:.1f} ms of that in the queue",
-            "",
-            f"zmqtriton-ctl explain {shlex.quote(step.model)}",
-        )
-
-
-#: Minimum number of batches for a finding about their size.
-_MIN_BATCHES = 20
-#: Share of the wanted batch size; smaller batches are reported.
-_SMALL = 0.5
-#: Minimum shares of the batches for a reason: parted by the shapes of requests, or complete.
-_PARTED, _COMPLETE = 0.2, 0.5
-#: Requests that wait for longer than the delay and this share of an execution wait for an instance.
-_TURN = 0.25
-#: Advised delay as a multiple of the execution time: _SHORT_DELAY if requests come while an
-#: instance is free, _LONG_DELAY if groups of clients take turns.
-_SHORT_DELAY, _LONG_DELAY = 0.2, 1.25
-
-_MORE = "Send more requests at the same time: by threads, coroutines or more clients."
-
-
-def find_small_batches(facts: Facts) -> Iterator[Finding]:
-    """Tell of batches that are much smaller than they may be, the reason and a remedy."""
-    for row in facts.rows("counts"):
-        batching = row.get("batching")
-        if batching and batching["batches"] >= _MIN_BATCHES:
-            size = batching["elements"] / batching["batches"]
-            if size < _SMALL * batching["target"]:
-                text = f"its batches have {size:.3g} of {batching['target']}: "
-                reason, advice = _reason(row, batching)
-                yield note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
-
-
-def _reason(row: Document, batching: Document) -> tuple[str, str]:
-    """Return the reason for small batches, and what helps."""
-    if "parted" not in batching:
-        return (
-            f"a batch has one request of each sequence, and {row['sequences']} are open now",
-            "More sequences at the same time fill it: requests with equal correlation ids go one "
-            "after the other.",
-        )
-    count, delay_us = batching["batches"], batching["delay_us"]
-    if batching["parted"] > _PARTED * count:
-        return _of_shapes(batching)
-    executed = row.get("executed") or 1
-    execution_ms = row.get("compute_ns", 0) / executed / 1e6
-    takes_turns = queue_ms(row) - delay_us / 1e3 > _TURN * execution_ms
-    if batching["complete"] > _COMPLETE * count and not takes_turns:
-        reason = "most have all requests that there are, so clients send too few at the same time"
-        if not delay_us:
-            return reason, _MORE
-        waits = brief(delay_us / 1e6)
-        cost = f"Until then max_queue_delay_microseconds costs each of them up to {waits}."
-        return reason, f"{_MORE} {cost}"
-    delay = int((_LONG_DELAY if takes_turns else _SHORT_DELAY) * execution_ms * 1000)
-    if delay > delay_us:
-        return (
-            f"max_queue_delay_microseconds is {delay_us}, and a free instance takes the few that "
-            "wait",
-            f"Set max_queue_delay_microseconds: {delay} in dynamic_batching, if fewer and larger "
-            "batches are worth that wait; `zmqtriton simulate` compares delays.",
-        )
-    return f"few requests come within its max_queue_delay_microseconds of {delay_us}", _MORE
-
-
-def _of_shapes(batching: Document) -> tuple[str, str]:
-    differences = batching["differences"]
-    share = f"{batching['parted']} of {batching['batches']} ended at a request with"
-    shapes = [name for name, what in differences.items() if what == "shape"]
-    optional = [name for name, what in differences.items() if what == "presence"]
-    if optional:
-        names = ", ".join(f"'{name}'" for name in optional)
-        advice = f"Requests with and without {names} share no batch: send it always, or never."
-        return f"{share} other inputs ({names})", advice
-    names = ", ".join(f"'{name}'" for name in shapes) or "an input"
-    return f"{share} another shape of {names}", (
-        "Pad it to one shape in the client; or set allow_ragged_batch: true for it in config.pbtxt "
-        "if execute() takes requests of several shapes."
-    )

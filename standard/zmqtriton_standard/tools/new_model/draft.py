@@ -27,11 +27,15 @@ _ANY_SIZE = 3
 _TAKEN = frozenset(
     (
         "args",
+        "begin",
+        "end",
         "flags",
+        "joined",
         "np",
         "pb_utils",
         "request",
         "requests",
+        "responses",
         "sender",
         "sequence",
         "step",

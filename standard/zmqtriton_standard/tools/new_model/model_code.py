@@ -29,6 +29,25 @@ _PLAIN = '''
 {outputs}
         return pb_utils.InferenceResponse([{tensors}])
 '''
+_TOGETHER = '''
+    def execute(self, requests):
+        """Called with the requests of a batch; returns a response to each, in the same order."""
+        # The rows of all requests are computed at once.
+{inputs}
+        # Replace this by your own computation. If it raises, the clients get the error.
+{outputs}
+        responses, end = [], 0
+        for request in requests:
+            begin, end = end, end + request.inputs()[0].shape()[0]  # its rows
+            responses.append(pb_utils.InferenceResponse([{tensors}]))
+        return responses
+
+
+def joined(requests, name):
+    """Return the rows of all requests as one array."""
+    tensors = [pb_utils.get_input_tensor_by_name(request, name) for request in requests]
+    return np.concatenate([tensor.as_numpy() for tensor in tensors])
+'''
 _DECOUPLED = '''
     def execute(self, requests):
         """Called with the requests of a batch; responses go through senders, also from threads."""
@@ -148,6 +167,8 @@ def _entries(section: str, tensors: Sequence[TensorSpec]) -> str:
 
 def model_text(draft: Draft) -> str:
     title, form = _FORMS[draft.kind]
+    if _is_together(draft):
+        form = _TOGETHER
     initialize = "        pb_utils.Logger.log_info(f\"hello from {args['model_instance_name']}\")"
     if draft.kind is Kind.SEQUENCE:
         initialize = "        self.totals = {}  # of the sequences that have begun, by their ids"
@@ -166,7 +187,15 @@ def model_text(draft: Draft) -> str:
     return text if "np." in text else text.replace("import numpy as np\n", "")
 
 
+def _is_together(draft: Draft) -> bool:
+    """Return True if the model computes the rows of several requests at once."""
+    return draft.kind is Kind.PLAIN and draft.is_batching
+
+
 def _inputs(draft: Draft) -> str:
+    if _is_together(draft):
+        rows = (f'{one.variable} = joined(requests, "{one.name}")' for one in draft.inputs)
+        return "\n".join(f"        {row}" for row in rows)
     return "\n".join(
         f"        {tensor.variable} = "
         f'pb_utils.get_input_tensor_by_name(request, "{tensor.name}").as_numpy()'
@@ -182,11 +211,12 @@ def _outputs(draft: Draft) -> str:
 
 
 def _tensors(draft: Draft) -> str:
+    rows, indent = ("[begin:end]", 12) if _is_together(draft) else ("", _indent(draft))
     tensors = [
-        f'pb_utils.Tensor("{tensor.name}", {_result(draft, index)})'
+        f'pb_utils.Tensor("{tensor.name}", {_result(draft, index)}{rows})'
         for index, tensor in enumerate(draft.outputs)
     ]
-    return listed(tensors, _indent(draft))
+    return listed(tensors, indent)
 
 
 def _indent(draft: Draft) -> int:

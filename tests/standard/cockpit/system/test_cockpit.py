@@ -490,7 +490,7 @@ def test_the_pointer_and_the_keyboard_choose_a_time_in_all_plots(browser: Browse
 
 
 def _key(title: str, label: str) -> str:
-    figures = "[...document.querySelectorAll('figure')]"
+    figures = "[...document.querySelectorAll('figure:has(h4)')]"
     return (
         f"[...{figures}.find((figure) => figure.querySelector('h4').textContent === {title!r})"
         f".querySelectorAll('.key')].find((key) => key.textContent.startsWith({label!r}))"

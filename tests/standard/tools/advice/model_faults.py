@@ -16,7 +16,6 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,15 +25,15 @@ from tests.support.waiting import eventually
 
 CONFIG, parameter, executing = broken.CONFIG, broken.parameter, broken.executing
 WORKS = code_of(broken.WORKS)
-_BATCHING = "max_batch_size: 8\n" + CONFIG
-_ANSWERS = (
+BATCHING = "max_batch_size: 8\n" + CONFIG
+ANSWERS = (
     "        return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.zeros((1, 1), "
     "np.float32))]) for _ in requests]\n"
 )
 _LONG = "time.sleep(100000)"
 
 
-def _nothing(world: World) -> None:
+def nothing(world: World) -> None:
     """Leave all as it is."""
 
 
@@ -42,11 +41,11 @@ def _load(world: World) -> None:
     world.load_behind()
 
 
-def _serve(world: World) -> None:
+def serve(world: World) -> None:
     assert "" == world.load()
 
 
-def _asks(times: int = 2) -> Callable[[World], None]:
+def asks(times: int = 2) -> Callable[[World], None]:
     def provoke(world: World) -> None:
         for _ in range(times):
             world.ask()
@@ -84,9 +83,9 @@ class Fault(NamedTuple):
     #: Does what the advice says beside its commands.
     cure: Step = _mend
     #: After its load.
-    provoke: Step = _nothing
+    provoke: Step = nothing
     load: Step = _load
-    prepare: Step = _nothing
+    prepare: Step = nothing
     #: What nobody may read of this model.
     untrue: tuple[str, ...] = ()
     #: The fault is gone, or the figure is better.
@@ -95,18 +94,18 @@ class Fault(NamedTuple):
     @property
     def is_at_load(self) -> bool:
         """True if its load fails or hangs, and no request is needed to show that."""
-        return self.provoke is _nothing and self.load is not _serve
+        return self.provoke is nothing and self.load is not serve
 
 
-def _model(body: str, before: str = "") -> str:
+def model_of(body: str, before: str = "") -> str:
     return code_of(body, before)
 
 
-def _failing(*lines: str) -> str:
+def failing(*lines: str) -> str:
     return code_of(executing(*lines))
 
 
-def _initializing(*lines: str) -> str:
+def initializing(*lines: str) -> str:
     return code_of(broken.initializing(*lines))
 
 
@@ -173,20 +172,20 @@ def _remove_duplicate(world: World) -> None:
 _FILES = {
     "import_missing": Fault(
         CONFIG,
-        _model(broken.WORKS, "import nothing_here\n"),
+        model_of(broken.WORKS, "import nothing_here\n"),
         "cannot import 'nothing_here' (model.py, line 4)",
         "List it in import_missing/requirements.txt",
         _add_wheel,
     ),
     "import_wrong": Fault(
         CONFIG,
-        _model(broken.WORKS, "from numpy import nothing\n"),
+        model_of(broken.WORKS, "from numpy import nothing\n"),
         "an import fails: ImportError: cannot import name 'nothing' from 'numpy'",
         "A library is missing or of another version than the model expects.",
     ),
     "syntax_wrong": Fault(
         CONFIG,
-        _model(broken.WORKS, "def broken(:\n    pass\n"),
+        model_of(broken.WORKS, "def broken(:\n    pass\n"),
         "its code cannot be read: SyntaxError",
         "Correct model.py; `zmqtriton check DIRECTORY` shows the line.",
         _checked_and_mended,
@@ -289,7 +288,7 @@ _FILES = {
     ),
     "caf\u00e9 au lait": Fault(
         CONFIG,
-        _model(broken.WORKS, "import nothing_here\n"),
+        model_of(broken.WORKS, "import nothing_here\n"),
         "cannot import 'nothing_here' (model.py, line 4)",
         "List it in caf\u00e9 au lait/requirements.txt",
     ),
@@ -383,7 +382,7 @@ def _correct_member(world: World) -> None:
 def _broken_member(world: World) -> None:
     member = World(world.server, "member")
     member.unload()  # another test may have mended it
-    member.write(CONFIG, _initializing("raise OSError('the disk is gone')"))
+    member.write(CONFIG, initializing("raise OSError('the disk is gone')"))
     member.load()
 
 
@@ -428,13 +427,13 @@ def _ends(world: World) -> None:
 _LOADS = {
     "raises": Fault(
         CONFIG,
-        _initializing("raise ValueError('no weights at /data/weights.pt')"),
+        initializing("raise ValueError('no weights at /data/weights.pt')"),
         "it raises ValueError: no weights at /data/weights.pt (model.py, line 8, in initialize)",
         "Correct the model, or what it needs there.",
     ),
     "forbidden": Fault(
         CONFIG,
-        _initializing(
+        initializing(
             "os.geteuid() or os.seteuid(65534)",
             f"open({str(_SECRET)!r})",
             "os.seteuid(os.getuid())",
@@ -447,46 +446,46 @@ _LOADS = {
     ),
     "crashes": Fault(
         CONFIG,
-        _initializing("import ctypes", "ctypes.string_at(0)"),
+        initializing("import ctypes", "ctypes.string_at(0)"),
         "it crashes in native code, killed by SIGSEGV",
         "A library that the model uses is broken, or of another version than it expects.",
     ),
     "exits": Fault(
         CONFIG,
-        _initializing("os._exit(3)"),
+        initializing("os._exit(3)"),
         "its process ends itself, with status 3",
         "Something in it calls exit(); the last lines of its log come before.",
     ),
     "exits_softly": Fault(
         CONFIG,
-        _initializing("sys.exit('no licence')"),
+        initializing("sys.exit('no licence')"),
         "it raises SystemExit: no licence (model.py, line 8, in initialize)",
         "Correct the model, or what it needs there.",
     ),
     "loads_late": Fault(
         CONFIG + parameter("max_load_seconds", 1),
-        _initializing("time.sleep(3)"),
+        initializing("time.sleep(3)"),
         "loading took longer than max_load_seconds, 1 s (model.py, line 8, in initialize)",
         "Raise max_load_seconds if it only needs longer; the line says where it was.",
         _raised_and_slow,
     ),
     "loads_long": Fault(
         CONFIG,
-        _initializing(_LONG),
+        initializing(_LONG),
         "it is still loading (model.py, line 8, in initialize)",
         "This shows the line that it is at; max_load_seconds is how long it may take.",
         proof=_serves_after_restart,
     ),
     "loads_and_locks": Fault(
         CONFIG,
-        _initializing("import ctypes", "ctypes.PyDLL(None).sleep(100000)"),
+        initializing("import ctypes", "ctypes.PyDLL(None).sleep(100000)"),
         "it is still loading (model.py, line 9, in initialize)",
         "This shows the line that it is at; max_load_seconds is how long it may take.",
         proof=_serves_after_restart,
     ),
     "loads_itself": Fault(
         CONFIG,
-        _initializing("pb_utils.load_model('loads_itself')"),
+        initializing("pb_utils.load_model('loads_itself')"),
         "its initialize loads a model that waits for it",
         "Load that model elsewhere: models that load each other wait for ever.",
     ),
@@ -499,7 +498,7 @@ _LOADS = {
     ),
     "warmed_in_vain": Fault(
         CONFIG + _WARMUP % (_SAMPLE % "IN"),
-        _failing("raise KeyError('cold')"),
+        failing("raise KeyError('cold')"),
         "its warm-up has failed with the sample 'cold'",
         "Correct that sample of model_warmup in config.pbtxt, or model.py.",
         lambda world: world.write_code(WORKS),
@@ -525,16 +524,16 @@ _LOADS = {
         WORKS,
         "not ready: nobody has loaded it",
         "The server loads models on request (--model-control-mode=explicit).",
-        _nothing,
-        load=_nothing,
+        nothing,
+        load=nothing,
     ),
     "unloaded": Fault(
         CONFIG,
         WORKS,
         "an operator or a client has unloaded it",
         "Nothing is wrong. Load it if it is needed.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.server.control_model("unload", world.name),
     ),
     "drained": Fault(
@@ -542,17 +541,17 @@ _LOADS = {
         WORKS,
         "it is drained",
         "An operator has asked for that, or the server stops; this takes it back.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.type(f"zmqtriton-ctl drain {world.name}"),
     ),
     "ends_never": Fault(
         CONFIG,
-        _model(f"{broken.WORKS}    def finalize(self):\n        {_LONG}\n"),
+        model_of(f"{broken.WORKS}    def finalize(self):\n        {_LONG}\n"),
         "it is being unloaded (model.py, line 10, in finalize)",
         "This shows the line that it is at. A process that does not end in time is killed.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.server.control_model("unload", world.name),
         proof=_ends,
         untrue=("finishes the requests", "finishes 0"),
@@ -563,7 +562,7 @@ _LOADS = {
         "ready, but the last load failed, the earlier version serves: cannot import",
         "List it in",
         lambda world: world.write_code(WORKS),
-        load=_serve,
+        load=serve,
         provoke=_load_in_vain,
     ),
 }
@@ -602,7 +601,7 @@ def _write_version(world: World, number: str, code: str) -> None:
 
 def _with_called(world: World) -> None:
     called = World(world.server, "is_asked_back")
-    called.write(CONFIG, _model(broken.calling("asks_back")))
+    called.write(CONFIG, model_of(broken.calling("asks_back")))
     called.load()
 
 
@@ -629,94 +628,71 @@ _CALLS_ONCE = (
     "                raise pb_utils.TritonModelException(answer.error().message())\n"
     f"        {broken.ANSWER}\n"
 )
-_LEAKS = _model(
-    "    def initialize(self, args):\n        self.kept = []\n"
-    + executing("self.kept.append(np.ones(20 << 20, np.uint8))")
-)
 _MISMATCH = "Correct model.py or config.pbtxt, so that both have the same tensors."
-
-
-def _limited_leak(world: World) -> None:
-    """Limit it as advised; an instance that has too much is replaced."""
-    world.add_to_config(parameter("max_memory_bytes", "300M"))
-
-
-def _is_replaced(world: World) -> None:
-    eventually(
-        lambda: world.ask() and "max_memory_bytes is" in world.texts(), 60, "its replacement"
-    )
-    world.serves()
 
 
 _REQUESTS = {
     "fails": Fault(
         CONFIG,
-        _failing("raise KeyError('no such column')"),
+        failing("raise KeyError('no such column')"),
         "it raises KeyError: 'no such column' (model.py, line 8, in execute)",
         "Correct the model, or what it needs there.",
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "fails_in_a_library": Fault(
         CONFIG,
-        _failing("import json", "json.loads('{')"),
+        failing("import json", "json.loads('{')"),
         "it raises JSONDecodeError: Expecting property name enclosed in double quotes: line 1 "
         "column 2 (char 1) (model.py, line 9, in execute)",
         "Correct the model, or what it needs there.",
-        provoke=_asks(),
+        provoke=asks(),
         untrue=("decoder.py",),
     ),
     "method_missing": Fault(
         CONFIG,
-        _model("    def initialize(self, args):\n        pass\n"),
+        model_of("    def initialize(self, args):\n        pass\n"),
         "its class has no method execute()",
         "Write `def execute(self, requests)`, which returns a list",
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "forgets_return": Fault(
         CONFIG,
-        _model("    def execute(self, requests):\n        pass\n"),
+        model_of("    def execute(self, requests):\n        pass\n"),
         "its execute() has neither returned a response to the request nor kept its sender",
         "A `return` may be missing",
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "returns_none": Fault(
         CONFIG,
-        _model("    def execute(self, requests):\n        return []\n"),
+        model_of("    def execute(self, requests):\n        return []\n"),
         "the list that its execute() returns has 0 responses, and there are 1 requests",
         "execute() returns a list with an InferenceResponse for each request, in the same order.",
-        provoke=_asks(),
-    ),
-    "stops_to_debug": Fault(
-        CONFIG,
-        _failing("breakpoint()"),
-        "its code stops at a breakpoint() (model.py, line 9, in execute)",
-        "Remove it. `zmqtriton.testing.load_model` runs model.py in a program of your own",
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "exits_in_requests": Fault(
         CONFIG,
-        _failing("exit(3)"),
+        failing("exit(3)"),
         "it raises SystemExit: 3 (model.py, line 8, in execute)",
         "Correct the model, or what it needs there.",
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "dies": Fault(
         CONFIG,
-        _failing("os._exit(4)"),
+        failing("os._exit(4)"),
         "its process ends itself, with status 4",
         "Something in it calls exit(); the last lines of its log come before.",
-        provoke=_asks(7),
+        provoke=asks(7),
     ),
     "crashes_in_requests": Fault(
         CONFIG,
-        _failing("import ctypes", "ctypes.string_at(0)"),
+        failing("import ctypes", "ctypes.string_at(0)"),
         "it crashes in native code, killed by SIGSEGV: Segmentation fault (model.py, line 9",
         "A library that the model uses is broken, or of another version than it expects.",
-        provoke=_asks(2),
+        provoke=asks(2),
     ),
     "asks_much_memory": Fault(
         CONFIG,
-        _failing(
+        failing(
             "import resource",
             "resource.setrlimit(resource.RLIMIT_AS, (1 << 34, 1 << 34))",
             "np.ones(1 << 40, np.uint8)",
@@ -724,43 +700,27 @@ _REQUESTS = {
         "it has no memory left: MemoryError: Unable to allocate 1.00 TiB",
         "Give the machine more memory, or the model less to hold.",
         lambda world: world.write_code(world.code.read_text().replace("1 << 40", "1 << 4")),
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "hungry": Fault(
         CONFIG + parameter("max_memory_bytes", "150M"),
-        _failing("self.kept = np.ones(400 << 20, np.uint8)", "time.sleep(2)"),
+        failing("self.kept = np.ones(400 << 20, np.uint8)", "time.sleep(2)"),
         "it needs more memory than its quota: max_memory_bytes is 157286400",
         "Raise max_memory_bytes, or find out what the model keeps.",
         _raise_quota,
-        provoke=_asks(),
-    ),
-    "leaks": Fault(
-        CONFIG,
-        _LEAKS,
-        "it leaks memory: instance leaks_0 has grown by 20 MiB with each execution",
-        "Find out what the model keeps. Until then the parameter max_memory_bytes",
-        _limited_leak,
-        provoke=_asks(40),
-        proof=_is_replaced,
-    ),
-    "leaks_within_limits": Fault(
-        CONFIG + parameter("max_memory_bytes", "4G"),
-        _LEAKS,
-        "it leaks memory: instance leaks_within_limits_0 has grown by 20 MiB",
-        "Find out what the model keeps. An instance is replaced at 4 GiB",
-        provoke=_asks(40),
+        provoke=asks(),
     ),
     "too_long": Fault(
         CONFIG + parameter("max_execution_seconds", "1"),
-        _failing("time.sleep(2)"),
+        failing("time.sleep(2)"),
         "a request took longer than max_execution_seconds, 1 s (model.py, line 8, in execute)",
         "Raise max_execution_seconds if it only needs longer; the line says where it was.",
         _changes('string_value: "1"', 'string_value: "600"'),
-        provoke=_asks(1),
+        provoke=asks(1),
     ),
     "hangs": Fault(
         CONFIG,
-        _failing(_LONG),
+        failing(_LONG),
         "it hangs or is slow (model.py, line 8, in execute): 1 request in progress",
         _HANGS,
         _ends_long_executions,
@@ -768,7 +728,7 @@ _REQUESTS = {
     ),
     "hangs_in_c": Fault(
         CONFIG,
-        _failing("import ctypes", "ctypes.CDLL(None).sleep(100000)"),
+        failing("import ctypes", "ctypes.CDLL(None).sleep(100000)"),
         "it hangs or is slow (model.py, line 9, in execute): 1 request in progress",
         _HANGS,
         _ends_long_executions,
@@ -776,7 +736,7 @@ _REQUESTS = {
     ),
     "hangs_with_the_lock": Fault(
         CONFIG,
-        _failing("import ctypes", "ctypes.PyDLL(None).sleep(100000)"),
+        failing("import ctypes", "ctypes.PyDLL(None).sleep(100000)"),
         "it hangs or is slow (model.py, line 9, in execute): 1 request in progress",
         _HANGS,
         _ends_long_executions,
@@ -784,7 +744,7 @@ _REQUESTS = {
     ),
     "thread_has_the_lock": Fault(
         CONFIG,
-        _failing(
+        failing(
             "import ctypes, threading",
             "hold = ctypes.PyDLL(None).sleep",
             "threading.Thread(target=hold, args=(100000,), daemon=True).start()",
@@ -797,53 +757,53 @@ _REQUESTS = {
     ),
     "asks_itself": Fault(
         CONFIG,
-        _model(_CALLS_ONCE % "asks_itself"),
+        model_of(_CALLS_ONCE % "asks_itself"),
         "deadlock: models call each other and wait for ever (asks_itself -> asks_itself)",
         "Let no model call itself, not by way of others either. Where such calls come to an end",
-        _nothing,
-        provoke=_asks(),
+        nothing,
+        provoke=asks(),
     ),
     "asks_back": Fault(
         CONFIG,
-        _model(broken.calling("is_asked_back")),
+        model_of(broken.calling("is_asked_back")),
         "deadlock: models call each other and wait for ever (asks_back -> "
         "is_asked_back -> asks_back)",
         "Let no model call itself, not by way of others either.",
         _mend_called,
         prepare=_with_called,
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "misnames_input": Fault(
         CONFIG,
-        _failing("pb_utils.get_input_tensor_by_name(requests[0], 'INPUT')"),
+        failing("pb_utils.get_input_tensor_by_name(requests[0], 'INPUT')"),
         "its code asked for 'INPUT', which its configuration does not name; it names IN",
         _MISMATCH,
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "misnames_output": Fault(
         CONFIG,
         WORKS.replace("'OUT'", "'OUTPUT'"),
         "its code sent 'OUTPUT', which its configuration does not name; it names OUT",
         _MISMATCH,
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "mistypes_output": Fault(
         CONFIG,
         WORKS.replace("np.float32", "np.int64"),
         "its code sent INT64 for 'OUT', which its configuration declares as FP32",
         _MISMATCH,
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "misshapes_output": Fault(
         CONFIG,
         WORKS.replace("np.zeros(1", "np.zeros(7"),
         "its code sent shape [7] for 'OUT', which its configuration declares as [1]",
         _MISMATCH,
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "answers_errors": Fault(
         CONFIG,
-        _model(
+        model_of(
             "    def execute(self, requests):\n"
             "        error = pb_utils.TritonError('no such customer')\n"
             "        return [pb_utils.InferenceResponse(error=error) for _ in requests]\n"
@@ -851,11 +811,11 @@ _REQUESTS = {
         "2 of 2 requests failed, the last 0s ago with the answer: no such customer",
         "The log may say more; errors that the model itself returns are in no log.",
         _mend_and_reload,
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "opens_too_much": Fault(
         CONFIG,
-        _failing(
+        failing(
             "import resource",
             "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]",
             "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))",
@@ -863,7 +823,7 @@ _REQUESTS = {
         ),
         "a process has no file descriptors left: Too many open files (model.py, line 11",
         "Raise `ulimit -n` (LimitNOFILE= of systemd), or close files in the model.",
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "makes_large_tensors": Fault(
         CONFIG.replace("dims: [1] }]\n", "dims: [-1] }]\n") + parameter("max_segment_bytes", "1M"),
@@ -871,7 +831,7 @@ _REQUESTS = {
         "its tensors need more shared memory than max_segment_bytes allows",
         "Raise the quota, or send smaller tensors.",
         _changes('"1M"', '"64M"'),
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "exceeds_a_quota": Fault(
         CONFIG.replace("dims: [1] }]\n", "dims: [-1] }]\n") + parameter("max_segment_bytes", "1M"),
@@ -879,7 +839,7 @@ _REQUESTS = {
         "its quota max_segment_bytes (1048576) was exceeded",
         "Raise the parameter in config.pbtxt.",
         _changes('"1M"', '"64M"'),
-        provoke=_asks(),
+        provoke=asks(),
     ),
     "has_a_broken_version": Fault(
         CONFIG + "version_policy: { all { } }\n",
@@ -894,8 +854,8 @@ _REQUESTS = {
         WORKS,
         "somebody has killed it (SIGKILL)",
         "Nobody in the server did. Look into the kernel's log for the memory: `dmesg`.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=_killed(signal.SIGKILL),
         untrue=("the kernel has killed it",),
     ),
@@ -904,90 +864,21 @@ _REQUESTS = {
         WORKS,
         "a signal has stopped its process, so it was killed",
         "It is started again by itself; the log says more.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=_killed(signal.SIGSTOP),
     ),
 }
 
 # -------------------------------------------------------------- slow models
 
-_SLOW = _failing("time.sleep(0.2)")
-_SEQUENCES = (
-    "max_batch_size: 1\n" + CONFIG + "sequence_batching { max_sequence_idle_microseconds: "
-    "600000000 direct { } }\n"
-)
-_MORE = "They wait for an instance, which more of them or larger batches make shorter."
-_WAITED: dict[str, float] = {}
-
-
-def _loaded(clients: int = 4, times: int = 6, body: object = BODY) -> Callable[[World], None]:
-    def provoke(world: World) -> None:
-        _WAITED[world.name] = world.queued_ms(partial(world.load_with, clients, times, body))
-
-    return provoke
-
-
-def _is_shorter(clients: int = 4, times: int = 6, body: object = BODY) -> Callable[[World], None]:
-    """The same load waits less than two thirds as long."""
-
-    def proof(world: World) -> None:
-        now = world.queued_ms(partial(world.load_with, clients, times, body))
-        assert now < _WAITED[world.name] * 2 / 3, (now, _WAITED)
-
-    return proof
-
-
-def _with_callee(world: World) -> None:
-    callee = World(world.server, "callee")
-    callee.write(CONFIG, _SLOW)
-    assert "" == callee.load()
-
-
-def _with_step(world: World) -> None:
-    step = World(world.server, "step")
-    step.write(CONFIG, _SLOW)
-    assert "" == step.load()
-
-
-def _sequence(number: int, **flags: bool) -> dict[str, object]:
-    return {**BATCH, "parameters": {"sequence_id": number, **flags}}
-
-
-def _keep_the_slot(world: World) -> None:
-    assert 200 == world.ask(body=_sequence(1, sequence_start=True))
-    world.ask_behind(body=_sequence(2, sequence_start=True, sequence_end=True))
-
-
-def _sequence_goes_on(world: World) -> None:
-    """The request that waited for a slot has one of the new instance."""
-    eventually(lambda: "in its queue" not in world.texts(), 60, "it has a slot")
-    assert 200 == world.ask(body=_sequence(1, sequence_end=True))
-
-
-def _shorter_delay(world: World) -> None:
-    world.configure("300000", "1000")
+SLOW = failing("time.sleep(0.2)")
+WAITED: dict[str, float] = {}
 
 
 _QUEUE = "max_batch_size: 1\n" + CONFIG + "dynamic_batching { default_queue_policy { %s } }\n"
-_SLOW_BATCH = _model("    def execute(self, requests):\n        time.sleep(0.2)\n" + _ANSWERS)
-_WEIGHTS = "self.weights = np.arange(40 << 20, dtype=np.float64)"
-_TWO = "instance_group [{ count: 2 kind: KIND_CPU }]\n"
-_PRELOADING = _model(
-    "    @staticmethod\n    def preload(args):\n"
-    "        TritonPythonModel.weights = np.arange(40 << 20, dtype=np.float64)\n" + broken.WORKS
-)
-
-
-def _preload(world: World) -> None:
-    if "INSTANCES" not in world.config.read_text():
-        world.add_to_config(parameter("INSTANCES", "forks"))
-    world.write_code(_PRELOADING)
-
-
-def _is_shared(world: World) -> None:
-    world.serves()
-    eventually(lambda: "equal pages" not in world.texts(), 60, "nothing is held twice")
+SLOW_BATCH = model_of("    def execute(self, requests):\n        time.sleep(0.2)\n" + ANSWERS)
+TWO = "instance_group [{ count: 2 kind: KIND_CPU }]\n"
 
 
 def _refused(body: object = BATCH) -> Callable[[World], None]:
@@ -995,7 +886,7 @@ def _refused(body: object = BATCH) -> Callable[[World], None]:
 
     def provoke(world: World) -> None:
         statuses = world.load_with(6, 3, body)
-        _WAITED[world.name] = statuses.count(503)
+        WAITED[world.name] = statuses.count(503)
 
     return provoke
 
@@ -1003,7 +894,7 @@ def _refused(body: object = BATCH) -> Callable[[World], None]:
 def _fewer_are_refused(body: object = BATCH) -> Callable[[World], None]:
     def proof(world: World) -> None:
         now = world.load_with(6, 3, body).count(503)
-        assert now < _WAITED[world.name], (now, _WAITED)
+        assert now < WAITED[world.name], (now, WAITED)
 
     return proof
 
@@ -1037,128 +928,24 @@ def _wait_for(seconds: float, *, times: int = 3, at_once: bool = False) -> Calla
     return provoke
 
 
-_STREAMS = (
-    "    async def execute(self, requests):\n"
-    "        import asyncio\n"
-    "        await asyncio.gather(*[self.stream(request) for request in requests])\n\n"
-    "    async def stream(self, request):\n"
-    "        import asyncio\n"
-    "        sender = request.get_response_sender()\n"
-    "        for _ in range(20):\n"
-    "            await asyncio.sleep(0.05)\n"
-    "            sender.send(pb_utils.InferenceResponse(\n"
-    "                [pb_utils.Tensor('OUT', np.zeros(1, np.float32))]))\n"
-    "        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)\n"
-)
-
-
-def _streamed(world: World) -> None:
-    def stream() -> None:
-        body = json.dumps({"IN": [1.0]}).encode()
-        assert 200 == world.server.exchange(f"/v2/models/{world.name}/generate_stream", body).status
-
-    threads = [threading.Thread(target=stream) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 _SLOW_ONES = {
-    "slow": Fault(
-        CONFIG,
-        _SLOW,
-        "of that in the queue",
-        _MORE,
-        _nothing,
-        load=_serve,
-        provoke=_loaded(),
-        proof=_is_shorter(),
-    ),
-    "slow_in_batches": Fault(
-        _BATCHING,
-        _SLOW_BATCH,
-        "of that in the queue",
-        _MORE,
-        lambda world: world.add_to_config("dynamic_batching { }\n"),
-        load=_serve,
-        provoke=_loaded(body=BATCH),
-        proof=_is_shorter(body=BATCH),
-    ),
-    "waits_for_batches": Fault(
-        _BATCHING + "dynamic_batching { preferred_batch_size: [8] max_queue_delay_microseconds: "
-        "300000 }\n",
-        _model("    def execute(self, requests):\n" + _ANSWERS),
-        "for others in their batch (300 ms at most)",
-        "A lower max_queue_delay_microseconds makes it shorter; more instances do not.",
-        _shorter_delay,
-        load=_serve,
-        provoke=_loaded(1, 4, BATCH),
-        proof=_is_shorter(1, 4, BATCH),
-        untrue=("They wait for an instance", "zmqtriton-ctl scale"),
-    ),
-    "caller": Fault(
-        CONFIG,
-        _model(broken.calling("callee")),
-        "its instances wait for 'callee', which they call",
-        "More instances of it and of 'callee' make the queue shorter.",
-        _nothing,
-        load=_serve,
-        prepare=_with_callee,
-        provoke=_loaded(),
-        proof=_is_shorter(),
-    ),
-    "chain_slow": Fault(
-        broken.ensemble("step"),
-        None,
-        "in the queues of its steps, the most at 'step'",
-        "They wait for an instance of 'step', which more of them or larger batches make shorter.",
-        _nothing,
-        load=_serve,
-        prepare=_with_step,
-        provoke=_loaded(),
-        proof=_is_shorter(),
-        untrue=("scale chain_slow",),
-    ),
-    "sequences_wait": Fault(
-        _SEQUENCES,
-        WORKS.replace("np.zeros(1,", "np.zeros((1, 1),"),
-        "1 request in its queue, though it executes nothing: sequences in progress have all slots",
-        "Clients end a sequence by the flag END; max_sequence_idle_microseconds",
-        _nothing,
-        load=_serve,
-        provoke=_keep_the_slot,
-        proof=_sequence_goes_on,
-        untrue=("hangs",),
-    ),
-    "streams": Fault(
-        CONFIG + "model_transaction_policy { decoupled: true }\n",
-        _model(_STREAMS),
-        "nothing is wrong",
-        "",
-        _nothing,
-        load=_serve,
-        provoke=_streamed,
-        proof=_nothing,
-        untrue=("hangs", "scale", "wait for an instance"),
-    ),
     "queue_full": Fault(
         _QUEUE % "max_queue_size: 1",
-        _SLOW_BATCH,
+        SLOW_BATCH,
         "the queue is too short: ",
         "More instances make the queue shorter; max_queue_size in config.pbtxt is its limit.",
         _changes("max_queue_size: 1", "max_queue_size: 100"),
-        load=_serve,
+        load=serve,
         provoke=_refused(),
         proof=_fewer_are_refused(),
     ),
     "queue_times_out": Fault(
         _QUEUE % "timeout_action: REJECT default_timeout_microseconds: 50000",
-        _SLOW_BATCH,
+        SLOW_BATCH,
         "refused because they had waited for too long in the queue",
         "More instances make the queue shorter; default_timeout_microseconds",
         _changes("50000", "50000000"),
-        load=_serve,
+        load=serve,
         provoke=_refused(),
         proof=lambda world: (
             world.type(f"zmqtriton-ctl reload {world.name}") and _fewer_are_refused()(world)
@@ -1166,11 +953,11 @@ _SLOW_ONES = {
     ),
     "crowded": Fault(
         CONFIG + parameter("max_requests", 1),
-        _SLOW,
+        SLOW,
         "refused because too many were unanswered",
         "More instances make the queue shorter; max_requests in config.pbtxt, or --max-model-req",
         _changes('string_value: "1"', 'string_value: "100"'),
-        load=_serve,
+        load=serve,
         provoke=_refused(BODY),
         proof=lambda world: (
             world.type(f"zmqtriton-ctl reload {world.name}") and _fewer_are_refused(BODY)(world)
@@ -1182,105 +969,78 @@ _SLOW_ONES = {
         "its quota holds it back",
         "Raise the parameter in config.pbtxt, or ask it less often.",
         _changes('"0.05"', '"100"'),
-        load=_serve,
+        load=serve,
         provoke=_asked_behind(3),
     ),
     "waits_too_short": Fault(
         CONFIG,
-        _failing("time.sleep(0.5)"),
+        failing("time.sleep(0.5)"),
         "their deadline is shorter than the execution",
         "Clients must wait longer (X-Request-Timeout, client_timeout), or the model must be faster",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.ask() and _wait_for(0.2)(world),
         untrue=("zmqtriton-ctl scale",),
         proof=lambda world: _wait_for(60.0)(world),
     ),
     "waits_while_it_computes": Fault(
         CONFIG,
-        _failing("time.sleep(3)"),
+        failing("time.sleep(3)"),
         "their deadline passed while they were executed",
         "Clients must wait longer, or the model must be faster.",
         _mend_and_reload,
-        load=_serve,
+        load=serve,
         provoke=_wait_for(0.3, times=1),
     ),
     "waits_in_vain": Fault(
         CONFIG,
-        _failing("time.sleep(0.5)"),
+        failing("time.sleep(0.5)"),
         "waited in the queue until their deadline",
         "They waited for executions that nobody waits for any more.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.ask() and _wait_for(0.4, times=6, at_once=True)(world),
         untrue=("zmqtriton-ctl scale",),
         proof=lambda world: _wait_for(60.0)(world),
     ),
     "waits_in_the_queue": Fault(
         CONFIG,
-        _failing("time.sleep(0.3)"),
+        failing("time.sleep(0.3)"),
         "waited in the queue until their deadline",
         "More instances make the queue shorter; or clients wait longer.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.ask() and _wait_for(0.8, times=8, at_once=True)(world),
     ),
     "waits_for_some": Fault(
         CONFIG,
-        _failing(
+        failing(
             "self.count = getattr(self, 'count', 0) + 1",
             "time.sleep(2 if self.count % 5 == 0 else 0.01)",
         ),
         "their deadline passed while they were executed",
         "Some executions take longer than others; clients must wait for those, too.",
-        _nothing,
-        load=_serve,
+        nothing,
+        load=serve,
         provoke=lambda world: world.ask() and _wait_for(1.0, times=4)(world),
         untrue=("zmqtriton-ctl scale",),
         proof=lambda world: _wait_for(60.0)(world),
     ),
     "one_is_away": Fault(
-        CONFIG + _TWO,
-        _initializing(
+        CONFIG + TWO,
+        initializing(
             "while os.path.exists(__file__ + '.holds') and args['model_instance_name'][-1] == '1':",
             "    time.sleep(0.01)",
         ),
         "1 of 2 instances are ready, others are ",
         "Requests wait for the others.",
         lambda world: Path(f"{world.code}.holds").unlink(),
-        load=_serve,
+        load=serve,
         provoke=lambda world: _hold_one(world),
         proof=lambda world: (
             eventually(lambda: "instances are ready, others" not in world.texts(), 60, "both")
             and None
         ),
-    ),
-    "held_twice": Fault(
-        CONFIG + _TWO,
-        _initializing(_WEIGHTS),
-        "its 2 instances hold 64",
-        "They would be held once, 32",
-        _preload,
-        load=_serve,
-        proof=_is_shared,
-    ),
-    "forks_hold_twice": Fault(
-        CONFIG + _TWO + parameter("INSTANCES", "forks"),
-        _initializing(_WEIGHTS),
-        "its 2 forks hold 64",
-        "What `initialize` loads, the static method `preload` would hold once",
-        _preload,
-        load=_serve,
-        proof=_is_shared,
-    ),
-    "forks_share": Fault(
-        CONFIG + _TWO + parameter("INSTANCES", "forks"),
-        _PRELOADING,
-        "its 2 instances are of the forks of process",
-        "They share one load until they write to it.",
-        _nothing,
-        load=_serve,
-        untrue=("equal pages",),
     ),
 }
 
@@ -1320,7 +1080,7 @@ _ROUTED = {
         "its route GET /who has failed",
         "Correct routes.py, or what it needs there.",
         _mend_routes,
-        load=_serve,
+        load=serve,
         prepare=_write_routes("raise KeyError('no such name')"),
         provoke=_ask_route,
         proof=_route_answers,

@@ -33,11 +33,11 @@ class Sentence(NamedTuple):
         return bool(first) and (printed.startswith(first) or first.startswith(printed))
 
 
-def sentences() -> list[Sentence]:
+def sentences(*folders: Path) -> list[Sentence]:
     """Return each sentence once, with its first place."""
     matches: dict[str, Sentence] = {}
-    for folder in ("explaining", "doctor"):
-        for path in sorted((TOOLS / folder).glob("*.py")):
+    for folder in folders or (TOOLS / "explaining", TOOLS / "doctor"):
+        for path in sorted(folder.glob("*.py")):
             for sentence in _Module(path).sentences():
                 matches.setdefault(sentence.text, sentence)
     return list(matches.values())

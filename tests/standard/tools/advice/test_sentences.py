@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.standard.tools.advice.model_faults import FAULTS
 from tests.standard.tools.advice.sentences import Sentence, sentences
-from tests.support.needs import file_of
 
 #: Tests that find advice by its first words, and follow it.
 _SYSTEM = Path(__file__).parents[1] / "system"
@@ -31,10 +30,9 @@ UNFOLLOWED: dict[str, str] = {
     "The first load makes the environment; later ones find it.": _SHORT,
     "The log says what it did.": "of a process that has ended, which nobody lists",
     "Load it again.": "the server loads it again by itself, mostly before anybody asks",
-    "Copies are skipped while too many are under way": "a matter of luck and load",
-    "Of these, models or ensembles have asked": "a matter of luck and load",
     "On a busy machine, ask again. It is replaced if it dies": _BUSY,
     "Where that hangs, a restart begins anew.": _SHORT,
+    "Remove it. `zmqtriton.testing.load_model` runs": "of a server without the extra inspection",
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     # -- doctor
     "Its log says why, in a line with `the certificate of`.": _SHORT,
@@ -46,15 +44,6 @@ UNFOLLOWED: dict[str, str] = {
     "It is needed where tensors stay on the GPU": _GPU,
     "Add the users of the server and its models to the groups video": _GPU,
     "The last lines of its log say why. Where one model": "needs a systemd that is process 1",
-}
-#: Advice that a test elsewhere follows, by its first words, and that test.
-ELSEWHERE = {
-    "Requests with and without": "standard/tools/system/test_small_batches.py"
-    "::test_optional_inputs_part_batches_until_all_send_them",
-    "Raise MAX_STREAMS in config.pbtxt": "system/scheduling/test_streams.py"
-    "::test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps",
-    "They wait for a stream to end": "system/scheduling/test_streams.py"
-    "::test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps",
 }
 #: Shorter texts are no advice.
 _LEAST = 12
@@ -69,11 +58,9 @@ def followed() -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    return (
-        {text for text in texts if len(text) >= _LEAST}
-        | ELSEWHERE.keys()
-        | {fault.advice for fault in FAULTS.values() if fault.advice}
-    )
+    return {text for text in texts if len(text) >= _LEAST} | {
+        fault.advice for fault in FAULTS.values() if fault.advice
+    }
 
 
 def is_among(sentence: Sentence, beginnings: set[str]) -> bool:
@@ -86,12 +73,6 @@ def test_each_sentence_of_advice_is_followed() -> None:
     assert [] == [
         f"{one.place}: {one.text}" for one in sentences() if not is_among(one, beginnings)
     ]
-
-
-def test_those_that_follow_it_elsewhere_are_there() -> None:
-    for place in ELSEWHERE.values():
-        file, _, name = place.partition("::")
-        assert f"def {name}(" in file_of(file).read_text("utf-8"), place
 
 
 def test_none_stands_here_that_is_followed_or_gone() -> None:
@@ -115,7 +96,6 @@ def test_the_collection_finds_what_tables_choices_and_names_have() -> None:
     assert len(texts) > 150
     for beginning in (
         "Correct the model, or what it needs there.",  # a row of a table
-        "Of these, models or ensembles have asked",  # a name that is given twice
         "Each connection, instance and region",  # of a function that was chosen
         "Loads and starts take longer",  # a table that is unpacked
     ):

@@ -24,7 +24,7 @@ BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}
 BATCH = {"inputs": [{"name": "IN", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
 #: They show something, and change nothing.
 _SHOWING = {"check", "config", "doctor", "explain", "infer", "logs", "models", "stacks", "stats"}
-_SHOWING |= {"status", "clients"}
+_SHOWING |= {"status", "clients", "profile", "memory", "debug"}
 #: Programs of the machine that a command may be, beside our own.
 _PROGRAMS = {"df", "ls", "rm", "namei", "ss", "fuser", "findmnt", "chmod", "mkdir", "kill"}
 _PROGRAMS |= {"openssl", "cat"}

@@ -53,7 +53,7 @@ def test_certificates_that_expire_or_cannot_be_used(tmp_path: Path) -> None:
         assert valid.startswith(f"note: {expected} is valid until ")
         assert "in 89 days" in valid
     assert f"warning: {expected} expires in 1 day, " in judge(key, ends_s - 1.5 * DAY_S)[0]
-    assert f"warning: {expected} expires today, " in judge(key, ends_s - 1)[0]
+    assert f"warning: {expected} expires within a day, " in judge(key, ends_s - 1)[0]
     assert f"error: {expected} has expired" in judge(key, ends_s + DAY_S)[0]
     assert f"error: {expected} is valid only from" in judge(key, begins_s - DAY_S)[0]
     assert "cannot be used: KEY_VALUES_MISMATCH" in judge(str(other.key), begins_s + 1)[0]

@@ -13,7 +13,6 @@ from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.tools.explaining.causes import ROWS, explain_reason
 from zmqtriton_standard.tools.explaining.facts import Facts
 from zmqtriton_standard.tools.explaining.findings import find_all
-from zmqtriton_standard.tools.explaining.sharing import Memory
 
 FAILED = "Failed to process the request(s) for model 'm_0', message: "
 AT = "\n\nAt:\n  /models/m/1/model.py(8): initialize\n"
@@ -258,7 +257,7 @@ def test_an_instance_that_was_killed_and_is_back_need_not_be_restarted(reason: R
         died = stub(state, restarts=1, **end)
         finding = first(Facts("m", index=[READY], status={"processes": [died, stub()]}))
 
-        assert needs_restart == ("zmqtriton-ctl reload m" in finding.commands)
+        assert needs_restart == ("zmqtriton-ctl reload m --force" in finding.commands)
         assert "zmqtriton-ctl restart m" not in finding.commands
 
 
@@ -336,7 +335,7 @@ def test_nothing_that_is_advised_ends_what_serves() -> None:
 
     for facts in serving:
         commands = [command for finding in find_all(facts) for command in finding.commands]
-        assert "zmqtriton-ctl reload m" in commands
+        assert "zmqtriton-ctl reload m --force" in commands
         assert "zmqtriton-ctl restart m" not in commands
     assert "zmqtriton-ctl restart m" in first(Facts("m", index=[other])).commands
 
@@ -363,70 +362,22 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
     assert "deadlock" in first(Facts("m", index=[READY], status={}, log=log)).text
 
 
-def test_requests_that_stand_still_differ_from_those_that_wait() -> None:
+def test_requests_that_stand_still_differ_from_those_of_streams() -> None:
     hanging = {"counts": [counts(unanswered=2)]}
     figures = {"succeeded": 10, "executions": 10, "success_ns": 9e9, "busy_s": 0.5}
-    waiting = {"counts": [counts(**figures, executed=10, queue_ns=8.5e9)]}
     # an instance that streams is free while its streams last
     streaming = {"counts": [counts(**figures, executed=10, queue_ns=1e6)]}
 
     stands = first(Facts("m", index=[READY], status=hanging, later=hanging))
-    waits = first(Facts("m", index=[READY], status=waiting))
 
     assert "it hangs or is slow: 2 requests in progress" in stands.text
     assert "max_execution_seconds" in stands.advice
-    assert "requests take 900.0 ms, and 850.0 ms of that in the queue" == waits.text
-    assert "zmqtriton-ctl scale m 1" in waits.commands
     assert "nothing is wrong" in first(Facts("m", index=[READY], status=streaming)).text
 
 
 def steps_of(*models: str) -> dict[str, Any]:
     """Return the configuration of an ensemble."""
     return {"ensemble_scheduling": {"step": [{"model_name": model} for model in models]}}
-
-
-def test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled() -> None:
-    def step(model: str, wait_ns: float, compute_ns: float) -> dict[str, Any]:
-        figures = {"succeeded": 10, "executed": 10, "queue_ns": wait_ns, "compute_ns": compute_ns}
-        return {**counts(**figures), "model": model}
-
-    steps = [step("fast", 0, 1e7), step("slow", 5e9, 4e9), step("other", 9e9, 9e9)]
-    processes = [{**stub(), "model": "slow"}, {**stub(), "model": "slow"}]
-    waits = counts(succeeded=10, executed=10, success_ns=9e9, queue_ns=8e9)
-    computes = {**waits, "queue_ns": 1e9}
-    refused = {**computes, "failed": 4, "refusals": {"max_queue_size": 4}}
-    facts = Facts("m", index=[READY], config=steps_of("fast", "slow", "unasked"))
-
-    def findings(row: dict[str, Any]) -> list[Finding]:
-        return find_all(replace(facts, status={"counts": [row, *steps], "processes": processes}))
-
-    waiting, slowest = findings(waits)
-    nothing, again = findings(computes)
-    full = findings(refused)[0]
-
-    text = "requests take 900.0 ms, and 800.0 ms of that in the queues of its steps, the most at"
-    assert f"{text} 'slow'" == waiting.text
-    assert "zmqtriton-ctl scale slow 3" in waiting.commands
-    assert ("zmqtriton-ctl scale slow 3",) == full.commands
-    assert "nothing is wrong" in nothing.text
-    text = "its slowest step is 'slow': a request to it takes 900.0 ms, 500.0 ms of that in the"
-    assert f"{text} queue" == slowest.text == again.text
-
-
-def test_the_number_to_scale_to_counts_one_version_and_nothing_that_leaves() -> None:
-    rows = [
-        stub("DRAINING", generation=1),
-        stub("STOPPING", generation=1),
-        stub(generation=2),
-        stub(generation=3, version=2),
-        stub("LOADING", generation=3, version=2),
-    ]
-    waiting = counts(succeeded=10, executed=10, success_ns=9e9, queue_ns=8e9)
-
-    found = find_all(Facts("m", index=[READY], status={"counts": [waiting], "processes": rows}))
-
-    [command] = [each for one in found for each in one.commands if " scale " in each]
-    assert command == "zmqtriton-ctl scale m 3"
 
 
 def test_what_stands_still_is_told_with_its_place() -> None:
@@ -470,20 +421,13 @@ def test_the_place_is_looked_for_only_where_something_stands_still() -> None:
     assert not Facts("m", index=[{**READY, "state": "LOADING"}]).is_stuck
 
 
-def test_a_canary_a_lost_broker_and_a_stopping_server_are_told() -> None:
-    canary = {"model": "m", "stable": 1, "canary": 2, "phase": "ABORTED", "reason": "it failed"}
-    status = {
-        "server": {"ready": "stopping; 0 of 1"},
-        "counts": None,
-        "canaries": {"models": [{**canary, "weight": 10.0, "shadow": 5.0}]},
-    }
+def test_a_lost_broker_and_a_stopping_server_are_told() -> None:
+    status = {"server": {"ready": "stopping; 0 of 1"}, "counts": None}
 
-    stopping, broker, tried = find_all(Facts("m", index=[READY], status=status))
+    stopping, broker = find_all(Facts("m", index=[READY], status=status))
 
     assert "the server is stopping" == stopping.text
     assert "the broker has not answered" in broker.text
-    text = "the trial of version 2 was aborted: it failed; version 1 gets all requests"
-    assert text == tried.text
 
 
 def test_after_an_aborted_canary_nothing_is_wrong_with_its_version() -> None:
@@ -501,89 +445,6 @@ def test_after_an_aborted_canary_nothing_is_wrong_with_its_version() -> None:
     assert "nothing is wrong" in first(earlier).text
     chosen = first(replace(well, version=2))
     assert "not ready: it was unloaded, and another version serves" == chosen.text
-
-
-def test_forks_that_load_the_same_are_told_what_preload_would_save() -> None:
-    memory = Memory(300 << 20, 10 << 20, 305 << 20, 256 << 20)
-    template = {"role": "template", "model": "m", "version": 1, "pid": 7, "instances": "forks"}
-    forks = [template, *(stub(instance=f"m_{n}", pid=n) for n in (8, 9))]
-
-    def texts(processes: list[dict[str, Any]], memory: Memory) -> str:
-        facts = Facts("m", index=[READY], status={"processes": processes}, memory=memory)
-        return " ".join(finding.text + finding.advice for finding in find_all(facts))
-
-    said = texts(forks, memory)
-    assert "its 2 forks hold 512 MiB of equal pages, which each has made for itself" in said
-    assert "`preload` would hold once: 256 MiB" in said
-    assert "preload" not in texts(forks, memory._replace(equal=1 << 20))
-    assert "preload" not in texts([{**template, "instances": "threads"}, *forks[1:]], memory)
-
-
-def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:
-    canary = {"model": "m", "stable": 1, "canary": 2, "phase": "RUNNING", "weight": 10.0}
-    status = {"processes": [stub()], "canaries": {"models": [canary]}}
-
-    well, tried = find_all(Facts("m", index=[READY], status=status))
-
-    assert "nothing is wrong" in well.text
-    assert "canary, running; 10 % of the requests" in tried.text
-
-
-@pytest.mark.parametrize(
-    ("uncopied", "said"),
-    [(104, "Of these, models or ensembles have asked 104"), (0, "Copies are skipped while")],
-)
-def test_a_canary_that_gets_no_copies_is_no_trial(uncopied: int, said: str) -> None:
-    compared = {"equal": 0, "different": 0, "failed": 0, "skipped": 104, "uncopied": uncopied}
-    canary = {"model": "m", "stable": 1, "canary": 2, "phase": "RUNNING", "weight": 0.0}
-    canary |= {"shadow": 100.0, "comparisons": compared}
-
-    def findings() -> list[Finding]:
-        return find_all(Facts("m", index=[READY], status={"canaries": {"models": [canary]}}))
-
-    untried = findings()[-1]
-    assert "version 2 is not tried: none of 104 requests was copied" == untried.text
-    assert untried.advice.startswith(said)
-    assert "zmqtriton-ctl canary weight m 5" == untried.commands[0]
-    compared["equal"] = 1
-    assert "not tried" not in findings()[-1].text
-
-
-def test_a_leak_is_told_with_what_bounds_it() -> None:
-    grown = {"executions": 256, "before": 220 << 20, "after": 732 << 20}
-    stubs = [stub(growth=None), stub(growth=grown, instance="m_1"), stub(growth=grown)]
-
-    (leak,) = find_all(Facts("m", index=[READY], status={"processes": stubs}))
-
-    said = (
-        "it leaks memory: instance m_1 has grown by 2 MiB with each execution, from 220 MiB to "
-        "732 MiB in 256 executions, 2 of 3 instances do"
-    )
-    assert said == leak.text
-    assert "the parameter max_memory_bytes in config.pbtxt replaces an instance" in leak.advice
-
-
-def test_a_leak_that_is_bounded_is_told_with_the_bound() -> None:
-    grown = {"executions": 256, "before": 220 << 20, "after": 732 << 20}
-    quota = {"model": "m", "quota": "max_memory_bytes", "limit": 1 << 30, "exceeded": 0}
-    status = {"processes": [stub(growth=grown)], "quotas": [quota]}
-
-    leak, *_ = find_all(Facts("m", index=[READY], status=status))
-
-    assert leak.advice.endswith("An instance is replaced at 1 GiB (max_memory_bytes).")
-
-
-def test_a_leak_comes_before_a_wait_and_behind_a_failure() -> None:
-    grown = {"executions": 256, "before": 220 << 20, "after": 732 << 20}
-    figures = {"succeeded": 10, "executions": 10, "success_ns": 9e9, "busy_s": 0.5}
-    entry = counts(**figures, executed=10, queue_ns=8.5e9, failed=4, faults=4)
-    status = {"processes": [stub(growth=grown)], "counts": [entry]}
-
-    failure, leak, wait = find_all(Facts("m", index=[READY], status=status))
-
-    assert "4 of 14 requests" in failure.text
-    assert "it leaks memory" in leak.text
-    assert "in the queue" in wait.text
 
 
 def test_code_that_differs_from_its_configuration_is_told_once() -> None:
@@ -625,50 +486,6 @@ def test_of_a_model_that_is_well_its_counts_are_told() -> None:
 
     text = "ready, 1 of 1 instance ready, 3 requests answered, 1 canceled: nothing is wrong"
     assert [text] == [finding.text for finding in findings]
-
-
-def test_equal_memory_of_instances_is_worth_advice_and_little_of_it_is_not() -> None:
-    status = {"processes": [stub(pid=pid) for pid in (4, 5, 6)]}
-    facts = Facts(
-        "m", index=[READY], status=status, memory=Memory(300 << 20, 5 << 20, 302 << 20, 200 << 20)
-    )
-
-    *_, finding = find_all(facts)
-    little = find_all(replace(facts, memory=Memory(300 << 20, 5 << 20, 302 << 20, 1 << 20)))
-
-    assert finding.text == (
-        "its 3 instances hold 600 MiB of equal pages; "
-        "each has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
-    )
-    assert (
-        "They would be held once, 200 MiB, if INSTANCES is `forks` and the static method `preload`"
-        in finding.advice
-    )
-    assert little[-1].text == (
-        "each of its 3 instances has 300 MiB of its own and 5 MiB in common (PSS 302 MiB)"
-    )
-
-
-def test_one_instance_has_a_price_too_with_what_it_has_on_gpus() -> None:
-    memory = Memory(3 << 20, 5 << 20, 4 << 20, 0, {"0": 1 << 30, "1": 60 << 20})
-    facts = Facts("m", index=[READY], status={"processes": [stub(pid=4)]}, memory=memory)
-
-    assert find_all(facts)[-1].text == (
-        "its instance has 3 MiB of its own and 5 MiB in common (PSS 4 MiB), "
-        "1 GiB on GPU 0, 60 MiB on GPU 1"
-    )
-
-
-@pytest.mark.parametrize("kind", ["forks", "threads"])
-def test_instances_of_one_load_name_the_process_that_has_loaded_it(kind: str) -> None:
-    template = {"role": "template", "model": "m", "version": 1, "pid": 9, "instances": kind}
-    status = {"processes": [stub(pid=4), template]}
-    facts = Facts("m", index=[READY], status=status, memory=Memory(1 << 20, 2 << 20, 2 << 20, 0))
-
-    *_, finding = find_all(facts)
-
-    whose = {"forks": "each", "threads": "that"}[kind]
-    assert f"its 1 instance is of the {kind} of process 9; {whose} has 1 MiB" in finding.text
 
 
 def test_a_model_that_sleeps_and_its_memory_on_gpus_are_told() -> None:

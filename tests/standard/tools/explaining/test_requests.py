@@ -177,28 +177,3 @@ def test_a_request_that_waited_until_its_deadline_was_not_refused_by_a_full_queu
 
     assert "3 of 5 requests waited in the queue until their deadline" == finding.text
     assert ("zmqtriton-ctl scale m 2",) == finding.commands
-
-
-def test_requests_that_wait_for_a_stream_are_not_said_to_wait_for_an_instance() -> None:
-    streams = {"open": 2, "room": 0, "limit": 2}
-    row = counts(succeeded=9, pending=3, unanswered=5, streams=streams)
-    later = {"counts": [row]}
-
-    (finding,) = explain(row, later=later)
-    (one,) = explain({**row, "pending": 1}, later=later)
-
-    said = "wait for a stream to end, not for an instance: 2 are open, and MAX_STREAMS lets an"
-    assert f"3 requests {said} instance have 2" == finding.text
-    assert "Raise MAX_STREAMS" in finding.advice
-    assert "zmqtriton-ctl scale m 2" == finding.commands[0]
-    assert one.text.startswith("1 request waits for a stream")
-
-
-def test_past_waits_for_a_stream_are_told_as_such() -> None:
-    streams = {"open": 0, "room": 2, "limit": 2}
-    row = counts(succeeded=9, success_ns=9 * 10**9, queue_ns=8 * 10**9, executed=9, streams=streams)
-
-    (finding,) = explain(row)
-
-    assert "in the queue" in finding.text
-    assert "They wait for a stream to end: an instance has 2 (MAX_STREAMS)" in finding.advice

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.needs import ROOT, find_tool
 from tests.support.server import Server
 from zmqtriton.main import main
+from zmqtriton_standard.tools.testing import load_model
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +143,21 @@ def test_a_request_that_nobody_could_read_is_left_to_the_client(
     said = capsys.readouterr().out
     assert "curl" not in said
     assert "\n\n  python client_image.py\n" in said
+
+
+def test_a_model_of_batches_computes_the_rows_of_all_requests_at_once() -> None:
+    words = ["--max-batch-size=8", "--input=X:FP32:1", "--output=Y:FP32:1", "--output=Z:FP64:1"]
+    assert 0 == main(["new", "rows", *words])
+
+    with load_model(Path("models/rows")) as model:
+        requests = [{"X": np.ones((rows, 1), np.float32) * rows} for rows in (1, 3, 2)]
+        responses = model.execute(requests)
+
+    arrays = [
+        {name: array.tolist() for name, array in response.outputs.items()} for response in responses
+    ]
+    assert [{"Y": [[2 * n]] * n, "Z": [[n]] * n} for n in (1, 3, 2)] == arrays
+    assert "joined(requests" in Path("models/rows/1/model.py").read_text("utf-8")
 
 
 def test_the_tutorial_shows_what_is_written(tmp_path: Path) -> None:

@@ -163,6 +163,19 @@ def test_what_is_no_text_is_shown_anyway(pipe: Pipe, caplog: pytest.LogCaptureFi
         ),
         pytest.param(
             b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+            b'  File "/usr/lib/python3/threading.py", line 327 in wait\n'
+            b'  File "/usr/lib/python3/threading.py", line 629 in wait\n'
+            b'  File "/models/m/1/model.py", line 21 in answer\n'
+            b'  File "/models/m/1/model.py", line 15 in <listcomp>\n'
+            b'  File "/models/m/1/model.py", line 15 in execute\n'
+            b'  File "/x/zmqtriton_stub/model.py", line 1 in run\n',
+            "Aborted\n\nAt:\n  /usr/lib/python3/threading.py(327): wait\n"
+            "  /models/m/1/model.py(21): answer\n  /models/m/1/model.py(15): <listcomp>\n"
+            "  /models/m/1/model.py(15): execute",
+            id="the_innermost_line_of_the_model",
+        ),
+        pytest.param(
+            b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
             b'  File "/x/zmqtriton_stub/api/tensor.py", line 5 in as_numpy\n'
             b'  File "/models/m/1/model.py", line 7 in execute\n'
             b'  File "/x/zmqtriton_stub/model.py", line 1 in run\n',

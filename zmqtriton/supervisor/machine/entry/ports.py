@@ -111,7 +111,8 @@ class SharedPort:
         return bool(self._bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
     def _others(self) -> set[int]:
-        own = set() if self._bound.fileno() < 0 else {_inode_of(self._bound)}
+        number = self._bound.fileno()
+        own = set() if number < 0 else {os.fstat(number).st_ino}
         return _listeners_at(self._address) - own
 
 
@@ -135,10 +136,6 @@ class SharedPorts:
     def take_back(self) -> None:
         for port in self._ports:
             port.take_back()
-
-
-def _inode_of(bound: socket.socket) -> int:
-    return Path(f"/proc/self/fd/{bound.fileno()}").stat().st_ino
 
 
 def _attach(bound: socket.socket, steps: Iterable[_Step]) -> None:

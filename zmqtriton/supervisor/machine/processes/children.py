@@ -40,6 +40,7 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, S
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
+from zmqtriton.supervisor.machine.processes.stacks import StackReader
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
 from zmqtriton_floor import wire
@@ -115,6 +116,7 @@ class Children:
         self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         self._outputs = Outputs(selector, relay)
+        self.stacks = StackReader(selector, self._children)
         self._on_process_end = on_process_end
 
     def find(self, serial: int) -> Child | None:
@@ -428,4 +430,5 @@ class Children:
                 self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
+        self.stacks.close()
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()), self.pids)

@@ -25,6 +25,7 @@ from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.host import fitness
 from zmqtriton.supervisor.machine.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
+from zmqtriton.supervisor.machine.processes.stacks import StackLines
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS, count_lines
 
@@ -156,6 +157,8 @@ class StubOutput:
         self.leave: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._lines = Lines()
+        #: Takes the lines of stacks that the stub was asked for; None if it was not.
+        self._stacks: StackLines | None = None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         #: Lines that were dropped while they waited.
@@ -172,6 +175,8 @@ class StubOutput:
     def take(self, data: bytes) -> None:
         """Have lines wait for the loop; called in the thread that reads."""
         whole = self._lines.cut(data)
+        if whole and self._stacks is not None:
+            whole = self._stacks.divert(whole)
         if not whole:
             return
         with self._lock:
@@ -184,6 +189,16 @@ class StubOutput:
                 self._skipped += count_lines(dropped)
         if is_first:
             self._on_waiting(self)
+
+    def take_stacks(self) -> StackLines:
+        """Keep the lines of stacks from now on, in place of logging them, and return them."""
+        self._stacks = StackLines()
+        return self._stacks
+
+    def leave_stacks(self, stacks: StackLines) -> None:
+        """Log such lines again, unless they were asked for anew."""
+        if self._stacks is stacks:
+            self._stacks = None
 
     def log_some(self) -> bool:
         """Log the lines of one read; return whether more wait."""
@@ -325,5 +340,7 @@ def find_crash(lines: Sequence[str]) -> str:
     told_of = report[0].removeprefix(FATAL_PREFIX)
     if not frames:
         return told_of
-    shown = frames[:1] + frames[1:][-_MAX_OUTER_FRAMES:]
+    # the model's innermost line stands above those of libraries
+    own = next((one for one in frames if one.startswith(os.path.dirname(frames[-1]))), frames[0])
+    shown = dict.fromkeys([frames[0], own, *frames[1:][-_MAX_OUTER_FRAMES:]])
     return "\n".join([f"{told_of}\n\nAt:", *(f"  {frame}" for frame in shown)])

@@ -146,7 +146,7 @@ class ChildProcess:
         """
         if self._is_reaped:
             return
-        taker = _find_thread(self.pid, thread) if thread else 0
+        taker = find_thread(self.pid, thread) if thread else 0
         if taker and signal_thread(self.pid, taker, number):
             return
         try:
@@ -175,7 +175,7 @@ def signal_thread(pid: int, thread: int, number: int = signal.SIGABRT) -> bool:
     return tgkill is not None and not tgkill(pid, thread, number)
 
 
-def _find_thread(pid: int, name: str) -> int:
+def find_thread(pid: int, name: str) -> int:
     """Return the thread of a process that has this name, the oldest of several; 0 if none has."""
     with suppress(OSError):  # the process has ended, or belongs to another user
         for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):

@@ -144,15 +144,11 @@ def _decode(value: Any) -> Any:
     return _MADE_ANEW[name](*rest)
 
 
-def _error(number: int, text: str, reason: Any) -> ZmqTritonError:
-    return from_number(number, text, _decode(reason))
-
-
 _MADE_ANEW: dict[str, Callable[..., Any]] = {
     _BYTES: base64.b64decode,
     _TUPLE: lambda values: tuple(map(_decode, values)),
     _LIST: lambda values: [_decode(one) for one in values],
     _SET: lambda values: frozenset(map(_decode, values)),
     _MAPPING: lambda pairs: {_decode(key): _decode(one) for key, one in pairs},
-    _ERROR: _error,
+    _ERROR: lambda number, text, reason: from_number(number, text, _decode(reason)),
 }

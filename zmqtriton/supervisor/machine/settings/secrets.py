@@ -88,17 +88,14 @@ def check_tokens(options: Options) -> None:
     for service in ("http", "grpc"):
         address = getattr(options, f"{service}_address")
         is_served = getattr(options, f"allow_{service}")
-        if is_served and not getattr(options, f"{service}_use_ssl") and not _is_local(address):
+        is_local = address in ("localhost", "::1") or address.startswith("127.")
+        if is_served and not getattr(options, f"{service}_use_ssl") and not is_local:
             _log.warning(
                 "tokens come unencrypted to %s, unless something before the server decrypts: "
                 "--%s-use-ssl",
                 address,
                 service,
             )
-
-
-def _is_local(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def access_by_role(options: Options) -> dict[str, Access]:

@@ -21,7 +21,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 import zmqtriton
-from tests.support.needs import find_tool
+from tests.support.needs import LeftOut, find_tool
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 from zmqtriton.main import main
@@ -47,7 +47,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real Triton with the exports of all pages."""
-    script = find_tool("start_triton.sh")
+    script = shutil.which("start_triton.sh")
+    if script is None:
+        raise LeftOut("no start_triton.sh here, which starts a Triton")
     directory = tmp_path_factory.mktemp("triton")
     repository = directory / "models"
     for page in PAGES:

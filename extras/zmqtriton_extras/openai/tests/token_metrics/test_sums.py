@@ -45,6 +45,16 @@ def test_requests_of_a_version_add_up() -> None:
     assert sums_by_series["vllm:time_per_output_token_seconds_count", "chat", ""] == 1
 
 
+@pytest.mark.parametrize(("told", "whole", "counted"), [(3, 5, 5), (5, 4, 5)])
+def test_what_was_told_of_an_open_stream_counts_once(told: int, whole: int, counted: int) -> None:
+    sums = TokenSums()
+    sums.add_made("chat", "1", told)
+    sums.add(Counted("chat", "1", None, whole, told=told))
+
+    assert {"chat:1": counted} == json.loads(sums.made())
+    assert f'gen_ai_token_type="output"}} {whole}' in sums.text()
+
+
 def test_what_a_model_never_reports_has_no_series() -> None:
     sums = TokenSums()
     sums.add(Counted("story", "1", None, 3))

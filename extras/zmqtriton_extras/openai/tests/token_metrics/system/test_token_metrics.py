@@ -62,6 +62,22 @@ class TritonPythonModel:
         text = pb_utils.Tensor("text_output", np.array([b"a"], dtype=object))
         return [pb_utils.InferenceResponse([text]) for _ in requests]
 """
+#: Streams until the file is there.
+_LONG = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        while not os.path.exists(END):
+            text = pb_utils.Tensor("text_output", np.array([b"a"], dtype=object))
+            sender.send(pb_utils.InferenceResponse([text]))
+            time.sleep(0.02)
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 #: Has an engine that counts by itself.
 _ENGINE = """
 import numpy as np
@@ -107,6 +123,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     held.write_text(f"GO = {str(server.scratch / 'go')!r}\n{_HELD}")
     config = CONFIG.replace("model_transaction_policy { decoupled: true }", "")
     (server.repository / "held" / "config.pbtxt").write_text(config)
+    long = server.repository / "long" / "1" / "model.py"
+    long.parent.mkdir(parents=True)
+    long.write_text(f"END = {str(server.scratch / 'end')!r}\n{_LONG}")
+    (server.repository / "long" / "config.pbtxt").write_text(CONFIG)
     engine = server.repository / "engine" / "1" / "model.py"
     engine.parent.mkdir(parents=True)
     engine.write_text(_ENGINE)
@@ -125,6 +145,16 @@ def stream(server: Server, model: str) -> None:
     url = f"{server.url}/v2/models/{model}/generate_stream"
     with urllib.request.urlopen(url, b'{"text_input": "once"}', timeout=60) as answer:
         assert answer.read().count(b"data:") == 3
+
+
+def test_tokens_of_a_stream_count_while_it_is_open_and_once(server: Server) -> None:
+    url = f"{server.url}/v2/models/long/generate_stream"
+    with urllib.request.urlopen(url, b'{"text_input": "once"}', timeout=60) as answer:
+        eventually(lambda: sum_series(server, _MADE, model_name="long") > 0, 60, "it is open")
+        (server.scratch / "end").touch()
+        sent = answer.read().count(b"data:")
+
+    eventually(lambda: sum_series(server, _MADE, model_name="long") == sent, 60, "all, once")
 
 
 def test_tokens_that_a_model_counts_are_summed_over_routes(server: Server) -> None:

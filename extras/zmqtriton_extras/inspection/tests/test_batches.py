@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.standard.tools.explaining.test_findings import counts
+from zmqtriton_extras.inspection.explaining.batches import find_small_batches
 from zmqtriton_standard.tools.explaining.facts import Facts
-from zmqtriton_standard.tools.explaining.requests import find_small_batches
 
 
 def texts(**batching: Any) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from zmqtriton_standard.tools.explaining.sharing import read_memory
+from zmqtriton_extras.inspection.explaining.sharing import read_memory
 
 MIB = 1 << 20
 CODE = "import os, random; random.seed({seed}); kept = random.randbytes({size}); print(flush=True)"

@@ -1,0 +1,28 @@
+"""Inspection: what a model is doing, seen from inside its process while it serves.
+
+A feature of the supervisor (`feature.py`) has instances run a task (`sampler.py`,
+`growth.py`), and commands turn the answers into lines, a flame graph and files.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.sdk import AddOn
+
+ADDON = AddOn(
+    "inspection",
+    title="Inspection",
+    tasks={
+        "profile": ".sampler:sample",
+        "memory": ".growth:measure",
+        "debug": ".debugger:debug",
+        "debug_here": ".debugger:debug_here",
+    },
+    http=".extension:EXTENSION",
+    feature=(".feature:Inspections", ".debugging:Debugging"),
+    findings=".explaining",
+    ctl={
+        "profile": ".command:profile",
+        "memory": ".memory_command:memory",
+        "debug": ".debug_command:debug",
+    },
+)

@@ -1,0 +1,253 @@
+"""A debugger in this process: runs in an instance, in the thread of the model that it stops.
+
+Needs nothing but Python's own library, 3.8 and newer, and imports nothing else: a stub loads this
+file by its path, for as long as a session takes. The operator is at the other end of a socket
+without a file, which takes those who say the token that the server has told the operator. When the
+operator leaves, is killed or says nothing for too long, the model goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import pdb
+import socket
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+#: The operator's program has this time to come.
+_COME_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.1
+_MOST_BYTES = 1 << 16
+
+
+def debug(instance: Any, address: str, token: str, seconds: float) -> str:
+    """Stop the model at its next line of code, and return once the operator has left it."""
+    session = _Session(instance, address, token, seconds)
+    if session.await_operator():
+        session.say("The model stops at its next line, with its next request if it is idle.\n")
+        session.stop_threads()
+        session.await_end()
+    return "ended"
+
+
+def debug_here(instance: Any, frame: FrameType, address: str, token: str, seconds: float) -> None:
+    """Stop at a `breakpoint()` that this thread has come to."""
+    session = _Session(instance, address, token, seconds)
+    if not session.await_operator():
+        session.end()
+        return
+    session.is_taken = True
+    session.pdb.stop_in(frame)
+
+
+class _Session:
+    """The conversation of one operator with one thread."""
+
+    def __init__(self, instance: Any, address: str, token: str, seconds: float) -> None:
+        self._instance = instance
+        self._token = token.encode()
+        self._seconds = seconds
+        self._directories = tuple(f"{one.rstrip('/')}/" for one in instance.directories)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(f"\0{address}")
+        self._listener.listen(4)
+        self._connection: socket.socket | None = None
+        self._received = b""
+        self._lock = threading.Lock()
+        #: True once a thread has been stopped.
+        self.is_taken = False
+        self.is_over = False
+        self.pdb = _Pdb(self)
+        self._pending: Any = None
+
+    # ---------------------------------------------------------------- the operator
+
+    def await_operator(self) -> bool:
+        """Return whether an operator has come with the token."""
+        deadline_s = time.monotonic() + _COME_WITHIN_S
+        try:
+            while self._connection is None:
+                self._listener.settimeout(max(0.01, deadline_s - time.monotonic()))
+                connection, _ = self._listener.accept()
+                connection.settimeout(5.0)
+                with contextlib.suppress(OSError):
+                    if hmac.compare_digest(_read_line(connection), self._token):
+                        self._connection = connection
+                        connection.settimeout(self._seconds)
+                        return True
+                connection.close()
+        except OSError:
+            pass  # nobody has come in time
+        finally:
+            self._listener.close()
+        return False
+
+    def say(self, text: str) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.sendall(text.encode("utf-8", "replace"))
+
+    def write(self, text: str) -> None:
+        self.say(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def readline(self) -> str:
+        """Return the operator's next line; "" if he has gone or is silent for too long."""
+        while b"\n" not in self._received and not self.is_over:
+            if self._connection is None:
+                return ""
+            try:
+                data = self._connection.recv(_MOST_BYTES)
+            except OSError:
+                self.say("\nYou said nothing for too long: the model goes on.\n")
+                return ""
+            if not data:
+                return ""
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode("utf-8", "replace") + "\n" if not self.is_over else ""
+
+    def has_left(self) -> bool:
+        """Return whether the operator has gone while no thread listens to him."""
+        if self._connection is None:
+            return True
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def move(self, frame: FrameType) -> None:
+        """Tell the server where the model stands."""
+        self._tell(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+    def end(self) -> None:
+        """Let the model go on, and the operator know."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._connection is not None:
+            self.say("The model goes on.\n")
+            self._connection.close()
+        self._tell("")
+
+    def _tell(self, place: str) -> None:
+        call = self._instance.call
+        if call is not None:
+            with contextlib.suppress(Exception):  # the session matters more than the news of it
+                call("debug.at", json.dumps({"place": place}))
+
+    # --------------------------------------------------------------------- threads
+
+    def await_end(self) -> None:
+        """Wait until the model goes on; it does if the operator leaves before it has stopped."""
+        deadline_s = time.monotonic() + self._seconds
+        while not self.is_over:
+            time.sleep(_LOOK_EVERY_S)
+            if not self.is_taken and (self.has_left() or time.monotonic() > deadline_s):
+                self.end()
+
+    def stop_threads(self) -> None:
+        """Have the first thread that comes to a line of the model stop there."""
+        trace_all = getattr(sys, "_settraceallthreads", None)  # from 3.12 on
+        if trace_all is None:
+            self._stop_main_thread()
+            return
+        trace_all(self._trace)
+        sys.settrace(None)
+        others = set(self._instance.other_threads())
+        for number, frame in sys._current_frames().items():
+            if number not in others and number != threading.get_ident():
+                self._trace_frames(frame)
+
+    def _stop_main_thread(self) -> None:
+        """Have the main thread trace itself, between two of its instructions."""
+        import ctypes
+
+        def begin(_: Any) -> int:
+            sys.settrace(self._trace)
+            self._trace_frames(sys._getframe().f_back)
+            return 0
+
+        self._pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(begin)
+        ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+
+    def _trace_frames(self, frame: FrameType | None) -> None:
+        while frame is not None:
+            if self._is_own(frame):
+                frame.f_trace = self._trace
+            frame = frame.f_back
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if self.is_over or self.is_taken:
+            sys.settrace(None)
+            return None
+        if not self._is_own(frame) or threading.get_ident() in self._instance.other_threads():
+            return None
+        with self._lock:
+            if self.is_taken:
+                return None
+            self.is_taken = True
+        self.pdb.set_trace(frame)
+        return self.pdb.trace_dispatch
+
+    def _is_own(self, frame: FrameType) -> bool:
+        file = frame.f_code.co_filename
+        return file.startswith(self._directories) and "/site-packages/" not in file
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n") and len(data) < _MOST_BYTES:
+        more = connection.recv(1)
+        if not more:
+            break
+        data += more
+    return data.strip()
+
+
+class _Pdb(pdb.Pdb):
+    """Python's debugger for a thread that must go on when the operator has gone."""
+
+    def __init__(self, session: Any) -> None:
+        super().__init__(stdin=session, stdout=session, nosigint=True, readrc=False)
+        self.use_rawinput = False
+        self._session = session
+
+    def stop_in(self, frame: FrameType) -> None:
+        """Stop at the next line of a frame, and not in the functions that lead back there."""
+        self.reset()
+        self.botframe: Any = frame
+        while self.botframe.f_back is not None:
+            self.botframe.f_trace = self.trace_dispatch
+            self.botframe = self.botframe.f_back
+        self.botframe.f_trace = self.trace_dispatch
+        self.set_next(frame)
+        sys.settrace(self.trace_dispatch)  # the last call: others would be traced
+
+    def interaction(self, frame: Any, *more: Any, **named: Any) -> None:
+        if frame is not None:
+            self._session.move(frame)
+        super().interaction(frame, *more, **named)
+
+    def set_continue(self) -> None:
+        super().set_continue()
+        if not self.breaks:
+            self._session.end()
+
+    def do_quit(self, arg: str) -> bool:
+        """Let the model go on: of it nothing is ended."""
+        self.clear_all_breaks()
+        self.set_continue()
+        return True
+
+    do_q = do_exit = do_quit
+    do_EOF = do_quit

@@ -1,0 +1,193 @@
+"""Debuggers of instances: an instance waits at a `breakpoint()`, and an operator gets a session.
+
+The session itself is between the operator's program and the instance. Meanwhile the limits of time
+of that instance rest; a model without an operator goes on after a while. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor import (
+    ControlCall,
+    CoreParts,
+    Feature,
+    Promise,
+    StubPlace,
+    Verb,
+    Verbs,
+    always,
+    check_names,
+    find_model,
+    required_model_name,
+)
+from zmqtriton_extras.inspection.feature import named_in, running, text_of
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+
+#: The tasks, as the declaration names them.
+DEBUG, DEBUG_HERE = "debug", "debug_here"
+#: A model waits so long at a `breakpoint()`, and so long for an operator's next command.
+_WAIT_S, _SILENT_S = 600.0, 600.0
+_MOST_SILENT_S = 86_400.0
+#: An instance begins a session in this time, and ends it.
+_GRACE_S = 60.0
+
+
+class _Stop(NamedTuple):
+    """An instance that waits for an operator, or has one."""
+
+    instance: StubPlace
+    model: str
+    since_s: float
+    #: The line that it is at; "" until it has stopped.
+    place: str
+    #: Kept with the code of a session; None if it waits for none.
+    code: Promise[Any] | None
+
+
+class Debugging(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        super().__init__(core)
+        self._tasks = core.tasks
+        #: Instances that stand, by their serials.
+        self._stops: dict[int, _Stop] = {}
+
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "debug": Verb(self._debug, changes=always),
+            "breakpoint": Verb(self._await_operator, of_models=True),
+            "debug.at": Verb(self._move, of_models=True),
+        }
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the instances that stand, and where."""
+        self._forget_the_dead()
+        return {
+            "debugged": [
+                {
+                    "model": stop.model,
+                    "instance": stop.instance.name,
+                    "place": stop.place,
+                    "for_s": round(self._plan.now_s - stop.since_s, 1),
+                    "has_operator": stop.code is None,
+                }
+                for stop in self._stops.values()
+            ]
+        }
+
+    @property
+    def phase(self) -> str:
+        self._forget_the_dead()
+        return ", ".join(
+            f"{stop.instance.name} stands at {_short(stop.place)}"
+            for stop in self._stops.values()
+            if stop.place
+        )
+
+    async def _await_operator(self, call: ControlCall) -> Any:
+        """Have a model wait at a breakpoint; return the code of a session, None to go on."""
+        instance, model = self._instance_of(call.caller)
+        place, code = str(call.arguments.get("place", "")), Promise[Any]()
+        self._begin(instance, model, place, code)
+        self._plan.log(
+            "W",
+            f"'{instance.name}' waits at a breakpoint() ({_short(place)}) for `zmqtriton-ctl debug "
+            f"{model}`, for {_WAIT_S:g} s at most",
+        )
+        self._plan.call_later(_WAIT_S, lambda: self._give_up(instance.serial, code))
+        return await code
+
+    def _give_up(self, serial: int, code: Promise[Any]) -> None:
+        stop = self._stops.get(serial)
+        if stop is not None and stop.code is code:
+            self._end(serial)
+            code(None)
+
+    async def _debug(self, call: ControlCall) -> dict[str, Any]:
+        arguments = call.arguments
+        check_names("a debugger", arguments, ("model", "instance", "seconds"))
+        model, chosen = required_model_name(arguments), text_of(arguments, "instance")
+        seconds = arguments.get("seconds", _SILENT_S)
+        if type(seconds) not in (int, float) or not 0 < seconds <= _MOST_SILENT_S:
+            raise InvalidArgument(f"seconds must be a number above 0, up to {_MOST_SILENT_S:g}")
+        find_model(self._server.models, model)
+        instance = self._choose(model, chosen)
+        address, token = (secrets.token_hex(16) for _ in range(2))
+        values = {"address": address, "token": token, "seconds": float(seconds)}
+        stop = self._stops.get(instance.serial)
+        if stop is not None and stop.code is not None:
+            self._stops[instance.serial] = stop._replace(code=None)
+            stop.code(self._tasks.code(DEBUG_HERE, values))
+        else:
+            self._begin(instance, model, "", None)
+            ended = self._tasks.ask(instance, DEBUG, values, _MOST_SILENT_S)
+            ended.then(lambda _: self._end(instance.serial))
+        return {
+            "instance": instance.name,
+            "pid": instance.pid,
+            "place": stop.place if stop else "",
+            "address": address,
+            "token": token,
+        }
+
+    def _choose(self, model: str, chosen: str) -> StubPlace:
+        """Return an instance, rather one that waits at a breakpoint."""
+        self._forget_the_dead()
+        instances = [one for one, name in running(self._server.generations) if name == model]
+        if not instances:
+            raise Unavailable(f"no process of model '{model}' runs")
+        named = named_in(instances, chosen) if chosen else instances
+        if not named:
+            names = ", ".join(one.name for one in instances)
+            raise InvalidArgument(f"model '{model}' has no instance '{chosen}'; it has {names}")
+        stops = self._stops
+        waiting = [one for one in named if one.serial in stops and stops[one.serial].code]
+        free = waiting or [one for one in named if one.serial not in stops]
+        if not free:
+            raise Unavailable(f"'{named[0].name}' is being debugged already")
+        return free[0]
+
+    def _move(self, call: ControlCall) -> None:
+        """An instance stands at another line, or goes on."""
+        place, stop = str(call.arguments.get("place", "")), self._stops.get(call.caller)
+        if stop is not None and place:
+            self._stops[call.caller] = stop._replace(place=place)
+        elif not place:
+            self._end(call.caller)
+
+    def _begin(
+        self, instance: StubPlace, model: str, place: str, code: Promise[Any] | None
+    ) -> None:
+        self._stops[instance.serial] = _Stop(instance, model, self._plan.now_s, place, code)
+        self._rest(instance, is_on=True)
+
+    def _end(self, serial: int) -> None:
+        stop = self._stops.pop(serial, None)
+        if stop is not None and stop.instance.serial == serial:
+            self._rest(stop.instance, is_on=False)
+
+    def _rest(self, instance: StubPlace, *, is_on: bool) -> None:
+        """Have the limits of time of an instance rest, or hold again."""
+        self._audience.tell_broker(wire.LimitsRest(instance.serial, int(is_on)))
+        instance.rest(is_on=is_on)
+
+    def _forget_the_dead(self) -> None:
+        living = {one.serial for one, _ in running(self._server.generations)}
+        for serial in [one for one in self._stops if one not in living]:
+            self._stops.pop(serial)
+
+    def _instance_of(self, serial: int) -> tuple[StubPlace, str]:
+        for instance, model in running(self._server.generations):
+            if instance.serial == serial:
+                return instance, model
+        raise Unavailable("only instances of models stop at breakpoints")
+
+
+def _short(place: str) -> str:
+    """Return a place without the directories of its file."""
+    return os.path.basename(place)

@@ -1,0 +1,98 @@
+"""Findings about the memory of instances: the cost of each, equal pages, and growth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from zmqtriton.findings import Finding, note, warning
+from zmqtriton_extras.inspection.explaining.sharing import Memory, read_memory
+from zmqtriton_standard.ctl import format_bytes
+from zmqtriton_standard.tools.explaining.facts import Facts, count_of
+
+#: Minimum bytes that sharing must save to be advised: equal pages of instances beyond one copy.
+_MUCH = 128 << 20
+_LIMIT = "max_memory_bytes"
+
+
+def read_costs(facts: Facts, figures: Mapping[str, Any]) -> Memory | None:
+    """Return the memory of its instances; processes that load are not comparable yet.
+
+    `figures` are the server's own of its processes.
+    """
+    pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
+    is_settled = bool(pids) and all(state == "READY" for state in pids.values())
+    memory = read_memory([*pids]) if is_settled else None
+    on_gpus: Counter[str] = Counter()
+    for pid in pids:
+        on_gpus.update(figures.get(str(pid), {}).get("gpu_bytes", {}))
+    return memory and memory._replace(
+        on_gpus={gpu: size // len(pids) for gpu, size in sorted(on_gpus.items())}
+    )
+
+
+def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
+    """Tell what instances cost, and what equal memory of them one load would hold once."""
+    template, count = facts.template, len(facts.stubs)
+    if memory is None:
+        return
+    own, common, share = map(format_bytes, memory[:3])
+    cost = f"{own} of its own and {common} in common (PSS {share})"
+    cost += "".join(f", {format_bytes(size)} on GPU {gpu}" for gpu, size in memory.on_gpus.items())
+    if template is not None:
+        origin = f"the {template['instances']} of process {template['pid']}"
+        whose = "that has" if template["instances"] == "threads" else "each has"
+        text = f"its {count_of(count, 'instance')} {'is' if count == 1 else 'are'} of {origin}; "
+        text += f"{whose} {cost}"
+        advice = "They share one load until they write to it."
+        yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        if template["instances"] == "forks" and memory.equal * (count - 1) >= _MUCH:
+            equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
+            yield note(
+                f"its {count} forks hold {equal} of equal pages, which each has made for itself",
+                f"What `initialize` loads, the static method `preload` would hold once: {once}.",
+                f"zmqtriton-ctl reload {facts.word}",
+            )
+    elif count > 1 and memory.equal * (count - 1) >= _MUCH:
+        equal, once = format_bytes(memory.equal * count), format_bytes(memory.equal)
+        text = f"its {count} instances hold {equal} of equal pages; each has {cost}"
+        advice = (
+            f"They would be held once, {once}, if INSTANCES is `forks` and the static method "
+            "`preload` loads them, or `threads` and pb_utils.shared does."
+        )
+        yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
+    else:
+        whose = f"each of its {count} instances" if count > 1 else "its instance"
+        yield note(f"{whose} has {cost}", "")
+
+
+def find_growth(facts: Facts) -> Iterator[Finding]:
+    """Tell of instances whose memory grows with each execution, by the one that has most."""
+    growing = [stub for stub in facts.stubs if stub.get("growth")]
+    if not growing:
+        return
+    worst = max(growing, key=lambda stub: int(stub["growth"]["after"]))
+    growth = worst["growth"]
+    each = format_bytes((growth["after"] - growth["before"]) / growth["executions"])
+    sizes = " to ".join(format_bytes(growth[key]) for key in ("before", "after"))
+    others = f", {len(growing)} of {len(facts.stubs)} instances do" if len(growing) > 1 else ""
+    text = f"it leaks memory: instance {worst['instance']} has grown by {each} with each execution"
+    limit = next((row["limit"] for row in facts.rows("quotas") if row["quota"] == _LIMIT), 0)
+    if limit:
+        advice = (
+            f"Find out what the model keeps. An instance is replaced at {format_bytes(limit)} "
+            f"({_LIMIT})."
+        )
+    else:
+        advice = (
+            f"Find out what the model keeps. Until then the parameter {_LIMIT} in config.pbtxt "
+            "replaces an instance that has too much, before the kernel ends others."
+        )
+    yield warning(
+        f"{text}, from {sizes} in {count_of(growth['executions'], 'execution')}{others}",
+        advice,
+        f"zmqtriton-ctl status {facts.word}",
+        f"zmqtriton-ctl memory {facts.word} --between 10s",
+        f"zmqtriton-ctl reload {facts.word} --force",
+    )

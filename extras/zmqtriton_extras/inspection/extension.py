@@ -1,0 +1,82 @@
+"""POST /v2/models/MODEL/profile: a profile of a model over HTTP, as a file.
+
+Who may restart a model may profile it: the route has the category of operations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import (
+    STRING,
+    HttpExtension,
+    HttpRequest,
+    Operation,
+    Route,
+    RouteDescriptions,
+    object_of,
+)
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_standard.cockpit import operations
+
+_MOST_BYTES = 1 << 16
+_SETTINGS = {
+    "seconds": {"type": "number", "exclusiveMinimum": 0},
+    "instance": STRING,
+    "request": STRING,
+    "form": {"type": "string", "enum": ["svg", "speedscope", "pprof"]},
+}
+_REFUSAL = (
+    "clients may profile models with --model-control-mode=explicit, or if a key or a token guards "
+    f"it: --http-restricted-api={operations.CATEGORY}:KEY=VALUE, --tokens=FILE"
+)
+
+
+class Profiling:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def profile(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
+        body = await req.read_body(_MOST_BYTES)
+        if not operations.is_open(self._gateway.settings):
+            raise falcon.HTTPForbidden(description=_REFUSAL)
+        # only now: most servers are never asked
+        from zmqtriton_extras.inspection.files import BY_FORM
+        from zmqtriton_extras.inspection.profile import read
+
+        document = json_documents.parse(body) if body else {}
+        if type(document) is not dict:
+            raise InvalidArgument("the body must be a JSON object")
+        form = document.pop("form", "svg")
+        if type(form) is not str or form not in BY_FORM:
+            raise InvalidArgument(f"form must be one of {', '.join(BY_FORM)}")
+        file = BY_FORM[form]
+        answer = await self._gateway.call("profile", {**document, "model": model})
+        # of many stacks it may take a while
+        resp.data = await asyncio.to_thread(lambda: file.write(read(answer)))
+        resp.content_type = file.media
+        resp.set_header("Content-Disposition", f'attachment; filename="profile{file.end}"')
+
+
+def _routes(gateway: Gateway) -> Sequence[Route]:
+    profile, general = Profiling(gateway).profile, "model-repository"
+    path = "/v2/models/{model:name}/profile"
+    return [Route("POST", path, operations.CATEGORY, profile, general)]
+
+
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
+    summary = "Where a model spends its time: a flame graph (SVG), or a file for other programs"
+    operation = Operation(summary, "ProfileRequest", media="image/svg+xml", is_body_required=False)
+    schemas = {"ProfileRequest": object_of(_SETTINGS)}
+    return RouteDescriptions({"Profiling.profile": operation}, schemas=schemas)
+
+
+EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

@@ -1,0 +1,73 @@
+"""Models at work with a fault: explain names each cause, and its advice helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.standard.ctl.system.commands import OPTION, ctl
+from tests.standard.tools.advice.world import World, first, is_showing
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_extras.inspection.tests.advice.faults import FAULTS
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "extras/inspection/test_explaining.py"
+        "::test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled",
+    ),
+]
+
+FRONTENDS = ()
+MODELS = ("add_sub",)
+OPTIONS = [
+    "--model-control-mode=explicit",
+    "--load-model=add_sub",
+    "--model-load-thread-count=8",
+    "--exit-on-error=false",
+    "--strict-readiness=false",
+    "--exit-timeout-secs=1",
+    OPTION,
+]
+
+
+@pytest.fixture
+def world(server: Server, request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(server, request.param)
+    fault = FAULTS[world.name]
+    world.write(fault.config, fault.code)
+    yield world
+    world.unload()
+    world.remove()
+
+
+@pytest.mark.parametrize("world", FAULTS, indirect=True)
+def test_the_cause_is_named_and_the_advice_helps(world: World) -> None:
+    fault = FAULTS[world.name]
+    fault.prepare(world)
+    fault.load(world)
+    if fault.is_at_load:
+        # a check of its files may name the cause before the load has
+        eventually(lambda: world.state() not in {"", "LOADING"} or world.is_named(fault.cause), 60)
+    else:
+        eventually(lambda: world.state() == "READY", 60, world.name)
+        fault.provoke(world)
+
+    findings = world.await_cause(fault.cause)
+    finding = first(findings, fault.cause)
+
+    said = ctl(world.server, "explain", world.name).output
+    assert [] == [words for words in fault.untrue if words in said.rstrip("\n")], said
+    assert finding["advice"].startswith(fault.advice), finding
+    assert [] == [one for one in findings if "\n" in one["text"]]
+
+    commands = finding["commands"]
+    for command in filter(is_showing, commands):
+        world.type(command)
+    fault.cure(world)
+    for command in commands:
+        if not is_showing(command):
+            world.type(command)
+    fault.proof(world)

@@ -1,0 +1,61 @@
+"""Tasks: code of add-ons that runs in this process when the supervisor asks for it.
+
+A task is a function of one file, which needs nothing but Python's own library. It runs in a thread
+of its own while the model goes on. Its file is loaded for each task and forgotten behind it: a
+process that is never asked has nothing of it. Its result travels back as the answer to the call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from _thread import start_new_thread
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence
+
+from zmqtriton_floor import prctl, wire
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_stub.api.errors import clip, describe
+
+#: The verb of the calls that begin a task.
+RUN = "run"
+
+
+class Subject(Protocol):
+    """An instance, as far as a task may know it."""
+
+    name: str
+    #: Returns the ids that clients have given the requests which the instance has now.
+    request_ids: Callable[[], List[str]]
+    #: Returns the numbers of the threads that other instances have in this process.
+    other_threads: Callable[[], Sequence[int]]
+
+    @property
+    def directories(self) -> Sequence[str]:
+        """The directories with the files of the model."""
+
+
+def begin(instance: Optional[Subject], tell: Callable[[Any], None], call: wire.Call) -> None:
+    """Run a task in a thread of its own; `tell` sends the supervisor its result."""
+    try:
+        start_new_thread(lambda: tell(_run(instance, call)), ())
+    except RuntimeError as error:  # at the limit of threads
+        tell(wire.CallResult(call.id, InternalError.number, str(error), ""))
+
+
+def execute(code: Dict[str, Any], *arguments: Any) -> Any:
+    """Run the function of an add-on."""
+    spec = importlib.util.spec_from_file_location("zmqtriton_task", code["file"])
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {code['file']}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, code["function"])(*arguments, **code["values"])
+
+
+def _run(instance: Optional[Subject], call: wire.Call) -> wire.CallResult:
+    prctl.set_name(RUN)
+    try:
+        result = execute(json.loads(call.arguments), instance)
+        return wire.CallResult(call.id, 0, "", json.dumps(result))
+    except Exception as error:  # noqa: BLE001 - the model and its server go on
+        return wire.CallResult(call.id, InternalError.number, clip(describe(error)), "")

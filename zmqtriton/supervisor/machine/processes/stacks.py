@@ -1,0 +1,124 @@
+"""The stacks that stubs write when they are asked to: taken out of their outputs, and not logged.
+
+Python writes them in C, in the handler of a signal, so also where a model keeps the interpreter's
+lock for ever. Nothing tells their end: a pause is the end.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from selectors import BaseSelector
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.machine.background import Worker
+from zmqtriton.supervisor.story import Promise
+from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
+
+#: Lines of stacks as Python writes them, and behind them the names of threads that are instances.
+_LINE = re.compile(
+    rb"(Current thread|Thread|Stack) .*most recent call first|"
+    rb'  File ".*", line (\d+|\?\?\?) in |  \.\.\.$|  <|Thread 0x\w+ is instance '
+)
+_MOST_LINES = 20_000
+_WITHIN_S = 3.0
+_LOOK_EVERY_S = 0.02
+#: Everything is written after this pause.
+_QUIET_S = 0.3
+
+
+class StackLines:
+    """The lines of stacks among those of one output, from a question for them on."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def divert(self, whole: bytes) -> bytes:
+        """Keep the lines that belong to stacks, and return the others."""
+        others: list[bytes] = []
+        is_within = False
+        for line in whole.splitlines(keepends=True):
+            is_within = bool(_LINE.match(line)) or (is_within and not line.strip())
+            if not is_within:
+                others.append(line)
+            elif line.strip() and len(self.lines) < _MOST_LINES:
+                self.lines.append(line.rstrip())
+        return b"".join(others)
+
+
+class StackOutput(Protocol):
+    """The output of a process, as far as stacks are concerned."""
+
+    def take_stacks(self) -> StackLines:
+        """Keep the lines of stacks from now on, in place of logging them, and return them."""
+
+    def leave_stacks(self, stacks: StackLines) -> None:
+        """Log such lines again."""
+
+
+class StackReading:
+    """The stacks of one process."""
+
+    def __init__(self, output: StackOutput) -> None:
+        """Keep the stacks of this output; the signal is sent afterwards."""
+        self._output = output
+        self._written = output.take_stacks()
+        self._seen = 0
+        self._since_s = time.monotonic()
+
+    def has_ended(self) -> bool:
+        """Return whether the process has written everything."""
+        count, now_s = len(self._written.lines), time.monotonic()
+        if count != self._seen:
+            self._seen, self._since_s = count, now_s
+        return count > 0 and now_s - self._since_s > _QUIET_S
+
+    def finish(self) -> list[str]:
+        """Return the lines of the stacks; from now on such lines are logged."""
+        self._output.leave_stacks(self._written)
+        return [line.decode("utf-8", "replace") for line in self._written.lines]
+
+
+def wait_for_stacks(readings: Mapping[int, StackReading]) -> dict[int, list[str]]:
+    """Return the lines of processes by their pids; a stopped one has written none."""
+    deadline_s = time.monotonic() + _WITHIN_S
+    left = set(readings)
+    while left and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_EVERY_S)
+        left -= {pid for pid in left if readings[pid].has_ended()}
+    return {pid: reading.finish() for pid, reading in readings.items()}
+
+
+class StackReader:
+    """Has stubs write their stacks, and reads them in a thread."""
+
+    def __init__(self, selector: BaseSelector, children: Mapping[int, Any]) -> None:
+        self._children = children
+        self._worker = Worker(selector, "stacks")
+
+    def read(self, serials: Iterable[int]) -> Promise[dict[int, list[str]]]:
+        """Return the lines of stubs by serial.
+
+        Of a process with several instances they are those of all. The process of a user is not
+        asked.
+        """
+        readings, pids = dict[int, StackReading](), dict[int, int]()
+        for serial in serials:
+            child = self._children.get(serial)
+            origin = child and self._children.get(child.host, child)
+            if origin is None or origin.output is None or origin.process is None:
+                continue
+            pids[serial] = origin.pid
+            if origin.pid not in readings:
+                readings[origin.pid] = StackReading(origin.output)
+                origin.process.signal(STACKS_SIGNAL, group=False, thread=SIGNAL_THREAD)
+
+        def wait() -> dict[int, list[str]]:
+            lines = wait_for_stacks(readings)
+            return {serial: lines[pid] for serial, pid in pids.items()}
+
+        return self._worker.submit(wait)
+
+    def close(self) -> None:
+        self._worker.close()

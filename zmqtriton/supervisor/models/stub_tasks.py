@@ -1,0 +1,81 @@
+"""Tasks of instances: functions of add-ons that run beside a model, in its process.
+
+A feature asks by the name that its declaration has for the function. The stub reads the call even
+while its model is at work, since a signal follows that one thread of it takes. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zmqtriton.sdk.addon import TaskCode
+from zmqtriton.supervisor.actions import Send, Signal
+from zmqtriton.supervisor.helper_processes import HelperOwner
+from zmqtriton.supervisor.models.instance import StubPlace
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Promise
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import DeadlineExceeded, InternalError, Unavailable, from_number
+from zmqtriton_floor.prctl import READ_SIGNAL, SIGNAL_THREAD
+from zmqtriton_floor.reasons import Reason
+
+#: Verb of a task.
+_VERB = "run"
+#: The numbers of these calls; below are others that stubs answer.
+_FIRST = 1 << 49
+#: A model can make its stub send anything.
+MAX_RESULT_LETTERS = 16 << 20
+
+
+class StubTasks(HelperOwner):
+    def __init__(self, plan: Plan, find_code: Callable[[], Mapping[str, TaskCode]]) -> None:
+        """Set up; `find_code` returns the functions by name."""
+        self._plan = plan
+        self._find_code = find_code
+        self._numbers = itertools.count(_FIRST)
+        #: Results of tasks, or errors in their place, by serial and number.
+        self._results: dict[tuple[int, int], Promise[Any]] = {}
+
+    def ask(
+        self, instance: StubPlace, name: str, values: Mapping[str, Any], within_s: float
+    ) -> Promise[Any]:
+        """Have an instance run a function with these arguments; return its result, or the error."""
+        key = instance.serial, next(self._numbers)
+        result = self._results[key] = Promise()
+        request = json.dumps(self.code(name, values))
+        self._plan.enqueue(
+            Send(instance.serial, wire.Call(key[1], _VERB, request)),
+            Signal(instance.serial, int(READ_SIGNAL), thread=SIGNAL_THREAD),
+        )
+        self._plan.call_later(within_s, lambda: self._end(key, DeadlineExceeded("no answer")))
+        return result
+
+    def code(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a function with these arguments, as stubs take it."""
+        return {**self._find_code()[name]._asdict(), "values": values}
+
+    def _end(self, key: tuple[int, int], result: Any) -> None:
+        if key in self._results:
+            self._results.pop(key)(result)
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        self._end((serial, answer.id), _result_of(answer))
+        return answer.id >= _FIRST
+
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+        for key in [key for key in self._results if key[0] == serial]:
+            self._end(key, Unavailable(reason.text))
+
+
+def _result_of(answer: wire.CallResult) -> Any:
+    if answer.code:
+        return from_number(answer.code, answer.text)
+    if len(answer.result) > MAX_RESULT_LETTERS:
+        return InternalError("its answer is too long")
+    try:
+        return json.loads(answer.result)
+    except (ValueError, RecursionError):
+        return InternalError("its answer is no JSON")
