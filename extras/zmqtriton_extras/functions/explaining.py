@@ -23,15 +23,16 @@ _ADVICE = {
 }
 
 
-def read(reader: Reader, model: str, *, is_overview: bool) -> None:
-    """Ask for nothing: the log is known."""
+def read(reader: Reader, facts: Facts) -> None:
+    """Ask nothing: the log is known."""
 
 
-def notes(_: None) -> list[Finding]:
-    return []
+def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
+    """Return nothing: a model that is well has none."""
+    return iter(())
 
 
-def findings(facts: Facts, _: None) -> Iterator[Finding]:
+def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
     """Tell what streams wait for: room, or their readers."""
     for kind, pattern in _LINES.items():
         lines = [line for line in facts.log if pattern.search(str(line["text"]))]
