@@ -8,6 +8,7 @@ between steps, and one whose reader does not keep up is left out of steps while 
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 import time
 from collections import deque
@@ -26,6 +27,7 @@ _LOOK_S = 0.05
 _FULL_S = 1.0
 #: Minimum time between two log lines of the same kind.
 _QUIET_S = 60.0
+_RESTS = ("sleep", "wake_up")
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
@@ -42,6 +44,8 @@ class Work:
         self.room = room
         self.step: Callable[[List[Any]], Any] = model.step
         self.leave: Callable[[Any], Any] = getattr(model, "leave", _ignore)
+        #: The methods with which it gives its memory back, and takes it again.
+        self.rests = {name: getattr(model, name) for name in _RESTS if hasattr(model, name)}
         self._model = model
 
     def read(self, request: Any) -> Any:
@@ -200,14 +204,14 @@ class Streams:
             pb_utils.Logger.log_error(f"the end of a stream was not sent: {error}")
 
     def _leave(self, stream: Stream) -> None:
-        self.open.remove(stream)
-        self._free += stream.units or 0
-        self.is_full = False
         try:
             self._work.leave(stream.state)
         except BaseException as error:  # noqa: BLE001 - the others go on
             failure(error)  # it is logged
         stream.state = None
+        self.open.remove(stream)  # only now: a model without streams may sleep
+        self._free += stream.units or 0
+        self.is_full = False
 
 
 class Measures:
@@ -264,6 +268,11 @@ class StreamLoop:
         self._thread: Optional[threading.Thread] = None
         #: Time of the last log line, by its kind.
         self._logged_s: Dict[str, float] = {}
+        #: What the server calls of the model, by name.
+        self.calls: Dict[str, Callable[..., Any]] = {
+            name: functools.partial(self._rest, call) for name, call in work.rests.items()
+        }
+        self.calls["execute"] = self.put
 
     def put(self, requests: List[Any]) -> None:
         """Take requests, and return at once unless one waits for room already."""
@@ -284,6 +293,12 @@ class StreamLoop:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+
+    def _rest(self, call: Callable[[], Any]) -> None:
+        """Have the model sleep or wake up, once the last `leave` has returned."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._streams.open)
+            call()
 
     def _run(self) -> None:
         streams, is_idle = self._streams, True

@@ -14,15 +14,15 @@ from typing import Any
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-#: A step waits while the file `hold` is there, and ends all streams once `stop` is. Pieces are
-#: "NAME STEP", and as long as `size` says.
+#: A step waits while the file `hold` is there, has no pieces while `idle` is, and ends all streams
+#: once `stop` is. Pieces are "NAME STEP", and as long as `size` says.
 MODEL = """
 import json, os, time
 from typing import List, Optional
 from zmqtriton import End, Failed, Full, Refused, model
 
 PLACE = {place!r}
-HOLD, STOP = (os.path.join(PLACE, name) for name in ("hold", "stop"))
+HOLD, STOP, IDLE = (os.path.join(PLACE, name) for name in ("hold", "stop", "idle"))
 WORD = "old"
 
 def note(**row):
@@ -44,12 +44,14 @@ class Count:
 
     def step(self, states: list) -> List[Optional[str]]:
         self.steps += 1
-        note(step=self.steps, names=[state["name"] for state in states])
+        note(step=self.steps, names=[state["name"] for state in states], own=id(self))
         time.sleep(0.002)
         if os.path.exists(HOLD):
-            note(held=self.steps)
-        while os.path.exists(HOLD):
-            time.sleep(0.005)
+            note(held=self.steps, own=id(self))
+            while os.path.exists(HOLD):
+                time.sleep(0.005)
+        if os.path.exists(IDLE):
+            return [None] * len(states)
         return [self.next(state, place) for place, state in enumerate(states)]
 
     def next(self, state, place):
@@ -61,6 +63,12 @@ class Count:
 
     def leave(self, state):
         note(left=state["name"])
+
+    def sleep(self):
+        note(rests="sleep")
+
+    def wake_up(self):
+        note(rests="wake_up")
 """
 
 
@@ -104,6 +112,24 @@ class Journal:
         eventually(lambda: len(held()) > count, 60, "it is held")
         return held()[-1]
 
+    def hold_instances(self, names: set[str]) -> None:
+        """Hold each instance in a step, once all together have these streams; they were idle."""
+
+        def newest(kind: str) -> dict[tuple[int, int], dict[str, Any]]:
+            return {(row["pid"], row["own"]): row for row in self.rows() if kind in row}
+
+        def has_all() -> bool:
+            return names <= {name for row in newest("step").values() for name in row["names"]}
+
+        def is_held() -> bool:
+            steps, held = newest("step"), newest("held")
+            return all(key in held and held[key]["held"] == steps[key]["step"] for key in steps)
+
+        eventually(has_all, 60, f"steps with {names}")
+        (self.place / "hold").touch()
+        eventually(is_held, 60, "they are held")
+        (self.place / "idle").unlink()
+
     def let_go(self) -> None:
         (self.place / "hold").unlink()
 
@@ -111,9 +137,12 @@ class Journal:
         (self.place / "stop").touch()
         (self.place / "hold").unlink(missing_ok=True)
 
-    def clear(self) -> None:
-        for name in ("hold", "stop", "journal"):
+    def free(self, *more: str) -> None:
+        for name in ("hold", "idle", *more):
             (self.place / name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        self.free("stop", "journal")
 
 
 class Client:
