@@ -10,7 +10,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
 from zmqtriton_extras.functions.backend.documents import kind_of, without_end, without_none
-from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
+from zmqtriton_extras.functions.backend.kinds import CONTENT, Arrays, HintError, Kind, Place
+from zmqtriton_extras.functions.backend.media import Audio
 
 _STREAMS = (
     collections.abc.AsyncGenerator,
@@ -22,8 +23,8 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: The parameters of a model from text to text, as OpenAI's routes know them.
-_TEXTS = ("openai_text_input", "openai_text_output")
+#: How the parameters begin that name a text or a sound for OpenAI's routes.
+_TEXT, _SOUND = "openai_text", "openai_audio"
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
 #: The parameter of the configuration that bounds the open requests of an instance.
@@ -211,19 +212,25 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
-    texts = [each for each in signature.parameters if _is_text(each)]
-    if len(texts) == 1 and [*map(_is_text, signature.outputs)] == [True]:
-        for key, name in zip(_TEXTS, (texts[0].name, signature.outputs[0].name)):
-            parameters.setdefault(key, {"string_value": name})
+    texts = [each.name for each in signature.parameters if _openai(each) == _TEXT]
+    outputs = [(each.name, _openai(each)) for each in signature.outputs]
+    if len(texts) == len(outputs) == 1 and outputs[0][1]:
+        [[name, kind]] = outputs
+        parameters.setdefault(f"{_TEXT}_input", {"string_value": texts[0]})
+        parameters.setdefault(f"{kind}_output", {"string_value": name})
     if signature.settings.streams:
         parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
 
-def _is_text(row: Parameter) -> bool:
-    """Return whether a value is a text; an argument must not have a default."""
-    return row.kind.schema == {"type": "string"} and not row.is_optional
+def _openai(row: Parameter) -> str:
+    """Return which parameters name a value, if it is a text or a sound without a default."""
+    if row.is_optional:
+        return ""
+    if row.kind.schema.get(CONTENT) == Audio.content_type:
+        return _SOUND
+    return _TEXT if row.kind.schema == {"type": "string"} else ""
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
