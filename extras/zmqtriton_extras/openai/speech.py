@@ -25,6 +25,7 @@ from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import HttpRequest, size_of_response
+from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
 
 #: Content types by the format that a client names.
@@ -49,17 +50,17 @@ def read(document: Any) -> dict[str, Any]:
 def body_of(fields: dict[str, Any], names: TensorNames) -> RequestBody:
     """Return the request for the model. Raises RefusedField if it makes no sounds."""
     if names.text is None or not names.audio_output:
-        wanted = map(names.wanted_name, ("openai_text_input", "openai_audio_output"))
+        tensors = map(names.wanted_name, ("openai_text_input", "openai_audio_output"))
         text = "model '{}' makes no sounds of texts: its input '{}' or its output '{}' is missing"
-        raise RefusedField(text.format(names.model, *wanted), "model")
+        raise RefusedField(text.format(names.model, *tensors), "model")
     options = {name: fields[name] for name in _OPTIONS if fields.get(name)}
     values = {**options, names.text.name: fields["input"]}
-    tensors = []
+    inputs = []
     for tensor in filter(None, map(names.input, values)):
         data = values[tensor.name].encode()
-        encoded = len(data).to_bytes(4, "little") + data
-        tensors.append(Tensor(tensor.name, BYTES, [max(1, d) for d in tensor.dims], encoded))
-    return RequestBody("", {}, [], tensors)
+        data = len(data).to_bytes(4, "little") + data
+        inputs.append(Tensor(tensor.name, BYTES, [max(1, d) for d in tensor.dims], data))
+    return RequestBody("", {}, [], inputs)
 
 
 def open_sound(sound: bytes) -> tuple[bytes, bytes]:
@@ -99,10 +100,12 @@ class Speech:
             async for item in items:
                 if item.error is not None:
                     raise item.error
-                if item.body is not None and size_of_response(item.body) > INLINE_BYTES:
-                    await req.wait_for_room(size_of_response(item.body))
-                for sound in _sounds(item.body, names.audio_output):
-                    header, samples = open_sound(sound)
+                body = item.body or ResponseBody({}, [])
+                size = size_of_response(body)
+                if size > INLINE_BYTES:
+                    await req.wait_for_room(size)
+                sounds = await json_documents.perform(size, _sounds, body, names.audio_output)
+                for header, samples in sounds:
                     if kind not in (b"", header):
                         raise InternalError("the model's sounds are of different kinds")
                     has_header = not kind and fields.get("response_format") != "pcm"
@@ -110,9 +113,9 @@ class Speech:
                     kind = header
 
 
-def _sounds(body: ResponseBody | None, output: str) -> list[bytes]:
-    outputs = body.outputs if body is not None else ()
-    return [one for each in outputs if each.name == output for one in decode_bytes(each.data)]
+def _sounds(body: ResponseBody, output: str) -> list[tuple[bytes, bytes]]:
+    files = (decode_bytes(each.data) for each in body.outputs if each.name == output)
+    return [open_sound(file) for some in files for file in some]
 
 
 async def _with(first: bytes, parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -23,7 +23,7 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: How the parameters begin that name a text or a sound for OpenAI's routes.
+#: Prefixes of parameters that name a text, and a sound, for OpenAI's routes.
 _TEXT, _SOUND = "openai_text", "openai_audio"
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"

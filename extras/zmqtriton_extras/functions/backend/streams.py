@@ -268,7 +268,7 @@ class StreamLoop:
         self._thread: Optional[threading.Thread] = None
         #: Time of the last log line, by its kind.
         self._logged_s: Dict[str, float] = {}
-        #: What the server calls of the model, by name.
+        #: Methods that the server calls, by name.
         self.calls: Dict[str, Callable[..., Any]] = {
             name: functools.partial(self._rest, call) for name, call in work.rests.items()
         }
