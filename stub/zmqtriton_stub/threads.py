@@ -104,7 +104,7 @@ def _owned_by(instance: str) -> Iterator[None]:
     try:
         yield
     finally:
-        del _owners[threading.get_ident()]
+        _owners.pop(threading.get_ident(), None)  # an instance's own thread comes here twice
 
 
 class InstanceHost:

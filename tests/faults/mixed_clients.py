@@ -29,7 +29,7 @@ from tests.support.server import Server, tensor
 
 RIGHT, _WITHIN_S = "right", 60.0
 #: Of streams, and of sequences.
-_TOKENS, _STEPS = 40, 6
+TOKENS, _STEPS = 40, 6
 #: The words of gRPC's clients for a connection that ended, or that there was none.
 _LOST = re.compile(
     r"onnect|ocket closed|Broken pipe|Stream removed|GOAWAY|EOF|recvmsg|sendmsg|Cancelling all"
@@ -263,6 +263,14 @@ class StreamClient(GrpcClient):
 
     model = "tokens"
 
+    def arrays(self) -> dict[str, Any]:
+        """Return the inputs of a stream of TOKENS responses."""
+        return {"COUNT": np.array([TOKENS], np.int32), "DELAY_US": np.array([1000], np.int32)}
+
+    def check_response(self, result: Any, count: int) -> None:
+        """Raise WrongAnswerError if it is not the one of this number."""
+        check_same([count], result.as_numpy("INDEX").ravel().tolist())
+
     def ask(self) -> None:
         responses: Queue[Any] = Queue()
         is_whole = False
@@ -270,9 +278,8 @@ class StreamClient(GrpcClient):
             self.client.start_stream(
                 lambda result, error: responses.put((result, error)), headers=self.headers
             )
-            count, delay = np.array([_TOKENS], np.int32), np.array([1000], np.int32)
-            inputs = infer_inputs(grpcclient, COUNT=count, DELAY_US=delay)
-            self.client.async_stream_infer("tokens", inputs, enable_empty_final_response=True)
+            inputs = infer_inputs(grpcclient, **self.arrays())
+            self.client.async_stream_infer(self.model, inputs, enable_empty_final_response=True)
             self._read(responses)
             is_whole = True
         finally:
@@ -280,6 +287,9 @@ class StreamClient(GrpcClient):
                 # a stream that is cancelled leaves a thread of the client behind
                 self.client.stop_stream(cancel_requests=not is_whole)
             self.close()
+        # it ends once; the end of its connection comes later, and may be a bad one
+        rest = [result or error for result, error in responses.queue if not _is_lost(error)]
+        check_same([], rest)
 
     def _read(self, responses: Queue[Any]) -> None:
         for count in itertools.count():
@@ -291,10 +301,14 @@ class StreamClient(GrpcClient):
                 raise error
             response = result.get_response()
             if response.outputs:
-                check_same([count], result.as_numpy("INDEX").ravel().tolist())
+                self.check_response(result, count)
             if response.parameters["triton_final_response"].bool_param:
-                check_same(_TOKENS, count + bool(response.outputs))
+                check_same(TOKENS, count + bool(response.outputs))
                 return
+
+
+def _is_lost(error: InferenceServerException | None) -> bool:
+    return error is not None and error.status() is not None
 
 
 class SocketClient(Client):
@@ -350,7 +364,7 @@ class SocketStreamClient(SocketClient):
     def _ask(self) -> None:
         self.own_id = f"{self.prefix}-{next(self.numbers)}"
         count, delay = (
-            tensor("COUNT", "INT32", [_TOKENS]),
+            tensor("COUNT", "INT32", [TOKENS]),
             tensor("DELAY_US", "INT32", [1000]),
         )
         self.send([count, delay])
@@ -360,7 +374,7 @@ class SocketStreamClient(SocketClient):
                 if output["name"] == "INDEX":
                     check_same([number], output["data"])
             if answer["parameters"]["triton_final_response"]:
-                check_same(_TOKENS, number + bool(answer.get("outputs")))
+                check_same(TOKENS, number + bool(answer.get("outputs")))
                 return
 
 

@@ -370,6 +370,18 @@ LAYERS = (
         "runs in the model's Python, without the server, and is copied into exported models",
     ),
     Layer(
+        "zmqtriton_extras.functions.streams",
+        ("zmqtriton_extras.functions.backend",),
+        ("triton_python_backend_utils",),
+        "runs in the model's Python, without the server",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.explaining",
+        ("zmqtriton.findings", "zmqtriton_standard.tools.explaining"),
+        (),
+        "tells what streams wait for",
+    ),
+    Layer(
         "zmqtriton_extras.routes.checks",
         ("zmqtriton.config", "zmqtriton_extras.routes.names"),
         (),

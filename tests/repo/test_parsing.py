@@ -91,6 +91,7 @@ EXEMPT = {
     "openai/choices.py read_calls": _OWN,
     "openai/choices.py read_logprobs": _OWN,
     "openai/formats.py parse": _OWN,
+    "openai/speech.py _sounds": f"{_OWN}, in a thread if it is large",
     "openai/text.py _with_arguments": _THREAD,
     "process/clients.py _responses": _OURS,
     "process/clients.py _show": _OURS,

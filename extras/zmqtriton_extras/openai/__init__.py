@@ -1,4 +1,4 @@
-"""OpenAI's API over models that make text or embeddings."""
+"""OpenAI's API over models that make text, embeddings or speech."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ADDON = AddOn(
             "allow-openai",
             bool,
             False,
-            "Serve OpenAI's API at /v1: chat completions, completions, embeddings and models.",
+            "Serve OpenAI's API at /v1: chat completions, completions, embeddings, speech, models.",
             group="HTTP",
         ),
         Option(
@@ -91,6 +91,11 @@ ADDON = AddOn(
             "For each choice a JSON list of its new calls: objects with `name` and `arguments`.",
         ),
         "openai_embedding_output": Parameter("name of a tensor", "`embedding`", "The vectors."),
+        "openai_audio_output": Parameter(
+            "name of a tensor of type STRING",
+            "`audio`",
+            "A sound as a WAV file of 16 bits; of several responses each has its next part.",
+        ),
         "openai_chat_template": Parameter(
             "file in the model's directory",
             "`chat_template.jinja`",

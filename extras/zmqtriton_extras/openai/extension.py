@@ -59,6 +59,7 @@ _OPERATIONS = {
     "Embeddings.embed": Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),
+    "Speech.speak": Operation("Say a text: a sound, as it is made", "SpeechRequest"),
     "Models.list_all": Operation(
         "All models that serve, and their adapters", "", "OpenAIModels", _JSON
     ),
@@ -87,11 +88,16 @@ def _embedding(model: ModelVersion) -> dict[str, Any] | None:
     return {"model": model.name, "input": [_TEXT]} if names_of(model).makes_embeddings else None
 
 
+def _speech(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "input": _TEXT} if names_of(model).makes_sounds else None
+
+
 _EXAMPLES: dict[str, Example] = {
     "Texts.chat": _chat,
     "Texts.complete": _completion,
     "Texts.respond": _response,
     "Embeddings.embed": _embedding,
+    "Speech.speak": _speech,
 }
 
 
@@ -259,6 +265,17 @@ _SCHEMAS: dict[str, Any] = {
         "model",
         "usage",
     ),
+    "SpeechRequest": object_of(
+        {
+            "model": STRING,
+            "input": STRING,
+            "voice": STRING,
+            "instructions": STRING,
+            "response_format": {"type": "string", "enum": ["wav", "pcm"]},
+        },
+        "model",
+        "input",
+    ),
     "OpenAIModel": object_of(
         {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
         "id",
@@ -294,6 +311,7 @@ def routes(gateway: Gateway) -> list[Route]:
     # only now: a server without the API need not load it
     from zmqtriton_extras.openai.calls import Models
     from zmqtriton_extras.openai.embeddings import Embeddings
+    from zmqtriton_extras.openai.speech import Speech
     from zmqtriton_extras.openai.text import Texts
 
     texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)
@@ -303,6 +321,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/v1/responses", _CATEGORY, texts.respond, "inference"),
         Route("GET", "/v1/realtime", _CATEGORY, Realtime(gateway, texts).converse, "inference"),
         Route("POST", "/v1/embeddings", _CATEGORY, embeddings.embed, "inference"),
+        Route("POST", "/v1/audio/speech", _CATEGORY, Speech(gateway).speak, "inference"),
         Route("GET", "/v1/models", _CATEGORY, models.list_all, "metadata"),
         Route("GET", "/v1/models/{model:name}", _CATEGORY, models.show, "metadata"),
     ]

@@ -37,6 +37,7 @@ OUTPUTS = {
     "openai_logprobs_output": "logprobs",
     "openai_tool_calls_output": "tool_calls",
     "openai_embedding_output": "embedding",
+    "openai_audio_output": "audio",
 }
 #: Other parameters.
 TOOL_CALL_PARSER = "openai_tool_call_parser"
@@ -82,6 +83,7 @@ class TensorNames:
         self.logprobs = self._text_output("openai_logprobs_output")
         self.tool_calls = self._text_output("openai_tool_calls_output")
         self.embedding = self._output("openai_embedding_output")
+        self.audio_output = self._text_output("openai_audio_output")
 
     @property
     def makes_texts(self) -> bool:
@@ -94,6 +96,10 @@ class TensorNames:
     @property
     def makes_embeddings(self) -> bool:
         return bool(self.text and self.embedding)
+
+    @property
+    def makes_sounds(self) -> bool:
+        return bool(self.text and self.audio_output)
 
     @property
     def is_decoupled(self) -> bool:

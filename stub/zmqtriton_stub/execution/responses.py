@@ -157,6 +157,10 @@ class OpenRequest:
             self.senders += 1
         return InferenceResponseSender(self)
 
+    def is_behind(self) -> bool:
+        """Return whether a response would wait here until the reader has taken others."""
+        return False
+
     def begin(self, now_ns: int) -> None:
         """Do nothing: only a stream, whose responses are timed, needs the time of its begin."""
 
@@ -393,6 +397,13 @@ class InferenceResponseSender:
     def is_cancelled(self) -> bool:
         """Return whether nobody waits for the answer any more."""
         return self._pending.is_cancelled_now()
+
+    def is_behind(self) -> bool:
+        """Return whether the next response would wait here because the client does not keep up.
+
+        Not in Triton's API. In a fork of the model it is always False.
+        """
+        return self._pending.is_behind()
 
     def __del__(self) -> None:
         self._pending.let_go()

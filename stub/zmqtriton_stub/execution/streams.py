@@ -189,8 +189,9 @@ class OpenStream(OpenRequest):
             text = instance.failure(self.loss) if is_missed else CANCELLED
             self.fail(text, INTERNAL if is_missed else Cancelled.number)
         self._link.turn()
-        text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
-        instance.log("W", text)
+        instance.log(
+            "W", f"model '{instance.name}' let go of a response sender without the FINAL flag"
+        )
 
     # ------------------------------------------------------------ the reader
 
@@ -209,7 +210,7 @@ class OpenStream(OpenRequest):
             buffer = self._buffer
             while buffer and (self._may_send or buffer[0][0].flags):
                 answer = buffer.popleft()
-                self._unbuffer(answer)
+                self._keep(-self._weight(answer))
                 self._emit(answer)
 
     def cancel(self) -> None:
@@ -223,6 +224,12 @@ class OpenStream(OpenRequest):
                 self._discard()
                 if is_ended and not self.is_answered:
                     self._emit(self._end(Cancelled.number, CANCELLED))
+
+    def is_behind(self) -> bool:
+        memory = self._link.instance.memory
+        return not self._may_send or (
+            self._has_window and memory is not None and memory.for_clients.is_full(self.route[0])
+        )
 
     # ----------------------------------------------------------------- inside
 
@@ -258,9 +265,7 @@ class OpenStream(OpenRequest):
             self._emit(self._end(Cancelled.number, CANCELLED))
         elif self._buffer or not (outcome.flags or self._may_send):
             self._buffer.append(answer)
-            weight = self._weight(answer)
-            self._buffered_bytes += weight
-            self._keep(weight)
+            self._keep(self._weight(answer))
         else:
             self._emit(answer)
 
@@ -293,16 +298,11 @@ class OpenStream(OpenRequest):
         self._keep(-self._buffered_bytes)
         while self._buffer:
             self.withdraw(self._buffer.popleft())
-        self._buffered_bytes = 0
         self._has_lost = True
 
-    def _unbuffer(self, answer: OutcomeWithBody) -> None:
-        weight = self._weight(answer)
-        self._buffered_bytes -= weight
-        self._keep(-weight)
-
     def _keep(self, more: int) -> None:
-        """Account for responses that wait here for a client."""
+        """Account for responses that wait here."""
+        self._buffered_bytes += more
         memory = self._link.instance.memory
         if self._has_window and memory is not None:
             memory.for_clients.keep(self.route[0], more)

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tritonclient.utils import InferenceServerException
 
-from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
+from tests.faults.days.world import FORKED, GUEST, MANY, STAMPED, THREADED, World
 from tests.faults.mixed_clients import (
     KINDS,
+    TOKENS,
     Client,
     HttpClient,
     ReloadClient,
+    StreamClient,
     WrongAnswerError,
     check_same,
     mixed_clients,
@@ -49,6 +52,28 @@ async def ask(request, infer):
     os.write(JOURNAL, json.dumps(record).encode() + b"\\n")
     response = await infer({"ID": [[name]], "MS": [[5]]})
     return {"id": response["ID"].ravel()[0].decode()}
+"""
+_MANY = """
+import time
+from typing import List, Optional
+from zmqtriton import End, model
+
+@model(streams=16, room=4)
+class Many:
+    def units(self, name: str, pieces: int) -> int:
+        return 1
+
+    def admit(self, name: str, pieces: int) -> dict:
+        return {"name": name, "number": 0, "pieces": pieces}
+
+    def step(self, states: list) -> List[Optional[str]]:
+        time.sleep(0.001)
+        return [self.next(state) for state in states]
+
+    def next(self, state):
+        text = f"{state['name']} {state['number']}"
+        state["number"] += 1
+        return text if state["number"] < state["pieces"] else End(text)
 """
 MODELS = ("twice_journal", "tokens", "sequences", "add_sub")
 #: Asks the model that keeps the journal, and keeps one, too; each other time from threads.
@@ -109,7 +134,8 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     _add_models(server)
     # a number that is said, since a change of the configuration says one, too
     server.edit_config("sequences", "{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }")
-    counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
+    server.write_model(MANY, "instance_group [ { count: 2 kind: KIND_CPU } ]\n", _MANY)
+    counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1, MANY: 2}
     counts |= {FORKED: 2, THREADED: 2, ONCE: 1, AGAIN: 1, ROUTED: 1, f"{ROUTED}.routes": 1}
     return server, counts
 
@@ -230,6 +256,35 @@ class ThreadedClient(UnchangedClient):
     model = THREADED
 
 
+class ManyStreamsClient(StreamClient):
+    """One stream after the other of a model that makes each step for many."""
+
+    model = MANY
+
+    def arrays(self) -> dict[str, Any]:
+        return {"name": np.array([self.prefix], object), "pieces": np.array([TOKENS], np.int64)}
+
+    def check_response(self, result: Any, count: int) -> None:
+        check_same([f"{self.prefix} {count}".encode()], result.as_numpy("output").tolist())
+
+
+class ManyEventsClient(HttpClient):
+    """The same over HTTP."""
+
+    model = MANY
+
+    def ask(self) -> None:
+        body = json.dumps({"name": self.prefix, "pieces": TOKENS})
+        status, text = self.send("POST", f"/v2/models/{MANY}/generate_stream", body, self.headers)
+        lines = [line for line in text.decode().splitlines() if line.startswith(("data: ", "{"))]
+        events = [json.loads(line.removeprefix("data: ")) for line in lines]
+        check_same([], [each for each in events[:-1] if "error" in each])
+        if "error" in events[-1]:
+            raise InferenceServerException(events[-1]["error"], str(status))
+        expected = [f"{self.prefix} {number}" for number in range(TOKENS)]
+        check_same(expected, [each["output"] for each in events])
+
+
 class VisitorClient(UnchangedClient):
     """Asks a model that comes and goes."""
 
@@ -261,5 +316,6 @@ def steered_clients(world: World) -> Iterator[list[Client]]:
     VisitorClient.world = world
     kinds += [(JobClient, 2), (RepeatedJobClient, 1), (BatchClient, 1), (RouteClient, 1)]
     kinds += [(VisitorClient, 1), (ForkedClient, 2), (ThreadedClient, 3)]
+    kinds += [(ManyStreamsClient, 4), (ManyEventsClient, 4)]
     with mixed_clients(world.server, kinds, world.stamps) as clients:
         yield clients

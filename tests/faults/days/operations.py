@@ -13,14 +13,14 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.faults.days.world import FORKED, GUEST, STAMPED, THREADED, World
+from tests.faults.days.world import FORKED, GUEST, MANY, STAMPED, THREADED, World
 from tests.faults.stamps import stamped
 from tests.support.journal import journal_inputs
 from tests.support.scripted import string_parameter
 
 #: The models that are steered, and those that a drain may take single instances from.
-STEERED = (STAMPED, "asking", "tokens", "sequences", FORKED, THREADED)
-_PARALLEL = (STAMPED, "asking", "tokens", FORKED, THREADED)
+STEERED = (STAMPED, "asking", "tokens", "sequences", FORKED, THREADED, MANY)
+_PARALLEL = (STAMPED, "asking", "tokens", FORKED, THREADED, MANY)
 _revisions = itertools.count(1)
 
 

@@ -28,6 +28,8 @@ from zmqtriton_floor.errors import ZmqTritonError
 STAMPED, GUEST = "journal", "visitor"
 #: Models whose instances are forks of a template, and threads of one process.
 FORKED, THREADED = "forked", "threaded"
+#: The model with many streams in each instance, which has room for some of them.
+MANY = "many"
 #: No call and no state takes so long, on whatever machine.
 BOUND_S = 300.0
 #: How often a call is made again, once nothing is being done to the server.

@@ -2,6 +2,11 @@
 
 @model(batch=16)
 def score(text: list[str], limit: int = 20) -> list[float]: ...
+
+@model(streams=64)
+class Chat:
+    def admit(self, prompt: str, max_tokens: int = 256) -> State: ...
+    def step(self, states: list[State]) -> list[str | None]: ...
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from typing import Any, Callable, NamedTuple
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
 from zmqtriton_extras.functions.backend.names import model_name
 
-__all__ = ["Array", "Audio", "Failed", "File", "Image", "model"]
+__all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "model"]
 
 #: The attribute of a marked function or class.
 MARK = "__zmqtriton_model__"
@@ -25,6 +30,10 @@ class Settings(NamedTuple):
     batch: int
     delay_ms: float
     instances: int
+    #: Maximum number of streams in a step; 0: it is no class with `admit` and `step`.
+    streams: int = 0
+    #: Units of room that all streams share, as its method `units` counts them; 0: no limit.
+    room: float = 0
 
 
 def model(
@@ -34,14 +43,18 @@ def model(
     batch: int = 0,
     delay_ms: float = 0,
     instances: int = 1,
+    streams: int = 0,
+    room: float = 0,
 ) -> Any:
     """Make a function, or a class whose instances are called, a model; it stays what it is."""
     if batch < 0 or delay_ms < 0 or instances < 1:
         raise ValueError("@model takes batch and delay_ms of 0 or more, and instances of 1 or more")
+    if streams < 0 or room < 0 or (streams and batch) or (room and not streams):
+        raise ValueError("@model takes streams of 1 or more, perhaps with room, and no batch then")
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        setattr(marked, MARK, Settings(own_name, batch, delay_ms, instances))
+        setattr(marked, MARK, Settings(own_name, batch, delay_ms, instances, streams, room))
         return marked
 
     return mark if function is None else mark(function)
@@ -57,6 +70,23 @@ class Failed(Exception):
 
     def __str__(self) -> str:
         return self.text
+
+
+class End:
+    """The last result of a stream in a step, or its end without another one."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+
+class Full(Exception):
+    """Raised by `admit` to let a request wait until a stream has left."""
+
+
+class Refused(Exception):
+    """Raised by `admit` to answer a request with this text as its error."""
 
 
 class Array:

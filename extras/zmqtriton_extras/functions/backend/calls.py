@@ -13,7 +13,7 @@ from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_extras.functions.backend.api import Failed, Function
+from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 
@@ -71,7 +71,7 @@ def _encode(output: Any, value: Any) -> Any:
 
 def failure(error: BaseException) -> Any:
     """Return the response of a request that failed so."""
-    if isinstance(error, MismatchError):
+    if isinstance(error, (MismatchError, Refused)):
         return _error(str(error), pb_utils.TritonError.INVALID_ARG)
     if isinstance(error, Failed):
         return _error(error.text, pb_utils.TritonError.INTERNAL)

@@ -205,6 +205,17 @@ def _element_of(arguments: Tuple[Any, ...]) -> str:
     return name.replace("float", "FP").upper()
 
 
+def without_end(hint: Any, end: type) -> Any:
+    """Return the hint of a response, by that of a step's results: `list[str | None | End]`."""
+    results = typing.get_args(hint)
+    if typing.get_origin(hint) is not list or len(results) != 1:
+        raise HintError("step needs a return hint such as -> list[str | None]")
+    if typing.get_origin(results[0]) not in _UNIONS:
+        return results[0]
+    kinds = [each for each in typing.get_args(results[0]) if each not in (type(None), end)]
+    return typing.Union[tuple(kinds)] if kinds else None
+
+
 def without_none(hint: Any) -> Tuple[Any, bool]:
     """Return a hint without `None`, and whether it had that."""
     if typing.get_origin(hint) not in _UNIONS:

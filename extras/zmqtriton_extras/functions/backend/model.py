@@ -7,15 +7,38 @@ import json
 import os
 import sys
 import types
-from typing import Any, AsyncIterator, Dict, List, Tuple
+from typing import Any, AsyncIterator, Dict, List, Optional, Tuple
 
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend import api, calls, signature
 from zmqtriton_extras.functions.backend.kinds import HintError
+from zmqtriton_extras.functions.backend.streams import StreamLoop, Work
 
 #: The modules of files that were imported, with the time of their last change.
 _imported: Dict[str, Tuple[int, Any]] = {}
+
+
+class FunctionWork(Work):
+    """A class whose `admit` takes the values of a request, and whose `step` returns values."""
+
+    def __init__(self, model: Any, signature: signature.Signature) -> None:
+        super().__init__(model, signature.settings.streams, signature.settings.room)
+        self._signature = signature
+        #: So that `units`, too, gets what `admit` has as defaults.
+        self._defaults = {p.name: p.default for p in signature.parameters if p.has_default}
+
+    def read(self, request: Any) -> Any:
+        return {**self._defaults, **calls.arguments(self._signature, request)}
+
+    def units(self, arguments: Any) -> float:
+        return float(self._model.units(**arguments))
+
+    def admit(self, arguments: Any) -> Any:
+        return self._model.admit(**arguments)
+
+    def response(self, value: Any) -> Any:
+        return calls.response(self._signature, value)
 
 
 class FunctionModel:
@@ -23,12 +46,21 @@ class FunctionModel:
 
     #: Path of the file with the function; "" for that of the configuration.
     file = ""
+    #: The thread of a class with streams.
+    _loop: Optional[StreamLoop] = None
 
     def initialize(self, args: Dict[str, str]) -> None:
         marked, self._signature = _find(json.loads(args["model_config"]), self.file)
         self._function = marked() if isinstance(marked, type) else marked
         # without coroutines of its own a function needs no event loop
         self.execute = self._execute if self._signature.is_async else self._execute_now
+        if self._signature.settings.streams:
+            self._loop = StreamLoop(FunctionWork(self._function, self._signature), args)
+            vars(self).update(self._loop.calls)
+
+    def finalize(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
 
     def _execute_now(self, requests: List[Any]) -> Any:
         try:
@@ -97,7 +129,7 @@ async def _iterate(answers: Any) -> AsyncIterator[Any]:
 
 def _find(config: Dict[str, Any], file: str) -> Tuple[Any, signature.Signature]:
     """Return the function or class of a model, and its signature."""
-    path = file or _path(config)
+    path = file or path_of(config)
     functions = list(dict.fromkeys(signature.functions_of(import_file(path))))
     by_name = {getattr(each, api.MARK).name: each for each in functions}
     name = config["name"]
@@ -112,7 +144,7 @@ def _find(config: Dict[str, Any], file: str) -> Tuple[Any, signature.Signature]:
         raise pb_utils.TritonModelException(f"{path}, {marked.__name__}: {error}") from None
 
 
-def _path(config: Dict[str, Any]) -> str:
+def path_of(config: Dict[str, Any]) -> str:
     """Return the path of the file: in the version's directory, or in the model's."""
     directory = pb_utils.get_model_dir()
     file = config.get("default_model_filename") or "model.py"

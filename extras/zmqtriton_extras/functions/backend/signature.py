@@ -8,9 +8,10 @@ import json
 import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from zmqtriton_extras.functions.backend.api import MARK, Settings
-from zmqtriton_extras.functions.backend.documents import kind_of, without_none
-from zmqtriton_extras.functions.backend.kinds import Arrays, HintError, Kind, Place
+from zmqtriton_extras.functions.backend.api import MARK, End, Settings
+from zmqtriton_extras.functions.backend.documents import kind_of, without_end, without_none
+from zmqtriton_extras.functions.backend.kinds import CONTENT, Arrays, HintError, Kind, Place
+from zmqtriton_extras.functions.backend.media import Audio
 
 _STREAMS = (
     collections.abc.AsyncGenerator,
@@ -22,10 +23,12 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: The parameters of a model from text to text, as OpenAI's routes know them.
-_TEXTS = ("openai_text_input", "openai_text_output")
+#: Prefixes of parameters that name a text, and a sound, for OpenAI's routes.
+_TEXT, _SOUND = "openai_text", "openai_audio"
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
+#: The parameter of the configuration that bounds the open requests of an instance.
+MAX_STREAMS = "MAX_STREAMS"
 #: Maximum number of calls of an `async def` at the same time.
 _OVERLAPPING = "64"
 
@@ -75,8 +78,12 @@ def read(marked: Any) -> Signature:
     """Return the signature of what `@model` has marked. Raises HintError."""
     settings: Settings = getattr(marked, MARK)
     function = marked.__call__ if inspect.isclass(marked) else marked
+    if settings.streams:
+        function = _admit_of(marked, settings)
     try:
         hints = typing.get_type_hints(function)
+        if settings.streams:
+            hints["return"] = typing.get_type_hints(marked.step).get("return")
     except (NameError, TypeError) as error:
         raise HintError(f"the hints of {marked.__name__} cannot be read: {error}") from error
     rows = list(inspect.signature(function).parameters.values())[inspect.isclass(marked) :]
@@ -85,6 +92,8 @@ def read(marked: Any) -> Signature:
     returned, is_stream = hints.get("return"), False
     if typing.get_origin(returned) in _STREAMS:
         returned, is_stream = typing.get_args(returned)[0], True
+    if settings.streams:
+        returned, is_stream = without_end(returned, End), True
     if is_generator and not is_stream:
         raise HintError(f"{marked.__name__} yields: its return hint must be Iterator[...]")
     if settings.batch and is_stream:
@@ -93,8 +102,21 @@ def read(marked: Any) -> Signature:
         raise HintError("batch is for functions with a parameter that is a list, or an array")
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    about = inspect.getdoc(function) or ""
+    about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
     return Signature(settings, parameters, outputs, fields_of, is_stream, is_async, about)
+
+
+def _admit_of(marked: Any, settings: Settings) -> Any:
+    """Return the method that has the hints of a class with streams. Raises HintError."""
+    names = ["admit", "step", *["units"][: settings.room > 0]]
+    for name in names:
+        method = getattr(marked, name, None)
+        if not callable(method):
+            text = f"@model(streams=…) is for a class with {' and '.join(names)}"
+            raise HintError(f"{text}: {marked.__name__} has no {name}")
+        if inspect.iscoroutinefunction(method) or inspect.isgeneratorfunction(method):
+            raise HintError(f"{name} of {marked.__name__} must be a plain function")
+    return marked.admit
 
 
 def _parameter(row: inspect.Parameter, hints: Dict[str, Any], *, has_batches: bool) -> Parameter:
@@ -190,17 +212,25 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
-    texts = [each for each in signature.parameters if _is_text(each)]
-    if len(texts) == 1 and [*map(_is_text, signature.outputs)] == [True]:
-        for key, name in zip(_TEXTS, (texts[0].name, signature.outputs[0].name)):
-            parameters.setdefault(key, {"string_value": name})
+    texts = [each.name for each in signature.parameters if _openai(each) == _TEXT]
+    outputs = [(each.name, _openai(each)) for each in signature.outputs]
+    if len(texts) == len(outputs) == 1 and outputs[0][1]:
+        [[name, kind]] = outputs
+        parameters.setdefault(f"{_TEXT}_input", {"string_value": texts[0]})
+        parameters.setdefault(f"{kind}_output", {"string_value": name})
+    if signature.settings.streams:
+        parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
 
-def _is_text(row: Parameter) -> bool:
-    """Return whether a value is a text; an argument must not have a default."""
-    return row.kind.schema == {"type": "string"} and not row.is_optional
+def _openai(row: Parameter) -> str:
+    """Return which parameters name a value, if it is a text or a sound without a default."""
+    if row.is_optional:
+        return ""
+    if row.kind.schema.get(CONTENT) == Audio.content_type:
+        return _SOUND
+    return _TEXT if row.kind.schema == {"type": "string"} else ""
 
 
 def describe(signature: Signature) -> Dict[str, Any]:

@@ -1,0 +1,345 @@
+"""Many streams in one model: each step of the model is one for all of them.
+
+`Streams` decides who is admitted, who is in a step and who has left; it has no thread, lock or
+clock. `StreamLoop` is the thread of an instance that makes its rounds. Streams join and leave
+between steps, and one whose reader does not keep up is left out of steps while that is so.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterable, List, Optional
+
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
+from zmqtriton_extras.functions.backend.calls import failure
+
+#: Time after which the loop looks again at its readers, while none keeps up. Their pieces that are
+#: not read yet last for longer.
+_LOOK_S = 0.05
+#: Time that execute() waits while a request waits for room. Those behind it stay in the server's
+#: queue then, where priorities hold; it is short enough not to look like an execution that hangs.
+_FULL_S = 1.0
+#: Minimum time between two log lines of the same kind.
+_QUIET_S = 60.0
+_RESTS = ("sleep", "wake_up")
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+_SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
+_ENDED = "the instance of the model has ended"
+_TOO_LARGE = "the model has no room for this request, even without other streams"
+
+
+class Work:
+    """A model with `admit`, `step` and perhaps `leave` and `units`, which take requests."""
+
+    def __init__(self, model: Any, streams: int, room: float = 0) -> None:
+        self.streams = streams
+        #: Units of room for all streams; 0: no limit but `streams`.
+        self.room = room
+        self.step: Callable[[List[Any]], Any] = model.step
+        self.leave: Callable[[Any], Any] = getattr(model, "leave", _ignore)
+        #: The methods with which it gives its memory back, and takes it again.
+        self.rests = {name: getattr(model, name) for name in _RESTS if hasattr(model, name)}
+        self._model = model
+
+    def read(self, request: Any) -> Any:
+        """Return the arguments of the other methods. Raises MismatchError."""
+        return request
+
+    def units(self, arguments: Any) -> float:
+        return float(self._model.units(arguments))
+
+    def admit(self, arguments: Any) -> Any:
+        return self._model.admit(arguments)
+
+    def response(self, value: Any) -> Any:
+        return value
+
+
+def _ignore(_: Any) -> None:
+    """Do nothing: the model has no `leave`."""
+
+
+def _keeps_up() -> bool:
+    """Return False: elsewhere than here a sender does not know its reader."""
+    return False
+
+
+class Stream:
+    """A request, from its arrival to its last response."""
+
+    __slots__ = ("arguments", "is_behind", "request", "sender", "state", "units")
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.sender = request.get_response_sender()
+        self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
+        self.arguments: Any = None
+        #: Units of the room; None until the request was read.
+        self.units: Optional[float] = None
+        #: The model's own state, once it has admitted the request.
+        self.state: Any = None
+
+
+class Streams:
+    """The streams of a model, in the order of their arrival."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.waiting: Deque[Stream] = deque()
+        self.open: List[Stream] = []
+        #: True if the first that waits must wait until another leaves.
+        self.is_full = False
+        #: Units of room that are free.
+        self._free = work.room
+        #: Streams of the last round that were left out because of their readers.
+        self.behind = 0
+        #: Number of responses so far.
+        self.pieces = 0
+
+    def add(self, stream: Stream) -> None:
+        self.waiting.append(stream)
+
+    def begin(self) -> List[Stream]:
+        """Begin a round: remove those that have gone, admit others; return those for a step."""
+        for stream in [each for each in self.open if each.sender.is_cancelled()]:
+            self._end(stream)
+            self._leave(stream)
+        gone = [each for each in self.waiting if each.sender.is_cancelled()]
+        for stream in gone:
+            self._end(stream)
+            self.waiting.remove(stream)
+            self.is_full = False  # another one is the first, which may need less
+        self._admit()
+        ready = [each for each in self.open if not each.is_behind()]
+        self.behind = len(self.open) - len(ready)
+        return ready
+
+    def step(self, ready: List[Stream]) -> None:
+        """Make a step, and pass on its results."""
+        try:
+            results = self._work.step([each.state for each in ready])
+            if not isinstance(results, (list, tuple)) or len(results) != len(ready):
+                raise TypeError(f"step must return a list of {len(ready)} results, got {results!r}")
+        except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+            ended = self.open
+            if isinstance(error, Failed) and 0 <= error.entry < len(ready):
+                ended = [ready[error.entry]]
+            self._end_all(ended, failure(error))
+            return
+        for stream, result in zip(ready, results):
+            if result is not None:
+                self._take(stream, result)
+
+    def close(self, response: Any) -> None:
+        """End all streams, and those that wait, with the same response."""
+        self._end_all(self.open, response)
+        while self.waiting:
+            self._end(self.waiting.popleft(), response)
+
+    def _end_all(self, streams: Iterable[Stream], response: Any) -> None:
+        for stream in list(streams):
+            self._end(stream, response)
+            self._leave(stream)
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.open) < self._work.streams and not self.is_full:
+            stream = self.waiting[0]
+            try:
+                self._enter(stream)
+                self.open.append(stream)
+            except Full:
+                if self.open:
+                    self.is_full = True
+                    return
+                code = pb_utils.TritonError.UNAVAILABLE
+                error = pb_utils.TritonError(_TOO_LARGE, code)
+                self._end(stream, pb_utils.InferenceResponse(error=error))
+            except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+                self._end(stream, failure(error))
+            self.waiting.popleft()
+
+    def _enter(self, stream: Stream) -> None:
+        """Have the model admit a request. Raises Full, or why it is refused."""
+        work = self._work
+        if stream.units is None:
+            stream.arguments = work.read(stream.request)
+            stream.units = work.units(stream.arguments) if work.room else 0
+            if stream.units > work.room:
+                raise Refused(f"it needs {stream.units:g} of the room, which is {work.room:g}")
+        if stream.units > self._free:
+            raise Full
+        stream.state = work.admit(stream.arguments)
+        self._free -= stream.units
+        stream.arguments = stream.request = None  # the model keeps of it what it needs
+
+    def _take(self, stream: Stream, result: Any) -> None:
+        """Send the result of a step."""
+        is_last = isinstance(result, End)
+        value = result.value if is_last else result
+        try:
+            if isinstance(value, Failed):
+                raise value
+            if value is not None:
+                stream.sender.send(self._work.response(value))
+                self.pieces += 1
+            response = None
+        except BaseException as error:  # noqa: BLE001 - values that are no response
+            is_last, response = True, failure(error)
+        if is_last:
+            self._end(stream, response)
+            self._leave(stream)
+
+    def _end(self, stream: Stream, response: Any = None) -> None:
+        """Send the last response, or the end alone."""
+        try:
+            stream.sender.send(*[response][: response is not None], flags=_FINAL)
+        except Exception as error:  # noqa: BLE001 - a model may have sent the end itself
+            pb_utils.Logger.log_error(f"the end of a stream was not sent: {error}")
+
+    def _leave(self, stream: Stream) -> None:
+        try:
+            self._work.leave(stream.state)
+        except BaseException as error:  # noqa: BLE001 - the others go on
+            failure(error)  # it is logged
+        stream.state = None
+        self.open.remove(stream)  # only now: a model without streams may sleep
+        self._free += stream.units or 0
+        self.is_full = False
+
+
+class Measures:
+    """The metrics of a loop; instances of a model share their series."""
+
+    def __init__(self, args: Dict[str, str]) -> None:
+        labels = {"model": args["model_name"], "version": args["model_version"]}
+        family = pb_utils.MetricFamily
+        rows = (
+            ("streams", "Streams by state", family.GAUGE),
+            ("streams_pieces_total", "Responses of streams", family.COUNTER),
+            ("streams_step_size", "Streams in a step", family.HISTOGRAM),
+            ("streams_step_seconds", "Time of a step", family.HISTOGRAM),
+        )
+        self._families = [family(name=n, description=d, kind=k) for n, d, k in rows]
+        states, pieces, sizes, seconds = self._families
+        self._states = {
+            state: states.Metric(labels={**labels, "state": state})
+            for state in ("open", "waiting", "behind")
+        }
+        self._pieces = pieces.Metric(labels=labels)
+        self._sizes = sizes.Metric(labels=labels, buckets=_SIZES)
+        self._seconds = seconds.Metric(labels=labels, buckets=_SECONDS)
+        self._sent = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
+
+    def tell(self, streams: Streams) -> None:
+        """Count the changes since the last call."""
+        now = {
+            "open": len(streams.open),
+            "waiting": len(streams.waiting),
+            "behind": streams.behind,
+            "pieces": streams.pieces,
+        }
+        for name, metric in (*self._states.items(), ("pieces", self._pieces)):
+            if now[name] != self._sent[name]:
+                metric.increment(now[name] - self._sent[name])
+        self._sent = now
+
+    def tell_step(self, size: int, seconds: float) -> None:
+        self._sizes.observe(size)
+        self._seconds.observe(seconds)
+
+
+class StreamLoop:
+    """The thread of an instance that makes the steps of its streams; execute() is `put`."""
+
+    def __init__(self, work: Work, args: Dict[str, str]) -> None:
+        self._streams = Streams(work)
+        self._measures = Measures(args)
+        self._changed = threading.Condition()
+        self._arrived: List[Stream] = []
+        self._is_closed = False
+        #: Started by the first request: a model may be forked until then.
+        self._thread: Optional[threading.Thread] = None
+        #: Time of the last log line, by its kind.
+        self._logged_s: Dict[str, float] = {}
+        #: Methods that the server calls, by name.
+        self.calls: Dict[str, Callable[..., Any]] = {
+            name: functools.partial(self._rest, call) for name, call in work.rests.items()
+        }
+        self.calls["execute"] = self.put
+
+    def put(self, requests: List[Any]) -> None:
+        """Take requests, and return at once unless one waits for room already."""
+        streams = [Stream(request) for request in requests]
+        with self._changed:
+            if self._thread is None:
+                run = contextvars.Context().run  # not for these requests alone
+                self._thread = threading.Thread(target=run, args=(self._run,), daemon=True)
+                self._thread.start()
+            self._arrived += streams
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._is_closed or not self._streams.is_full, _FULL_S)
+
+    def close(self) -> None:
+        """End all streams; the server does not close a model that has any, unless it must."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _rest(self, call: Callable[[], Any]) -> None:
+        """Have the model sleep or wake up, once the last `leave` has returned."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._streams.open)
+            call()
+
+    def _run(self) -> None:
+        streams, is_idle = self._streams, True
+        while self._wait(is_idle):
+            ready = streams.begin()
+            is_idle = not ready
+            if ready:
+                begun_s = time.monotonic()
+                streams.step(ready)
+                self._measures.tell_step(len(ready), time.monotonic() - begun_s)
+            self._measures.tell(streams)
+            self._log()
+        error = pb_utils.TritonError(_ENDED, pb_utils.TritonError.UNAVAILABLE)
+        streams.close(pb_utils.InferenceResponse(error=error))
+        self._measures.tell(streams)
+
+    def _wait(self, is_idle: bool) -> bool:
+        """Wait until a step is possible, and take new requests; False at the end."""
+        streams = self._streams
+        with self._changed:
+            self._changed.notify_all()
+            if is_idle:
+                look_s = _LOOK_S if streams.open else None
+                self._changed.wait_for(lambda: self._arrived or self._is_closed, look_s)
+            arrived, self._arrived = self._arrived, []
+        for stream in arrived:
+            streams.add(stream)
+        return not self._is_closed
+
+    def _log(self) -> None:
+        """Log, from time to time, what streams wait for; `zmqtriton-ctl explain` reads it."""
+        streams = self._streams
+        count = len(streams.open)
+        if streams.is_full:
+            self._say("room", f"requests wait for room: {count} streams have it")
+        if streams.behind:
+            text = f"{streams.behind} of {count} streams wait for their readers"
+            self._say("readers", text)
+
+    def _say(self, kind: str, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._logged_s.get(kind, -_QUIET_S) >= _QUIET_S:
+            self._logged_s[kind] = now_s
+            pb_utils.Logger.log_info(text)

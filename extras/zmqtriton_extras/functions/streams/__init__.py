@@ -1,0 +1,1 @@
+"""The backend `streams`: runs a TritonPythonModel with `admit` and `step` for many streams."""

@@ -1,0 +1,60 @@
+"""Runs the TritonPythonModel of a model.py that has `admit`, `step` and `leave` for `execute`.
+
+`admit` takes an InferenceRequest and returns the state of its stream. `step` takes the states of
+streams, and returns for each an InferenceResponse, None or an End.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict
+
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_extras.functions.backend.model import import_file, path_of
+from zmqtriton_extras.functions.backend.signature import MAX_STREAMS
+from zmqtriton_extras.functions.backend.streams import StreamLoop, Work
+
+#: Maximum number of streams of a model whose configuration does not say it.
+_STREAMS = "64"
+
+
+class TritonPythonModel:
+    @classmethod
+    def auto_complete_config(cls, config: Any) -> Any:
+        inner = _class_of(config.as_dict())
+        if hasattr(inner, "auto_complete_config"):
+            config = inner.auto_complete_config(config)
+        config.set_model_transaction_policy({"decoupled": True})
+        parameters = config.as_dict().setdefault("parameters", {})
+        parameters.setdefault(MAX_STREAMS, {"string_value": _STREAMS})
+        return config
+
+    def initialize(self, args: Dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        self._model = _class_of(config)()
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(args)
+        row = config.get("parameters", {}).get(MAX_STREAMS, {})
+        streams = int(row.get("string_value", _STREAMS))
+        room = getattr(self._model, "room", 0)
+        self._loop = StreamLoop(Work(self._model, streams, room), args)
+        vars(self).update(self._loop.calls)
+        if hasattr(self._model, "is_ready"):
+            self.is_ready = self._model.is_ready
+
+    def finalize(self) -> None:
+        self._loop.close()
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+
+def _class_of(config: Dict[str, Any]) -> Any:
+    """Return the TritonPythonModel of the model's own file."""
+    path = path_of(config)
+    model_class = getattr(import_file(path), "TritonPythonModel", None)
+    for name in ("admit", "step"):
+        if not hasattr(model_class, name):
+            text = f"{path} has no class TritonPythonModel with the method {name}"
+            raise pb_utils.TritonModelException(text)
+    return model_class
