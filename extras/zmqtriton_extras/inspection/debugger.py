@@ -292,14 +292,11 @@ class _Editor:
         if not connection.recv(1, socket.MSG_PEEK):
             raise ConnectionError("the operator has left before an editor has come")
         self._heard_s = time.monotonic()
-        pydevd.PyDB.connect = lambda database, host, port: database.initialize_network(connection)
         stub = os.path.dirname(inspect.getfile(type(session.instance)))
-        pydevd.settrace(
-            "",
-            port=0,
-            suspend=False,
-            wait_for_ready_to_run=False,
-            notify_stdin=False,
+        # in place of a thread that listens at a port
+        pydevd.PyDB.create_wait_for_connection_thread = lambda database: None
+        self._begin(
+            block_until_connected=False,
             # threads of the server must go on while the model's stand
             dont_trace_start_patterns=(f"{os.path.dirname(stub)}/zmqtriton_", __file__),
         )
@@ -307,6 +304,8 @@ class _Editor:
         self._database.add_dap_messages_listener(self)
         self._wait = self._database.do_wait_suspend
         self._database.do_wait_suspend = self._stand
+        # last: an editor may go on as soon as it has its answers
+        self._database.initialize_network(connection, terminate_on_socket_close=False)
 
     def before_send(self, message: Any) -> None:
         """Only what the editor says matters."""
@@ -319,15 +318,22 @@ class _Editor:
         while not self._session.is_over and not self._database.is_attached():
             time.sleep(_LOOK_EVERY_S)
         if not self._session.is_over:
-            self._pydevd.settrace(
-                "", port=0, stop_at_frame=frame, trace_only_current_thread=True, notify_stdin=False
-            )
+            self._begin(suspend=True, stop_at_frame=frame, trace_only_current_thread=True)
+
+    def _begin(self, *, suspend: bool = False, **how: Any) -> None:
+        """Begin to trace all threads, or this one."""
+        self._pydevd.settrace(
+            "", port=0, suspend=suspend, wait_for_ready_to_run=False, notify_stdin=False, **how
+        )
 
     def has_left(self, seconds: float) -> bool:
         """Return whether the editor has gone, or has been silent for this time."""
-        return self._database.pydb_disposed or time.monotonic() > self._heard_s + seconds
+        is_silent = time.monotonic() > self._heard_s + seconds
+        return is_silent or not self._database.reader.is_alive()
 
     def end(self) -> None:
+        # first, or a thread that stands would do so again in the next session
+        self._pydevd.PyDevdAPI().request_disconnect(self._database, resume_threads=True)
         self._pydevd.stoptrace()
 
     def _stand(self, thread: Any, frame: FrameType, *more: Any, **named: Any) -> Any:

@@ -66,6 +66,8 @@ def operator(server: Server, *words: str) -> Iterator[Terminal]:
         yield terminal
     finally:
         terminal.close()
+    # a breakpoint() that comes before is passed by, as part of that session
+    wait_for(lambda: not debugged(server), "the session is over")
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from zmqtriton_extras.inspection.tests.operators import (
     asked,
     debugged,
     operator,
-    wait_for,
 )
 
 import_or_skip("debugpy")
@@ -76,7 +75,6 @@ def editing(
     ):
         editor.attach({file_of(server, model): [*lines]})
         yield terminal, editor
-    wait_for(lambda: not debugged(server), "it is over")
 
 
 def file_of(server: Server, model: str) -> Path:
