@@ -55,6 +55,8 @@ class Debugging(Feature):
         self._tasks = core.tasks
         #: Instances that stand, by their serials.
         self._stops: dict[int, _Stop] = {}
+        #: The broker that knows which limits rest, by its serial.
+        self._broker = 0
 
     @property
     def verbs(self) -> Verbs:
@@ -63,6 +65,14 @@ class Debugging(Feature):
             "breakpoint": Verb(self._await_operator, of_models=True),
             "debug.at": Verb(self._move, of_models=True),
         }
+
+    def advance(self) -> None:
+        """Tell a broker that has replaced another which limits rest."""
+        broker = self._introductions.broker_serial
+        if broker != self._broker:
+            self._broker = broker
+            for serial in self._stops:
+                self._audience.tell_broker(wire.LimitsRest(serial, 1))
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the instances that stand, and where."""
