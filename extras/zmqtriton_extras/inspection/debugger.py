@@ -186,7 +186,7 @@ class _Session:
     # --------------------------------------------------------------------- threads
 
     def stop_in(self, frame: FrameType) -> None:
-        """Stop this thread at the next line of a frame; with pdb one thread alone is stopped."""
+        """Stop at the next line of a frame; with pdb one thread alone is stopped."""
         if self.editor is not None:
             self.editor.stop_in(frame)
         elif self.thread in (0, threading.get_ident()):
@@ -314,7 +314,7 @@ class _Editor:
         self._heard_s = time.monotonic()
 
     def stop_in(self, frame: FrameType) -> None:
-        """Stop this thread at the next line of a frame, once the editor has its breakpoints set."""
+        """Stop at the next line of a frame, once the editor has its breakpoints set."""
         while not self._session.is_over and not self._database.is_attached():
             time.sleep(_LOOK_EVERY_S)
         if not self._session.is_over:
