@@ -21,7 +21,7 @@ from zmqtriton_extras.inspection.tests.operators import asked
 pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
-        "extras/inspection/system/test_profile.py", "extras/inspection/test_sampler.py"
+        "extras/inspection/system/test_profile.py::test_the_lines_where_a_model_computes_are_named"
     ),
 ]
 
