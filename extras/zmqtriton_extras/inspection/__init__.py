@@ -16,6 +16,7 @@ ADDON = AddOn(
         "memory": ".growth:measure",
         "debug": ".debugger:debug",
         "debug_here": ".debugger:debug_here",
+        "debug_again": ".debugger:debug_again",
     },
     http=".extension:EXTENSION",
     feature=(".feature:Inspections", ".debugging:Debugging"),

@@ -1,21 +1,26 @@
 """A debugger in this process: runs in an instance, in the thread of the model that it stops.
 
-Needs nothing but Python's own library, 3.8 and newer, and imports nothing else: a stub loads this
-file by its path, for as long as a session takes. The operator is at the other end of a socket
-without a file, which takes those who say the token that the server has told the operator. When the
-operator leaves, is killed or says nothing for too long, the model goes on.
+Needs nothing but Python's own library, 3.8 and newer: a stub loads this file by its path, for as
+long as a session takes. The operator is at the other end of a socket without a file, which takes
+those who say the token that the server has told the operator. debugpy speaks with an editor there
+if the model's environment has it, else pdb with a person. When the operator leaves, is killed or
+says nothing for too long, the model goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hmac
+import importlib
+import inspect
 import json
+import os
 import pdb
 import socket
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from types import FrameType
 from typing import Any
 
@@ -29,9 +34,11 @@ def debug(instance: Any, address: str, token: str, seconds: float) -> str:
     """Stop the model at its next line of code, and return once the operator has left it."""
     session = _Session(instance, address, token, seconds)
     if session.await_operator():
-        session.say("The model stops at its next line, with its next request if it is idle.\n")
-        session.stop_threads()
+        if session.editor is None:
+            session.say("The model stops at its next line, with its next request if it is idle.\n")
+            session.stop_threads()
         session.await_end()
+    session.end()
     return "ended"
 
 
@@ -41,15 +48,26 @@ def debug_here(instance: Any, frame: FrameType, address: str, token: str, second
     if not session.await_operator():
         session.end()
         return
-    session.is_taken = True
-    session.pdb.stop_in(frame)
+    if session.editor is not None:
+        start_new_thread(session.await_end, ())
+    session.stop_in(frame)
+
+
+def debug_again(instance: Any, frame: FrameType) -> None:
+    """Stop at a `breakpoint()` that a thread comes to while there is a session."""
+    session: _Session | None = getattr(instance, "debugger", None)
+    while session is not None and not session.is_ready and not session.is_over:
+        time.sleep(_LOOK_EVERY_S)
+    if session is not None and not session.is_over:
+        session.stop_in(frame)
 
 
 class _Session:
     """The conversation of one operator with one thread."""
 
     def __init__(self, instance: Any, address: str, token: str, seconds: float) -> None:
-        self._instance = instance
+        self.instance = instance
+        instance.debugger = self
         self._token = token.encode()
         self._seconds = seconds
         self._directories = tuple(f"{one.rstrip('/')}/" for one in instance.directories)
@@ -59,16 +77,19 @@ class _Session:
         self._connection: socket.socket | None = None
         self._received = b""
         self._lock = threading.Lock()
-        #: True once a thread has been stopped.
-        self.is_taken = False
+        #: Number of the thread that pdb has stopped; 0 before.
+        self.thread = 0
+        #: True once an operator is there.
+        self.is_ready = False
         self.is_over = False
         self.pdb = _Pdb(self)
+        self.editor: _Editor | None = None
         self._pending: Any = None
 
     # ---------------------------------------------------------------- the operator
 
     def await_operator(self) -> bool:
-        """Return whether an operator has come with the token."""
+        """Return whether an operator has come with the token; tell him which debugger he has."""
         deadline_s = time.monotonic() + _COME_WITHIN_S
         try:
             while self._connection is None:
@@ -76,13 +97,20 @@ class _Session:
                 connection, _ = self._listener.accept()
                 connection.settimeout(5.0)
                 with contextlib.suppress(OSError):
-                    if hmac.compare_digest(_read_line(connection), self._token):
+                    token, _, choice = _read_line(connection).partition(b" ")
+                    if hmac.compare_digest(token, self._token):
                         self._connection = connection
                         connection.settimeout(self._seconds)
+                        # of a process with other instances debugpy would stop all threads
+                        if choice != b"pdb" and not self.instance.other_threads():
+                            self.editor = _editor_of(self, connection)
+                        if self.editor is None:
+                            self.say("pdb\n")
+                        self.is_ready = True
                         return True
                 connection.close()
-        except OSError:
-            pass  # nobody has come in time
+        except Exception:  # noqa: BLE001 - no operator in time, or a debugpy that fails: it goes on
+            return False
         finally:
             self._listener.close()
         return False
@@ -127,32 +155,55 @@ class _Session:
 
     def move(self, frame: FrameType) -> None:
         """Tell the server where the model stands."""
-        self._tell(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        self._tell(place=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+    def run(self) -> None:
+        """Tell the server that the model stands nowhere until it comes to a breakpoint."""
+        self._tell(place="")
 
     def end(self) -> None:
         """Let the model go on, and the operator know."""
         if self.is_over:
             return
         self.is_over = True
+        self.instance.debugger = None
+        if self.editor is not None:
+            self.editor.end()
         if self._connection is not None:
-            self.say("The model goes on.\n")
+            if self.editor is None:
+                self.say("The model goes on.\n")
+            with contextlib.suppress(OSError):  # a process that the model has forked has it, too
+                self._connection.shutdown(socket.SHUT_RDWR)
             self._connection.close()
-        self._tell("")
+        self._tell(is_over=True)
 
-    def _tell(self, place: str) -> None:
-        call = self._instance.call
+    def _tell(self, **news: Any) -> None:
+        call = self.instance.call
         if call is not None:
             with contextlib.suppress(Exception):  # the session matters more than the news of it
-                call("debug.at", json.dumps({"place": place}))
+                call("debug.at", json.dumps(news))
 
     # --------------------------------------------------------------------- threads
+
+    def stop_in(self, frame: FrameType) -> None:
+        """Stop at the next line of a frame; with pdb one thread alone is stopped."""
+        if self.editor is not None:
+            self.editor.stop_in(frame)
+        elif self.thread in (0, threading.get_ident()):
+            self.thread = threading.get_ident()
+            self.pdb.stop_in(frame)
 
     def await_end(self) -> None:
         """Wait until the model goes on; it does if the operator leaves before it has stopped."""
         deadline_s = time.monotonic() + self._seconds
         while not self.is_over:
             time.sleep(_LOOK_EVERY_S)
-            if not self.is_taken and (self.has_left() or time.monotonic() > deadline_s):
+            if self.editor is not None:
+                has_left = self.editor.has_left(self._seconds)
+            else:
+                has_left = self.has_left() or time.monotonic() > deadline_s
+                has_left = has_left and not self.thread
+            if has_left:
                 self.end()
 
     def stop_threads(self) -> None:
@@ -163,7 +214,7 @@ class _Session:
             return
         trace_all(self._trace)
         sys.settrace(None)
-        others = set(self._instance.other_threads())
+        others = set(self.instance.other_threads())
         for number, frame in sys._current_frames().items():
             if number not in others and number != threading.get_ident():
                 self._trace_frames(frame)
@@ -187,15 +238,15 @@ class _Session:
             frame = frame.f_back
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self.is_over or self.is_taken:
+        if self.is_over or self.thread:
             sys.settrace(None)
             return None
-        if not self._is_own(frame) or threading.get_ident() in self._instance.other_threads():
+        if not self._is_own(frame) or threading.get_ident() in self.instance.other_threads():
             return None
         with self._lock:
-            if self.is_taken:
+            if self.thread:
                 return None
-            self.is_taken = True
+            self.thread = threading.get_ident()
         self.pdb.set_trace(frame)
         return self.pdb.trace_dispatch
 
@@ -212,6 +263,93 @@ def _read_line(connection: socket.socket) -> bytes:
             break
         data += more
     return data.strip()
+
+
+def _editor_of(session: _Session, connection: socket.socket) -> _Editor | None:
+    """Return debugpy at work on this connection; None if the environment has none."""
+    # else it warns that it sees no lines of modules that are compiled into Python
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    hook = sys.breakpointhook
+    try:
+        api: Any = importlib.import_module("debugpy.server.api")
+    except Exception:  # noqa: BLE001 - of packages that are broken, too, pdb needs nothing
+        return None
+    finally:
+        sys.breakpointhook = hook  # debugpy's own waits for nobody
+    return _Editor(session, connection, api.pydevd)
+
+
+class _Editor:
+    """debugpy for an editor at the other end of the session's connection; it opens no port."""
+
+    def __init__(self, session: _Session, connection: socket.socket, pydevd: Any) -> None:
+        self._session, self._pydevd = session, pydevd
+        self._lock = threading.Lock()
+        #: Number of threads that stand.
+        self._standing = 0
+        connection.sendall(b"debugpy\n")
+        # before, the model is not traced, and what debugpy says would have no reader
+        if not connection.recv(1, socket.MSG_PEEK):
+            raise ConnectionError("the operator has left before an editor has come")
+        self._heard_s = time.monotonic()
+        stub = os.path.dirname(inspect.getfile(type(session.instance)))
+        # in place of a thread that listens at a port
+        pydevd.PyDB.create_wait_for_connection_thread = lambda database: None
+        self._begin(
+            block_until_connected=False,
+            # threads of the server must go on while the model's stand
+            dont_trace_start_patterns=(f"{os.path.dirname(stub)}/zmqtriton_", __file__),
+        )
+        self._database = pydevd.get_global_debugger()
+        self._database.add_dap_messages_listener(self)
+        self._wait = self._database.do_wait_suspend
+        self._database.do_wait_suspend = self._stand
+        # last: an editor may go on as soon as it has its answers
+        self._database.initialize_network(connection, terminate_on_socket_close=False)
+
+    def before_send(self, message: Any) -> None:
+        """Only what the editor says matters."""
+
+    def after_receive(self, message: Any) -> None:
+        self._heard_s = time.monotonic()
+
+    def stop_in(self, frame: FrameType) -> None:
+        """Stop at the next line of a frame, once the editor has its breakpoints set."""
+        while not self._session.is_over and not self._database.is_attached():
+            time.sleep(_LOOK_EVERY_S)
+        if not self._session.is_over:
+            self._begin(suspend=True, stop_at_frame=frame, trace_only_current_thread=True)
+
+    def _begin(self, *, suspend: bool = False, **how: Any) -> None:
+        """Begin to trace all threads, or this one."""
+        self._pydevd.settrace(
+            "", port=0, suspend=suspend, wait_for_ready_to_run=False, notify_stdin=False, **how
+        )
+
+    def has_left(self, seconds: float) -> bool:
+        """Return whether the editor has gone, or has been silent for this time."""
+        is_silent = time.monotonic() > self._heard_s + seconds
+        return is_silent or not self._database.reader.is_alive()
+
+    def end(self) -> None:
+        # first, or a thread that stands would do so again in the next session
+        self._pydevd.PyDevdAPI().request_disconnect(self._database, resume_threads=True)
+        self._pydevd.stoptrace()
+
+    def _stand(self, thread: Any, frame: FrameType, *more: Any, **named: Any) -> Any:
+        with self._lock:
+            self._standing += 1
+            is_first = self._standing == 1
+        if is_first:
+            self._session.move(frame)
+        try:
+            return self._wait(thread, frame, *more, **named)
+        finally:
+            with self._lock:
+                self._standing -= 1
+                is_last = not self._standing
+            if is_last:
+                self._session.run()
 
 
 class _Pdb(pdb.Pdb):
@@ -240,7 +378,9 @@ class _Pdb(pdb.Pdb):
 
     def set_continue(self) -> None:
         super().set_continue()
-        if not self.breaks:
+        if self.breaks:
+            self._session.run()
+        else:
             self._session.end()
 
     def do_quit(self, arg: str) -> bool:

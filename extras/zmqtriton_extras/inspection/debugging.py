@@ -29,7 +29,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
 #: The tasks, as the declaration names them.
-DEBUG, DEBUG_HERE = "debug", "debug_here"
+DEBUG, DEBUG_HERE, DEBUG_AGAIN = "debug", "debug_here", "debug_again"
 #: A model waits so long at a `breakpoint()`, and so long for an operator's next command.
 _WAIT_S, _SILENT_S = 600.0, 600.0
 _MOST_SILENT_S = 86_400.0
@@ -55,6 +55,8 @@ class Debugging(Feature):
         self._tasks = core.tasks
         #: Instances that stand, by their serials.
         self._stops: dict[int, _Stop] = {}
+        #: The broker that knows which limits rest, by its serial.
+        self._broker = 0
 
     @property
     def verbs(self) -> Verbs:
@@ -63,6 +65,14 @@ class Debugging(Feature):
             "breakpoint": Verb(self._await_operator, of_models=True),
             "debug.at": Verb(self._move, of_models=True),
         }
+
+    def advance(self) -> None:
+        """Tell a broker that has replaced another which limits rest."""
+        broker = self._introductions.broker_serial
+        if broker != self._broker:
+            self._broker = broker
+            for serial in self._stops:
+                self._audience.tell_broker(wire.LimitsRest(serial, 1))
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the instances that stand, and where."""
@@ -93,6 +103,8 @@ class Debugging(Feature):
         """Have a model wait at a breakpoint; return the code of a session, None to go on."""
         instance, model = self._instance_of(call.caller)
         place, code = str(call.arguments.get("place", "")), Promise[Any]()
+        if instance.serial in self._stops:
+            return self._tasks.code(DEBUG_AGAIN, {})
         self._begin(instance, model, place, code)
         self._plan.log(
             "W",
@@ -153,12 +165,12 @@ class Debugging(Feature):
         return free[0]
 
     def _move(self, call: ControlCall) -> None:
-        """An instance stands at another line, or goes on."""
+        """An instance stands at another line or at none, or its session is over."""
         place, stop = str(call.arguments.get("place", "")), self._stops.get(call.caller)
-        if stop is not None and place:
-            self._stops[call.caller] = stop._replace(place=place)
-        elif not place:
+        if call.arguments.get("is_over"):
             self._end(call.caller)
+        elif stop is not None:
+            self._stops[call.caller] = stop._replace(place=place)
 
     def _begin(
         self, instance: StubPlace, model: str, place: str, code: Promise[Any] | None

@@ -36,11 +36,19 @@ function gpuOf({ kind, device, gpu_bytes: memory = {} }) {
   return parts.join(", ") || (kind === "GPU" ? String(device) : NOTHING);
 }
 
-function stateOf({ role, state, is_connected: isConnected = true }) {
+function stateOf({ role, state, stop, is_connected: isConnected = true }) {
   // The step that it takes, and how far it is, stands above the table.
   if (role === "environment") return { word: "preparing", kind: "busy" };
+  if (stop) return { word: "debugged", kind: "busy" };
   if (state) return { word: state, kind: KINDS[state] ?? "busy" };
   return isConnected ? { word: "running", kind: "good" } : { word: "not connected", kind: "busy" };
+}
+
+/** Where a debugger has stopped an instance. */
+function stopOf({ model, place, for_s: seconds, has_operator: hasOperator }) {
+  const where = place ? `Stands at ${place.split("/").pop()}` : "Is being debugged";
+  const who = hasOperator ? "with an operator" : `waits for zmqtriton-ctl debug ${model}`;
+  return `${where} for ${duration(seconds)}, ${who}.`;
 }
 
 class Row {
@@ -70,9 +78,10 @@ class Row {
     const { word, kind } = stateOf(process);
     setText(this.state, word);
     this.state.dataset.kind = kind;
-    const reason = process.last_reason ?? "";
-    setText(this.text, reason && `Last end: ${reason}`);
-    this.reason.hidden = !reason;
+    const reason = process.last_reason && `Last end: ${process.last_reason}`;
+    const texts = [process.stop && stopOf(process.stop), reason].filter(Boolean);
+    setText(this.text, texts.join("\n"));
+    this.reason.hidden = !texts.length;
   }
 }
 

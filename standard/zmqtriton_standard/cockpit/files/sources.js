@@ -52,10 +52,10 @@ function versionOf(metadata) {
   return metadata?.extensions.join(" ").match(/zmqtriton\(([^)]*)\)/)?.[1];
 }
 
-function fromStatus({ server, models, processes, environments = [], machine = [], inspected }) {
+function fromStatus({ server, models, processes, environments = [], machine = [], inspected, debugged = [] }) {
   return {
     models: models.map(versioned),
-    processes: processes.map(versioned),
+    processes: processes.map((each) => versioned({ ...each, stop: debugged.find(isOf(each)) })),
     environments,
     machine: machine.map(({ text }) => text),
     uptimeS: server.uptime_s,
@@ -65,6 +65,9 @@ function fromStatus({ server, models, processes, environments = [], machine = []
     mayProfile: server.may_restart && Boolean(inspected),
   };
 }
+
+/** True of the debugger in this process. */
+const isOf = ({ model, instance }) => (stop) => stop.model === model && stop.instance === instance;
 
 const versioned = (each) => ({ ...each, version: each.version ? String(each.version) : "" });
 

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -21,8 +14,14 @@ from tests.standard.ctl.system.commands import OPTION, ctl, place
 from tests.standard.tools.advice.world import BODY, World, code_of
 from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
-from tests.support.waiting import eventually
 from zmqtriton.control_client import ServerSelector, connect
+from zmqtriton_extras.inspection.tests.operators import (
+    Terminal,
+    asked,
+    debugged,
+    operator,
+    wait_for,
+)
 
 pytestmark = pytest.mark.system
 
@@ -45,72 +44,9 @@ def prepare(server: Server) -> None:
     World(server, "two").write(two, RUNS)
 
 
-class Terminal:
-    """An operator's program, and what it has shown so far."""
-
-    def __init__(self, server: Server, *words: str) -> None:
-        program = Path(sys.executable).with_name("zmqtriton-ctl")
-        self.process = subprocess.Popen(
-            [program, place(server), "debug", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self.shown = ""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        while data := os.read(self.process.stdout.fileno(), 65536):
-            self.shown += data.decode()
-
-    def type(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n".encode())
-        self.process.stdin.flush()
-
-    def wait_for(self, text: str) -> None:
-        try:
-            eventually(lambda: text in self.shown, 60)
-        except AssertionError:
-            raise AssertionError(f"{text!r} is not in {self.shown!r}") from None
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
-
-
-@contextmanager
-def debugging(server: Server, *words: str) -> Iterator[Terminal]:
-    terminal = Terminal(server, *words)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
-
-
-@contextmanager
-def asked(server: Server, model: str) -> Iterator[Future[Any]]:
-    """A request that is answered in the end."""
-    with ThreadPoolExecutor(1) as pool:
-        path = f"/v2/models/{model}/infer"
-        future = pool.submit(server.request_json, path, BODY, within_s=300)
-        yield future
-        assert 200 == future.result(120)[0]
-
-
-def debugged(server: Server) -> list[Any]:
-    rows: list[Any] = json.loads(ctl(server, "status", "-o", "json").output)["debugged"]
-    return rows
-
-
-def wait_for(is_so: Callable[[], object], what: str) -> None:
-    eventually(is_so, 60, what)
+def debugging(server: Server, *words: str) -> AbstractContextManager[Terminal]:
+    """An operator with pdb."""
+    return operator(server, *words, "--pdb")
 
 
 @pytest.mark.smoke
@@ -229,8 +165,6 @@ def test_another_instance_serves_meanwhile(server: Server) -> None:
 def test_an_operator_who_leaves_before_the_stop_leaves_nothing(server: Server) -> None:
     with debugging(server, "runs") as terminal:
         terminal.wait_for("with its next request if it is idle")
-    wait_for(lambda: not debugged(server), "it is over")
-
     with asked(server, "runs"):
         pass
 
@@ -247,5 +181,5 @@ def test_only_who_knows_the_token_is_heard(server: Server) -> None:
             assert b"" == stranger.recv(100)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as operator:
             operator.connect(f"\0{call['address']}")
-            operator.sendall(f"{call['token']}\ncontinue\n".encode())
+            operator.sendall(f"{call['token']} pdb\ncontinue\n".encode())
             assert operator.recv(100)

@@ -1,0 +1,151 @@
+"""A profile next to that of py-spy, which looks at the same process at the same time."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.standard.ctl.system.commands import OPTION, ctl
+from tests.standard.tools.advice.world import World
+from tests.standard.tools.system import broken_models as broken
+from tests.support.needs import find_tool
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_extras.inspection.tests.operators import asked
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "extras/inspection/system/test_profile.py::test_the_lines_where_a_model_computes_are_named"
+    ),
+]
+
+FRONTENDS = ()
+MODELS = ("add_sub",)
+OPTIONS = [OPTION]
+#: numpy, asyncio and a thread at once; each way to spend time has a line of its own. Turns are
+#: longer than a busy machine keeps a thread waiting: of shorter ones each sampler sees others.
+CODE = """
+import asyncio
+import os
+import threading
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+END = {end!r}
+DATA = np.random.rand(1 << 20)
+
+
+def goes_on():
+    return not os.path.exists(END)
+
+
+def count():
+    total = 0
+    while goes_on():
+        for number in range(2_000_000):
+            total += number * number  # in Python
+        time.sleep(0.1)
+
+
+async def compute():
+    while goes_on():
+        np.sort(DATA)  # sorts
+        np.exp(np.sin(DATA))  # maps
+        await asyncio.sleep(0.1)
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        thread = threading.Thread(target=count)
+        thread.start()
+        asyncio.run(compute())
+        thread.join()
+        answer = pb_utils.Tensor("OUT", np.ones(1, np.float32))
+        return [pb_utils.InferenceResponse([answer]) for _ in requests]
+"""
+LINES = {
+    n: text.rpartition("# ")[2]
+    for n, text in enumerate(CODE.splitlines(), 1)
+    if text.endswith(("# in Python", "# sorts", "# maps"))
+}
+SECONDS = 8
+#: Pairs of profiles of which the median counts: each differs by chance, and most on a busy machine.
+#: A difference that is no chance remains in the most, too.
+LEAST, MOST = 3, 15
+POINTS = 5.0
+_PLACE = re.compile(r"model\.py:(\d+)\)")
+
+
+def prepare(server: Server) -> None:
+    code = CODE.format(end=str(server.scratch / "end"))
+    World(server, "busy").write(broken.CONFIG, code)
+
+
+def test_lines_have_the_same_shares_as_with_py_spy(server: Server, tmp_path: Path) -> None:
+    py_spy = find_tool("py-spy")
+    end = server.scratch / "end"
+    seen: dict[str, list[float]] = {name: [] for name in LINES.values()}
+    with asked(server, "busy"):
+        try:
+            eventually(lambda: set(LINES.values()) <= set(_ours(server, 1)), 60)
+            for number in range(MOST):
+                file = tmp_path / f"{number}"
+                words = ["record", "--threads", "--format", "raw", "--rate", "100"]
+                words += ["--duration", str(SECONDS), "--output", str(file)]
+                [pid] = server.stub_pids("busy")
+                with subprocess.Popen(
+                    [py_spy, *words, "--pid", str(pid)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                ) as other:
+                    ours = _ours(server, SECONDS)
+                    said, _ = other.communicate(timeout=120)
+                assert not other.returncode, said
+                theirs = _theirs(file)
+                for name, points in seen.items():
+                    points.append(ours.get(name, 0.0) - theirs.get(name, 0.0))
+                if number + 1 >= LEAST and _agree(seen):
+                    break
+        finally:
+            end.touch()
+
+    assert _agree(seen), seen
+
+
+def _agree(seen: dict[str, list[float]]) -> bool:
+    return all(abs(statistics.median(points)) < POINTS for points in seen.values())
+
+
+def _ours(server: Server, seconds: int) -> dict[str, float]:
+    shown = ctl(server, "profile", "busy", "--seconds", str(seconds), "--json")
+    assert 0 == shown.exit_code, shown.output
+    times: dict[str, float] = {}
+    for line in json.loads(shown.stdout)["lines"]:
+        if name := LINES.get(line["line"]):
+            times[name] = line["python_seconds"] + line["c_seconds"]
+    return _shares(times)
+
+
+def _theirs(file: Path) -> dict[str, float]:
+    """Return the shares by the innermost line of the model in each stack."""
+    times: dict[str, float] = {}
+    for stack in file.read_text().splitlines():
+        frames, _, count = stack.rpartition(" ")
+        places = _PLACE.findall(frames)
+        if places and (name := LINES.get(int(places[-1]))):
+            times[name] = times.get(name, 0.0) + float(count)
+    return _shares(times)
+
+
+def _shares(times: dict[str, float]) -> dict[str, float]:
+    """Return each line's share of all these lines, in points."""
+    total = sum(times.values()) or 1.0
+    return {name: 100 * time / total for name, time in times.items()}
