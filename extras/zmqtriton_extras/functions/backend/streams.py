@@ -12,7 +12,7 @@ import functools
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional
+from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
 
 import triton_python_backend_utils as pb_utils
 
@@ -25,6 +25,8 @@ _LOOK_S = 0.05
 #: Time that execute() waits while a request waits for room. Those behind it stay in the server's
 #: queue then, where priorities hold; it is short enough not to look like an execution that hangs.
 _FULL_S = 1.0
+#: Time between two reports of metrics while steps follow each other: each costs messages.
+_TELL_S = 0.25
 #: Minimum time between two log lines of the same kind.
 _QUIET_S = 60.0
 _RESTS = ("sleep", "wake_up")
@@ -236,9 +238,20 @@ class Measures:
         self._sizes = sizes.Metric(labels=labels, buckets=_SIZES)
         self._seconds = seconds.Metric(labels=labels, buckets=_SECONDS)
         self._sent = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
+        #: Sizes and times of steps that are not reported yet.
+        self._steps: List[Tuple[int, float]] = []
+        self._due_s = 0.0
 
-    def tell(self, streams: Streams) -> None:
-        """Count the changes since the last call."""
+    def tell(self, streams: Streams, *, is_idle: bool) -> None:
+        """Report the changes since the last report, unless the next step may do so."""
+        now_s = time.monotonic()
+        if now_s < self._due_s and not is_idle:
+            return
+        self._due_s = now_s + _TELL_S
+        for size, seconds in self._steps:
+            self._sizes.observe(size)
+            self._seconds.observe(seconds)
+        self._steps.clear()
         now = {
             "open": len(streams.open),
             "waiting": len(streams.waiting),
@@ -250,9 +263,8 @@ class Measures:
                 metric.increment(now[name] - self._sent[name])
         self._sent = now
 
-    def tell_step(self, size: int, seconds: float) -> None:
-        self._sizes.observe(size)
-        self._seconds.observe(seconds)
+    def note_step(self, size: int, seconds: float) -> None:
+        self._steps.append((size, seconds))
 
 
 class StreamLoop:
@@ -308,12 +320,12 @@ class StreamLoop:
             if ready:
                 begun_s = time.monotonic()
                 streams.step(ready)
-                self._measures.tell_step(len(ready), time.monotonic() - begun_s)
-            self._measures.tell(streams)
+                self._measures.note_step(len(ready), time.monotonic() - begun_s)
+            self._measures.tell(streams, is_idle=not streams.open or is_idle)
             self._log()
         error = pb_utils.TritonError(_ENDED, pb_utils.TritonError.UNAVAILABLE)
         streams.close(pb_utils.InferenceResponse(error=error))
-        self._measures.tell(streams)
+        self._measures.tell(streams, is_idle=True)
 
     def _wait(self, is_idle: bool) -> bool:
         """Wait until a step is possible, and take new requests; False at the end."""

@@ -3,7 +3,8 @@
 A step of N streams takes 10 ms and 0.1 ms for each of them; a thread per request makes steps of its
 stream alone, one at a time, as a device does. `python -m
 zmqtriton_extras.functions.tests.bench_streams --litserve PYTHON` prints a table; PYTHON has
-LitServe installed. It needs a machine that does nothing else.
+LitServe installed. Of the first it also prints after how many steps a newcomer has its first piece,
+and what one client that reads nothing costs the others. It needs a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.scraping import sum_series
 from tests.support.server import Server, free_ports, is_open
 from tests.support.waiting import eventually
 
 STREAMS, PIECES = 64, 100
+#: Duration of a step with all streams.
+STEP_S = 0.01 + 0.0001 * STREAMS
 #: Pieces per second that the steps allow.
-ALLOWED = STREAMS / (0.01 + 0.0001 * STREAMS)
+ALLOWED = STREAMS / STEP_S
+NEWCOMERS = 20
+#: Size of a piece for a client that reads nothing, which is to be behind soon.
+_LARGE_BYTES = 200_000
 
 OURS = """
 import time
@@ -36,14 +43,14 @@ from zmqtriton import End, model
 
 @model(streams=64)
 class Bench:
-    def admit(self, pieces: int) -> list:
-        return [pieces]
+    def admit(self, pieces: int, size: int = 5) -> list:
+        return [pieces, "piece".ljust(size)]
 
     def step(self, states: list) -> List[Optional[str]]:
         time.sleep(0.01 + 0.0001 * len(states))
         for state in states:
             state[0] -= 1
-        return ["piece" if state[0] else End("piece") for state in states]
+        return [state[1] if state[0] else End(state[1]) for state in states]
 """
 THREADS = """
 import threading, time
@@ -129,12 +136,19 @@ class Result(NamedTuple):
         )
 
 
-async def _read(port: int, path: str, pieces: int) -> list[float]:
-    """Return the times at which the pieces of a stream came."""
+async def _ask(
+    port: int, path: str, **inputs: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    body = json.dumps({"pieces": pieces}).encode()
+    body = json.dumps(inputs).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return reader, writer
+
+
+async def _read(port: int, path: str, pieces: int) -> list[float]:
+    """Return the times at which the pieces of a stream came."""
+    reader, writer = await _ask(port, path, pieces=pieces)
     times: list[float] = []
     line = b""
     while len(times) < pieces:
@@ -154,6 +168,38 @@ async def _measure(name: str, port: int, path: str, pid: int, pieces: int) -> Re
     gaps = sorted(b - a for times in streams for a, b in pairwise(times))
     cpu_s = (cpu_of(pid) - before_s) / took_s
     return Result(name, STREAMS * pieces / took_s, 1e3 * gaps[int(0.99 * len(gaps))], cpu_s)
+
+
+async def _rate(port: int, path: str, streams: int) -> float:
+    begun_s = time.perf_counter()
+    await asyncio.gather(*[_read(port, path, PIECES) for _ in range(streams)])
+    return streams * PIECES / (time.perf_counter() - begun_s)
+
+
+async def _newcomer_steps(port: int, path: str) -> float:
+    """Return the median number of steps until a newcomer among others has its first piece."""
+    others = [asyncio.create_task(_read(port, path, 40 * NEWCOMERS)) for _ in range(STREAMS - 1)]
+    await asyncio.sleep(40 * STEP_S)
+    took_s = []
+    for _ in range(NEWCOMERS):
+        begun_s = time.perf_counter()
+        took_s.append((await _read(port, path, 1))[0] - begun_s)
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    return sorted(took_s)[NEWCOMERS // 2] / STEP_S
+
+
+async def _cost_of_one(server: Server, path: str) -> float:
+    """Return by which part the others are slower while one client reads nothing."""
+    port = server.http_port
+    alone = await _rate(port, path, STREAMS - 1)
+    _, writer = await _ask(port, path, pieces=10**6, size=_LARGE_BYTES)
+    is_behind = lambda: sum_series(server, "streams", state="behind", model="bench")  # noqa: E731
+    await asyncio.to_thread(eventually, is_behind, 60, "it is behind")
+    beside = await _rate(port, path, STREAMS - 1)
+    writer.close()
+    return 1 - beside / alone
 
 
 def cpu_of(pid: int) -> float:
@@ -196,7 +242,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as place:
-        server = Server(Path(place) / "server", frontends=())
+        server = Server(Path(place) / "server", frontends=("metrics",))
         server.write_model("bench", "", OURS)
         server.write_model("threads", "", THREADS)
         with server:
@@ -207,6 +253,9 @@ def main() -> None:
                 path = f"/v2/models/{model}/generate_stream"
                 measured = _measure(name, server.http_port, path, server.pid, pieces)
                 results.append(asyncio.run(measured))
+            path = "/v2/models/bench/generate_stream"
+            steps = asyncio.run(_newcomer_steps(server.http_port, path))
+            cost = asyncio.run(_cost_of_one(server, path))
         if arguments.litserve:
             with litserve(arguments.litserve, Path(place)) as (port, pid):
                 results.append(asyncio.run(_measure("LitServe", port, "/predict", pid, PIECES)))
@@ -215,6 +264,8 @@ def main() -> None:
     sys.stdout.write("| | Pieces per second | Of what steps allow | p99 of gaps | CPU a piece |\n")
     sys.stdout.write("|---|---|---|---|---|\n")
     sys.stdout.writelines(f"{result.row()}\n" for result in results)
+    sys.stdout.write(f"\nA newcomer has its first piece after {steps:.1f} steps (median). ")
+    sys.stdout.write(f"One of {STREAMS} that reads nothing costs the others {cost:.1%}.\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import os
 import queue
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -323,7 +325,7 @@ class TritonPythonModel:
 @pytest.fixture(scope="module")
 def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("talk")
-    server = Server(directory, options=("--allow-openai",), frontends=("grpc",))
+    server = Server(directory, options=("--allow-openai", "--jobs"), frontends=("grpc",))
     server.write_model("talk", "", TALK)
     server.write_model("asking", "", ASKING)
     with server:
@@ -383,6 +385,34 @@ def test_a_web_socket_has_the_pieces(talking: Server) -> None:
             texts += json.loads(socket.recv(120))["outputs"][0]["data"][0]
 
 
+def test_a_program_has_the_pieces(talking: Server) -> None:
+    code = f"import zmqtriton\nprint(*zmqtriton.connect('{talking.pid}').talk('a'), sep='', end='')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (WHOLE, 0) == (done.stdout, done.returncode), done.stderr
+
+
+@pytest.mark.extra("jobs")
+def test_a_job_has_the_pieces(talking: Server) -> None:
+    job = begin_job(talking, "talk", prompt="a")
+    eventually(lambda: job_state(talking, job)["state"] == "succeeded", 60, "its end")
+
+    path = f"/v2/jobs/{job}/responses?after=0"
+    responses = talking.exchange(path).document["responses"]
+    assert WHOLE == "".join(each.get("output", "") for each in responses)
+
+
+def begin_job(server: Server, model: str, **inputs: Any) -> str:
+    body, headers = json.dumps(inputs).encode(), {"Prefer": "respond-async"}
+    answer = server.exchange(f"/v2/models/{model}/generate_stream", body, headers)
+    assert 202 == answer.status, answer
+    return str(answer.document["id"])
+
+
+def job_state(server: Server, job: str) -> dict[str, Any]:
+    state: dict[str, Any] = server.exchange(f"/v2/jobs/{job}").document
+    return state
+
+
 def test_a_model_that_calls_it_has_the_pieces(talking: Server) -> None:
     status, document = talking.infer_json("asking", tensor("TEXT", "BYTES", ["a"], [1]))
     assert (200, [WHOLE]) == (status, document["outputs"][0]["data"])
@@ -420,6 +450,42 @@ def test_explain_says_what_streams_wait_for(tmp_path: Path) -> None:
                     assert 1 == sum_series(server, "streams", state="waiting", model=name)
                 journal.stop()
                 assert [True] * 3 == [bool(answer.result(120)) for answer in asked.values()]
+
+
+@pytest.mark.extra("jobs")
+def test_jobs_that_wait_for_a_stream_have_a_place(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    journal = Journal(tmp_path / "journal")
+    server = Server(tmp_path / "server", options=("--jobs",), frontends=())
+    server.write_model("count", string_parameter("JOBS_LIMIT", "2"), journal.source(streams=2))
+    with server:
+        jobs = [begin_job(server, "count", name=name) for name in names(4)]
+        eventually(lambda: 2 in map(len, journal.steps().values()), 60, "two streams")
+        states = [job_state(server, job) for job in jobs]
+        places = [(state["state"], state.get("place", 0)) for state in states]
+        journal.stop()
+
+        assert [("running", 0), ("running", 0), ("queued", 1), ("queued", 2)] == sorted(
+            places, key=lambda each: each[1]
+        )
+        for job in jobs:
+            eventually(lambda: job_state(server, job)["state"] == "succeeded", 60, "its end")  # noqa: B023
+
+
+def test_metrics_have_all_steps_and_pieces(world: World, journal: Journal) -> None:
+    def sums() -> list[float]:
+        suffixes = ("pieces_total", "step_size_sum", "step_size_count", "step_seconds_count")
+        return [sum_series(world.server, f"streams_{each}", model="processes") for each in suffixes]
+
+    with many_clients(world.server, journal) as clients:
+        before = sums()
+        asked = clients.ask_many("processes", 8, pieces=50)
+        assert [50] * 8 == [len(answer.result(120)) for answer in asked.values()]
+        steps = len([row for row in journal.rows() if "step" in row])
+
+        expected = [400, 400, steps, steps]
+        eventually(lambda: expected == [a - b for a, b in zip(sums(), before, strict=True)], 60)
+        assert 0 == sum_series(world.server, "streams", model="processes")
 
 
 def test_explain_says_that_a_reader_does_not_keep_up(world: World, journal: Journal) -> None:
