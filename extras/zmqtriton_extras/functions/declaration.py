@@ -31,6 +31,7 @@ ADDON = AddOn(
     http=".extension:EXTENSION",
     caller=".calling:call_of",
     new={"NAME": ".new:run_new"},
+    requests=".example_requests:requests",
     needs=("routes",),
     after=("routes",),
     backends={"functions": Backend(".backend", models_in=".sources:models_in")},

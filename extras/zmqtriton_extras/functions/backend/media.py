@@ -24,6 +24,8 @@ class Media:
 
     content_type = "application/octet-stream"
 
+    data: bytes
+
     def __init__(self, data: bytes) -> None:
         self.data = data
 
@@ -31,17 +33,23 @@ class Media:
 class File(Media):
     """Any file; its `path` exists as long as this does, and then has the only copy of its data."""
 
+    def __init__(self, data: Any) -> None:
+        """Set up with bytes, or a view of the memory in which they came."""
+        self._view = data
+
     @cached_property
     def path(self) -> str:
         descriptor, path = tempfile.mkstemp()
         weakref.finalize(self, os.unlink, path)
         with open(descriptor, "wb") as file:
-            file.write(self.__dict__.pop("data"))
+            file.write(self._view)
+        self._view = None
         return path
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "data":
-            raise AttributeError(name)
+    @property
+    def data(self) -> bytes:
+        if self._view is not None:
+            return bytes(self._view)
         with open(self.path, "rb") as file:
             return file.read()
 
@@ -103,6 +111,7 @@ class MediaKind(Kind):
 
     def __init__(self, media: Any) -> None:
         self.media = media
+        self.takes_view = media is File
         self.expected = media.__name__
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
 
