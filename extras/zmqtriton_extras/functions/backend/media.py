@@ -24,32 +24,31 @@ class Media:
 
     content_type = "application/octet-stream"
 
-    data: bytes
+    def __init__(self, data: Any) -> None:
+        """Set up with bytes, or a view of the memory in which they came."""
+        self._data = data
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+    @property
+    def data(self) -> bytes:
+        return bytes(self._data)
 
 
 class File(Media):
     """Any file; its `path` exists as long as this does, and then has the only copy of its data."""
-
-    def __init__(self, data: Any) -> None:
-        """Set up with bytes, or a view of the memory in which they came."""
-        self._view = data
 
     @cached_property
     def path(self) -> str:
         descriptor, path = tempfile.mkstemp()
         weakref.finalize(self, os.unlink, path)
         with open(descriptor, "wb") as file:
-            file.write(self._view)
-        self._view = None
+            file.write(self._data)
+        self._data = None
         return path
 
     @property
     def data(self) -> bytes:
-        if self._view is not None:
-            return bytes(self._view)
+        if self._data is not None:
+            return super().data
         with open(self.path, "rb") as file:
             return file.read()
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
+import zmq
 
 import zmqtriton
 from tests.support.server import Server
@@ -184,6 +185,12 @@ def _inputs(library: Any, model: Model, request: dict[str, Any]) -> list[Any]:
 def _of_grpc(model: Model, answer: Any) -> str:
     names = [row.name for row in answer.get_response().outputs]
     return model.document({name: answer.as_numpy(name) for name in names})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zmq_threads() -> None:
+    """Start libzmq's threads, which stay for the life of the process."""
+    zmq.Context.instance().socket(zmq.SUB).close()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,9 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc as grpc_client
+import zmq
 
+import zmqtriton
 from tests.standard.tools.run.test_run import run, save
 from tests.stub import interpreters
 from tests.support.needs import find_tool
@@ -72,6 +74,12 @@ def digest(file: File, salt: str) -> str:
 async def size(image: Image, file: File | None = None) -> int:
     return len(image.data) + (len(file.data) if file else 0)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zmq_threads() -> None:
+    """Start libzmq's threads, which stay for the life of the process."""
+    zmq.Context.instance().socket(zmq.SUB).close()
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +293,37 @@ def test_the_requests_that_run_prints_can_be_typed(tmp_path: Path) -> None:
         '{"output":"none"}',
     ] == [each.rstrip("\n") for each in answers]
     assert "/v2/models" not in running.text
+
+
+MAYBE = """
+from typing import Iterator, Optional
+from zmqtriton import Array, model
+
+@model
+def maybe(text: Optional[str] = None) -> Optional[str]:
+    return text
+
+@model
+def again(text: Optional[str] = None) -> Iterator[Optional[str]]:
+    yield text
+    yield "a"
+
+@model(batch=4)
+def plus(number: Array["INT8", -1], word: Array["BYTES", -1]) -> Array["BYTES", -1]:
+    return [b"%d%s" % row for row in zip(number, word)]
+"""
+
+
+def test_a_program_gets_none_and_elements_of_arrays(tmp_path: Path) -> None:
+    server = Server(tmp_path / "server", frontends=())
+    for name in ("maybe", "again", "plus"):
+        server.write_model(name, "", MAYBE)
+    with server, zmqtriton.connect(str(server.http_port)) as connection:
+        assert (None, "b") == (connection.maybe(), connection.maybe("b"))
+        assert [None, "a"] == [*connection.again()]
+        assert b"7a\0" == connection.plus(7, b"a\0")
+        document = {"number": 7, "word": "a\0"}
+        assert (200, {"output": "7a\0"}) == server.request_json("/plus", document)
 
 
 def _post(url: str, document: Any) -> Any:
