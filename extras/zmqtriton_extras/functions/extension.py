@@ -186,7 +186,7 @@ class Functions:
 
 
 def _file_at(beginning: Any) -> int:
-    """Return where a form has its first file, by its first bytes; 0 if they do not show it."""
+    """Return the offset of the first file in a form, by its first bytes; 0 if they lack it."""
     head = bytes(beginning[:_HEAD_BYTES])
     # the end of its head becomes its length
     return max(head.find(b"\r\n\r\n", head.find(b"filename=")), 0)

@@ -38,7 +38,7 @@ def _arrays(signature: Signature, request: Any) -> Values:
 
 
 def _array(tensor: Any, *, is_file: bool) -> Any:
-    """Return the array of a tensor; a large file stays in the memory in which it came."""
+    """Return the array of a tensor; a large file stays in shared memory."""
     view = getattr(tensor, "_data", None) if is_file else None  # Triton has no such attribute
     if type(view) is not memoryview or tensor.shape() != [1]:
         return tensor.as_numpy()

@@ -25,7 +25,7 @@ class Media:
     content_type = "application/octet-stream"
 
     def __init__(self, data: Any) -> None:
-        """Set up with bytes, or a view of the memory in which they came."""
+        """Set up with bytes, or a view of shared memory."""
         self._data = data
 
     @property

@@ -24,7 +24,7 @@ from zmqtriton_extras.functions.tests.test_functions import loaded
 pytestmark = pytest.mark.slow
 
 
-@hypothesis.settings(max_examples=1000, deadline=None)
+@hypothesis.settings(max_examples=300, deadline=None)
 @hypothesis.given(generated=functions())
 def test_all_ways_to_a_function_agree(
     tmp_path_factory: pytest.TempPathFactory, generated: Generated
