@@ -328,6 +328,7 @@ LAYERS = (
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.tensors.arena_body",
             "zmqtriton_standard.generate",
         ),
         ("falcon", "numpy"),

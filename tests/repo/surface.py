@@ -69,6 +69,7 @@ SURFACE = {
     "zmqtriton_frontends.process.hosts": "names that a server answers to",
     "zmqtriton_frontends.process.request_log": "the log of a frontend",
     "zmqtriton_frontends.serving": "the life of a process that serves",
+    "zmqtriton_frontends.tensors.arena_body": "a large body, received where models map it",
     "zmqtriton_frontends.tensors.references": "whether a tensor is large",
     "zmqtriton_protos": "Triton's messages",
 }

@@ -212,6 +212,9 @@ class AddOn(NamedTuple):
     #: Forms of `zmqtriton new`, by the word after it and an option that must be given; `NAME` is
     #: the form for a name alone.
     new: Mapping[str, str] = {}
+    #: Yields the requests that `zmqtriton run` prints for a model in place of one with tensors:
+    #: paths, and JSON for a POST. Takes the model's name, its configuration and the options.
+    requests: str = ""
     #: Add-ons without which it is left out.
     needs: tuple[str, ...] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,15 @@ class Call:
         bound = self.__signature__.bind(*values, **named).arguments
         kinds = self._interface.parameters
         inputs = self._interface.encode({n: _value(kinds[n], v) for n, v in bound.items()})
-        answers = map(self._answer, self._model.infer(inputs=inputs))
-        stream: Iterator[Any] = (each for each in answers if each is not None)
-        return stream if self._interface.is_stream else next(stream)
+        responses = self._model.infer(inputs=inputs)
+        if not self._interface.is_stream:
+            return self._answer(next(responses))
+        # the end of a stream has no answer; an answer of None alone is one without outputs
+        return (self._answer(each) for each in responses if each.error or not each.final)
 
     def _answer(self, response: InferenceResponse) -> Any:
         if response.error is not None:
             raise response.error
-        if not response.outputs:
-            return None  # the end of a stream
         values = self._interface.decode(response.outputs)
         return values[OUTPUT] if [*values] == [OUTPUT] else values
 

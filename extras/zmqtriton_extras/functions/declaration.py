@@ -32,6 +32,7 @@ ADDON = AddOn(
     caller=".calling:call_of",
     findings=".explaining",
     new={"NAME": ".new:run_new"},
+    requests=".example_requests:requests",
     needs=("routes",),
     after=("routes",),
     backends={

@@ -15,7 +15,13 @@ from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.functions.interface import Interface, interface_of, is_form
 from zmqtriton_extras.functions.urls import Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.errors import (
+    NO_MEMORY,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
@@ -29,10 +35,13 @@ from zmqtriton_frontends.http_api import (
 )
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion, NotLoaded
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBody, ArenaBuffer, ByteBudget
 from zmqtriton_standard.generate.response import Events, as_event
 
 #: Any path that no other route has: those of routes.py have the same.
 _PATH = "/{path:path}"
+#: Bytes at the beginning of a form that are searched for its first file.
+_HEAD_BYTES = 4096
 #: The errors for a name that no model has.
 _UNKNOWN = (InvalidArgument.number, NotFound.number)
 
@@ -44,6 +53,7 @@ class Functions:
         self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
+        self._budget = ByteBudget()
         hosts = gateway.settings.option("functions_url_host") or ()
         self._urls = Urls(tuple(hosts), self._max_bytes)
 
@@ -75,16 +85,8 @@ class Functions:
         if interface is None:
             return False
         kind = req.header(b"content-type") or ""
-        pieces: list[Any]
-        pieces, size = await req.read_pieces(self._max_bytes)
-        coding = req.header(b"content-encoding")
         try:
-            if coding is not None:
-                whole, limit = b"".join(pieces), self._max_bytes
-                pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
-                size = len(pieces[0])
-            files_at = 0 if is_form(kind) else size  # only files stay where they are
-            with await self._gateway.payload.gather(pieces, size, files_at, req.hold) as body:
+            with await self._body(req, is_form(kind)) as body:
                 inputs = await self._read(req, interface, kind, body)
                 await self._answer(req, resp, model, interface, inputs)
         except RefusedError as error:
@@ -92,6 +94,41 @@ class Functions:
         except (MismatchError, InvalidArgument) as error:
             resp.status, resp.data = 422, _refusal(interface, str(error))
         return True
+
+    async def _body(self, req: HttpRequest, is_form: bool) -> ArenaBuffer:
+        """Return the body; the files of a form lie where models read them."""
+        coding, limit = req.header(b"content-encoding"), self._max_bytes
+        size = int(req.header(b"content-length") or 0)
+        if is_form and coding is None and MIN_BYTES <= size <= limit:
+            return await self._large_form(req, size)
+        pieces: list[Any]
+        pieces, size = await req.read_pieces(limit)
+        if coding is not None:
+            whole = b"".join(pieces)
+            pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
+            size = len(pieces[0])
+        return await self._gateway.payload.gather(pieces, size, 0 if is_form else size, req.hold)
+
+    async def _large_form(self, req: HttpRequest, size: int) -> ArenaBuffer:
+        """Receive a form of a known size; it lies in memory once."""
+        form = ArenaBody(self._gateway.payload, size, self._budget, _file_at)
+        try:
+            read = req.begin_body()
+            form.add(memoryview(b"".join(read.pieces)))
+            while read.has_more:
+                read.pieces.clear()
+                await req.read_piece(read, size)
+                form.add(memoryview(b"".join(read.pieces)))
+            if read.is_refused:
+                raise MemoryError
+        except BaseException as error:
+            form.drop()
+            if isinstance(error, MemoryError):
+                raise Unavailable(NO_MEMORY) from None
+            raise
+        whole = form.whole()
+        req.hold(-size if whole.is_shared else 0)
+        return whole
 
     async def _read(
         self, req: HttpRequest, interface: Interface, kind: str, body: Any
@@ -146,6 +183,13 @@ class Functions:
                 await inner(req, resp, path=path)
 
         return route._replace(responder=respond)
+
+
+def _file_at(beginning: Any) -> int:
+    """Return the offset of the first file in a form, by its first bytes; 0 if they lack it."""
+    head = bytes(beginning[:_HEAD_BYTES])
+    # the end of its head becomes its length
+    return max(head.find(b"\r\n\r\n", head.find(b"filename=")), 0)
 
 
 def _size(array: Any) -> int:

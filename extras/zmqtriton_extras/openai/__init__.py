@@ -121,6 +121,7 @@ ADDON = AddOn(
         ),
     },
     example=".json_inputs:json_example",
+    requests=".json_inputs:requests",
     tokens=".token_metrics.texts",
     extension="openai",
     extension_on="allow-openai",

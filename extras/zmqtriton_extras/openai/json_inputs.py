@@ -6,7 +6,7 @@ Of their inputs only this is known elsewhere: some texts are JSON, and what one 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zmqtriton_floor.signature import config_parameter
@@ -27,3 +27,10 @@ def json_example(config: Mapping[str, Any], name: str) -> str:
         if name == (config_parameter(config, parameter) or usual):
             return json.dumps(example)
     return ""
+
+
+def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the JSON of a chat, for a model that reads messages."""
+    if options.value("allow_openai") and config_parameter(config, "openai_messages_input"):
+        _, messages = _JSON_INPUTS["openai_messages_input"]
+        yield "/v1/chat/completions", json.dumps({"model": name, "messages": messages})

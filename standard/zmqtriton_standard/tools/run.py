@@ -42,7 +42,10 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
-    lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port))
+    lines = "".join(
+        f"  {line}\n"
+        for line in _requests(name, config, url.removeprefix("http://"), port, options)
+    )
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
@@ -52,23 +55,34 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
 
 
-def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iterable[str]:
+def _requests(
+    name: str, config: Mapping[str, Any], server: str, port: int, options: Options
+) -> Iterable[str]:
+    if lines := [
+        f"curl -sN {shlex.quote(server + path)} -d {shlex.quote(text)}"
+        for each in addons.references("requests")
+        for path, text in load_reference(each)(name, config, options)
+    ]:
+        return lines
     draft = _draft(name, config)
-    if line := curl_text(draft, url.removeprefix("http://")):
-        yield line
+    lines = [curl_text(draft, server)]
     if draft.kind is Kind.PLAIN:
-        yield f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
+        lines.append(f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros")
+    return filter(None, lines)
 
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
     """Return the facts of a model's configuration that example requests depend on."""
     is_decoupled = config.get("model_transaction_policy", {}).get("decoupled")
-    other = Kind.SEQUENCE if "sequence_batching" in config else Kind.PLAIN
     inputs = config.get("input", [])
     needed = [entry for entry in inputs if not entry.get("optional")] or inputs
     return Draft(
         name,
-        Kind.DECOUPLED if is_decoupled else other,
+        Kind.DECOUPLED
+        if is_decoupled
+        else Kind.SEQUENCE
+        if "sequence_batching" in config
+        else Kind.PLAIN,
         tuple(_with_example(config, _tensor(entry)) for entry in needed),
         tuple(map(_tensor, config.get("output", []))),
         int(config.get("max_batch_size", 0)),
@@ -76,8 +90,9 @@ def _draft(name: str, config: Mapping[str, Any]) -> Draft:
 
 
 def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
-    dims = tuple(int(dim) for dim in entry["dims"])
-    return TensorSpec(entry["name"], BY_CONFIG_NAME[entry["data_type"]], dims)
+    return TensorSpec(
+        entry["name"], BY_CONFIG_NAME[entry["data_type"]], tuple(map(int, entry["dims"]))
+    )
 
 
 def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
@@ -116,8 +131,7 @@ def check_file(path: Path) -> str:
 def _sentence(path: Path, fact: SourceFact) -> str:
     where = f"{path}:{fact.line}" if fact.line else f"{path}"
     if fact.kind == "problem" and _CLASS in fact.text:
-        meant = fact.text.partition("; ")[2]
-        return f"{where}: there is no class {_CLASS}; {meant or _NEW}"
+        return f"{where}: there is no class {_CLASS}; {fact.text.partition('; ')[2] or _NEW}"
     return f"{where}: {fact.text}"
 
 

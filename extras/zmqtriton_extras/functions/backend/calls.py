@@ -27,11 +27,24 @@ def arguments(signature: Signature, request: Any) -> Values:
 
 def _arrays(signature: Signature, request: Any) -> Values:
     """Return the arrays of a request by parameter. Raises MismatchError."""
-    arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    batch = signature.settings.batch
+    files = {each.name for each in signature.parameters if each.kind.takes_view and not batch}
+    tensors = {tensor.name(): tensor for tensor in request.inputs()}
+    arrays = {name: _array(each, is_file=name in files) for name, each in tensors.items()}
     for each in signature.parameters:
         if each.name not in arrays and not each.is_optional:
             raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
     return arrays
+
+
+def _array(tensor: Any, *, is_file: bool) -> Any:
+    """Return the array of a tensor; a large file stays in shared memory."""
+    view = getattr(tensor, "_data", None) if is_file else None  # Triton has no such attribute
+    if type(view) is not memoryview or tensor.shape() != [1]:
+        return tensor.as_numpy()
+    array = np.empty(1, np.object_)
+    array[0] = view[4:]  # the length is before the data
+    return array
 
 
 def _decoded(parameters: Iterable[Parameter], arrays: Values) -> Values:
@@ -207,13 +220,7 @@ def _column(output: Any, answer: Values, count: int) -> List[Any]:
     if column is None or size != count:
         what = f"{size} entries" if size >= 0 else repr(column)
         raise TypeError(f"output '{output.name}': expected {count} entries, got {what}")
-    is_number = output.kind.is_number
-    return [
-        each
-        if type(each) is Failed
-        else _encode(output, np.reshape(each, [1]) if is_number else each)[np.newaxis]
-        for each in column
-    ]
+    return [each if type(each) is Failed else _encode(output, each)[np.newaxis] for each in column]
 
 
 def _rows(arrays: Sequence[Any]) -> Any:

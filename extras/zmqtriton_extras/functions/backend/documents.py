@@ -193,7 +193,10 @@ def plain_kind(hint: Any) -> Kind:
         return Arrays(hint.datatype, hint.dims)
     if hint is np.ndarray or origin is np.ndarray:
         return Arrays(_element_of(arguments), [-1])
-    raise HintError(f"a model cannot have {getattr(hint, '__name__', hint)!r}")
+    raise HintError(
+        f"a model cannot have {getattr(hint, '__name__', hint)!r}; "
+        "use a list, a dict or a dataclass"
+    )
 
 
 def _element_of(arguments: Tuple[Any, ...]) -> str:

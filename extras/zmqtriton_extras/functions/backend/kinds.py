@@ -65,6 +65,8 @@ class Kind:
     is_number = False
     #: True if the element of the tensor is the content of a file.
     is_file = False
+    #: True if that may be a view of bytes.
+    takes_view = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
 
     def decode(self, array: Any) -> Any:
@@ -257,10 +259,12 @@ class Arrays(Kind):
         return entry
 
     def decode(self, array: Any) -> Any:
-        return array
+        return array[0] if self.is_number else array
 
     def encode(self, value: Any) -> Any:
-        array = np.asarray(value)
+        # numpy's own arrays of texts lose zeros at their ends
+        array = np.asarray(value, self._dtype if self._dtype == np.object_ else None)
+        array = array.reshape(1) if self.is_number and not array.ndim else array
         if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self._has_shape(array):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
@@ -291,9 +295,10 @@ class Arrays(Kind):
         return converted
 
     def to_json(self, value: Any) -> Any:
-        if self._dtype == np.object_:
-            return Scalars(str, len(self.dims)).decode(value)
-        return value.tolist()[0] if self.is_number else value.tolist()
+        array = self.encode(value)
+        is_text = self._dtype == np.object_
+        values = Scalars(str, len(self.dims)).decode(array) if is_text else array.tolist()
+        return values[0] if self.is_number else values
 
 
 def as_bytes(item: Any) -> Any:

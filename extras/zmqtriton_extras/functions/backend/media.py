@@ -24,8 +24,13 @@ class Media:
 
     content_type = "application/octet-stream"
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+    def __init__(self, data: Any) -> None:
+        """Set up with bytes, or a view of shared memory."""
+        self._data = data
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._data)
 
 
 class File(Media):
@@ -36,12 +41,14 @@ class File(Media):
         descriptor, path = tempfile.mkstemp()
         weakref.finalize(self, os.unlink, path)
         with open(descriptor, "wb") as file:
-            file.write(self.__dict__.pop("data"))
+            file.write(self._data)
+        self._data = None
         return path
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "data":
-            raise AttributeError(name)
+    @property
+    def data(self) -> bytes:
+        if self._data is not None:
+            return super().data
         with open(self.path, "rb") as file:
             return file.read()
 
@@ -103,6 +110,7 @@ class MediaKind(Kind):
 
     def __init__(self, media: Any) -> None:
         self.media = media
+        self.takes_view = media is File
         self.expected = media.__name__
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
 

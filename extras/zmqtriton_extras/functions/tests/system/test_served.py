@@ -19,9 +19,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as grpc_client
+import zmq
 
+import zmqtriton
 from tests.standard.tools.run.test_run import run, save
 from tests.stub import interpreters
 from tests.support.needs import find_tool
@@ -71,6 +74,12 @@ def digest(file: File, salt: str) -> str:
 async def size(image: Image, file: File | None = None) -> int:
     return len(image.data) + (len(file.data) if file else 0)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zmq_threads() -> None:
+    """Start libzmq's threads, which stay for the life of the process."""
+    zmq.Context.instance().socket(zmq.SUB).close()
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +241,91 @@ def test_run_serves_every_function_of_a_file_and_loads_saves(tmp_path: Path) -> 
         eventually(lambda: b"other" in talk(), 30, "the saved file")
 
 
+EVERY_KIND = """
+import dataclasses
+from typing import Dict, Iterator, List, Literal, Optional, TypedDict
+from zmqtriton import Array, Audio, File, Image, model
+
+class Pair(TypedDict):
+    left: float
+    right: Optional[str]
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    pair: Pair
+    tags: List[str]
+
+@model(batch=4)
+def rows(text: List[str], number: Array["INT8", -1], grid: Array["BOOL", -1, 2, -1]) -> List[str]:
+    return [f"{each} {number} {grid.shape}" for each in text]
+
+@model
+def each(
+    point: Point, counts: Dict[str, int], sound: Audio, file: File, data: bytes, is_loud: bool,
+    style: Literal["it's", "b"], words: Array["BYTES", -1], share: float, times: int = 3
+) -> Iterator[str]:
+    yield f"{point.pair['right']} {len(sound.samples)} {data} {file.data} {style} {words} {times}"
+
+@model
+def size(image: Image) -> List[int]:
+    assert image.data[1:4] == b"PNG"
+    return [*image.data[16:24]]
+
+@model
+def nothing(text: str = "none") -> str:
+    return text
+"""
+
+
+def test_the_requests_that_run_prints_can_be_typed(tmp_path: Path) -> None:
+    find_tool("curl")
+    (tmp_path / "every.py").write_text(EVERY_KIND)
+    with run(tmp_path, "every.py") as running:
+        eventually(lambda: "nothing is served" in running.text, 60, "all functions")
+        lines = re.findall(r"^  (curl .*)$", running.text, re.MULTILINE)
+        answers = [subprocess.run(line, shell=True, stdout=-1).stdout.decode() for line in lines]
+
+    assert [
+        '{"output":"hello [1] (1, 2, 1)"}',
+        """data: {"output":"hello 1 b'hello' b'hello' it's [b'hello'] 3"}""",
+        '{"output":[0,0,0,1,0,0,0,1]}',
+        '{"output":"none"}',
+    ] == [each.rstrip("\n") for each in answers]
+    assert "/v2/models" not in running.text
+
+
+MAYBE = """
+from typing import Iterator, Optional
+from zmqtriton import Array, model
+
+@model
+def maybe(text: Optional[str] = None) -> Optional[str]:
+    return text
+
+@model
+def again(text: Optional[str] = None) -> Iterator[Optional[str]]:
+    yield text
+    yield "a"
+
+@model(batch=4)
+def plus(number: Array["INT8", -1], word: Array["BYTES", -1]) -> Array["BYTES", -1]:
+    return [b"%d%s" % row for row in zip(number, word)]
+"""
+
+
+def test_a_program_gets_none_and_elements_of_arrays(tmp_path: Path) -> None:
+    server = Server(tmp_path / "server", frontends=())
+    for name in ("maybe", "again", "plus"):
+        server.write_model(name, "", MAYBE)
+    with server, zmqtriton.connect(str(server.http_port)) as connection:
+        assert (None, "b") == (connection.maybe(), connection.maybe("b"))
+        assert [None, "a"] == [*connection.again()]
+        assert b"7a\0" == connection.plus(7, b"a\0")
+        document = {"number": 7, "word": "a\0"}
+        assert (200, {"output": "7a\0"}) == server.request_json("/plus", document)
+
+
 def _post(url: str, document: Any) -> Any:
     return urllib.request.Request(url, json.dumps(document).encode())
 
@@ -327,6 +421,61 @@ def test_a_large_file_comes_whole_and_lies_on_disk(server: Server) -> None:
         answer = server.exchange("/digest", head + data + tail % salt, kind)
         expected = hashlib.sha256(data + salt).hexdigest()
         assert {"output": f"{len(data)} {expected}"} == json.loads(answer.body)
+
+
+SUM = """
+import hashlib
+from zmqtriton import File, model
+
+@model
+def sums(file: File) -> str:
+    whole = hashlib.sha256()
+    with open(file.path, "rb") as data:
+        while piece := data.read(1 << 20):
+            whole.update(piece)
+    return whole.hexdigest()
+"""
+
+
+@pytest.mark.long("extras/functions/system/test_served.py::test_a_large_file_lies_once_in_memory")
+@pytest.mark.parametrize("size", [200 << 20])
+def test_a_very_large_file_lies_once_in_memory(tmp_path: Path, size: int) -> None:
+    check_memory(tmp_path, size)
+
+
+def test_a_large_file_lies_once_in_memory(tmp_path: Path) -> None:
+    check_memory(tmp_path, 48 << 20)
+
+
+def check_memory(directory: Path, size: int) -> None:
+    """Check that no process has ever had a file of a form twice."""
+    curl = find_tool("curl")
+    file = directory / "large"
+    whole = hashlib.sha256()
+    with file.open("wb") as out:
+        for number in range(size >> 20):
+            piece = random.Random(number).randbytes(1 << 20)
+            whole.update(piece)
+            out.write(piece)
+    options = (f"--http-max-input-size={size + (1 << 20)}",)
+    server = Server(directory / "server", options=options, frontends=())
+    server.write_model("sums", "", SUM)
+    with server:
+        processes = psutil.Process(server.pid).children(recursive=True)
+        before = {each.pid: peak(each.pid) for each in processes}
+        command = [curl, "-sS", f"{server.url}/sums", "-F", f"file=@{file}"]
+        answer = subprocess.run(command, capture_output=True, check=True).stdout
+        grown = {each.pid: peak(each.pid) - before[each.pid] for each in processes}
+
+    assert {"output": whole.hexdigest()} == json.loads(answer)
+    assert max(grown.values()) < 1.5 * size, grown
+    file.unlink()
+
+
+def peak(pid: int) -> int:
+    """The most memory in bytes that a process has had, with what it shares."""
+    [kilobytes] = re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return 1024 * int(kilobytes)
 
 
 def test_a_function_of_texts_serves_openai(server: Server) -> None:

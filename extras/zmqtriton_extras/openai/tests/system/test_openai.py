@@ -6,18 +6,23 @@ import asyncio
 import contextlib
 import http.client
 import json
+import re
+import shutil
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
+from tests.standard.tools.run.test_run import run
 from tests.support.journal import read_journal
-from tests.support.needs import Later
-from tests.support.server import Server
+from tests.support.needs import Later, find_tool
+from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -413,3 +418,17 @@ def test_what_is_no_request_is_refused(server: Server, body: bytes) -> None:
     assert refused.value.code == 400
     assert {"message", "type", "param", "code"} == error.keys()
     assert error["type"] == "invalid_request_error"
+
+
+def test_the_chat_that_run_prints_can_be_typed(tmp_path: Path) -> None:
+    find_tool("curl")
+    shutil.copytree(MODELS_DIRECTORY / "parrot", tmp_path / "parrot")
+    config = tmp_path / "parrot" / "config.pbtxt"
+    own = parameter("openai_messages_input", "text_input")
+    config.write_text(config.read_text().replace("@SCRATCH@", str(tmp_path)) + own)
+    with run(tmp_path, "parrot", *OPTIONS) as running:
+        [line] = re.findall(r"^  (curl .*)$", running.text, re.MULTILINE)
+        answer = subprocess.run(line, shell=True, stdout=subprocess.PIPE, check=True).stdout
+
+    assert "/v1/chat/completions" in line
+    assert "hello" in json.loads(answer)["choices"][0]["message"]["content"]
