@@ -56,7 +56,7 @@ class FunctionModel:
         self.execute = self._execute if self._signature.is_async else self._execute_now
         if self._signature.settings.streams:
             self._loop = StreamLoop(FunctionWork(self._function, self._signature), args)
-            vars(self).update(self._loop.calls)
+            vars(self).update(self._loop.calls())
 
     def finalize(self) -> None:
         if self._loop is not None:

@@ -280,11 +280,16 @@ class StreamLoop:
         self._thread: Optional[threading.Thread] = None
         #: Time of the last log line, by its kind.
         self._logged_s: Dict[str, float] = {}
-        #: Methods that the server calls, by name.
-        self.calls: Dict[str, Callable[..., Any]] = {
-            name: functools.partial(self._rest, call) for name, call in work.rests.items()
-        }
-        self.calls["execute"] = self.put
+        self._work = work
+
+    def calls(self) -> Dict[str, Callable[..., Any]]:
+        """Return the methods that the server calls, by name.
+
+        They are not kept here: the metrics would outlive the connection, as a part of a cycle.
+        """
+        rests = self._work.rests.items()
+        calls = {name: functools.partial(self._rest, call) for name, call in rests}
+        return {**calls, "execute": self.put}
 
     def put(self, requests: List[Any]) -> None:
         """Take requests, and return at once unless one waits for room already."""

@@ -39,7 +39,7 @@ class TritonPythonModel:
         streams = int(row.get("string_value", _STREAMS))
         room = getattr(self._model, "room", 0)
         self._loop = StreamLoop(Work(self._model, streams, room), args)
-        vars(self).update(self._loop.calls)
+        vars(self).update(self._loop.calls())
         if hasattr(self._model, "is_ready"):
             self.is_ready = self._model.is_ready
 
