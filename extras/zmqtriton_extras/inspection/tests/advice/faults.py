@@ -235,7 +235,8 @@ _ENDS = _KEPT.code.replace(
 FAULTS: dict[str, Fault] = {
     "stops_to_debug": Fault(
         CONFIG,
-        failing("breakpoint()"),
+        # with debugpy the command would wait for an editor
+        failing("__import__('sys').modules['debugpy'] = None; breakpoint()"),
         "instance stops_to_debug_0 stands at model.py:8, where a breakpoint() waits",
         "A debugger lets it go on; without one it does so by itself",
         _mend_and_reload,
