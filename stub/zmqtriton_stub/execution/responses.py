@@ -311,8 +311,8 @@ class OpenRequest:
         self.finish(answer)
         return [answer]
 
-    def send(self, response: InferenceResponse | None, flags: int) -> None:
-        """Send a response of the model; any thread may call this."""
+    def send(self, response: InferenceResponse | None, flags: int, *, waits: bool = False) -> None:
+        """Send a response of the model; any thread may call this. Only a stream's can wait."""
         # the first response is the last, so nobody need wait for the flag
         changes = changed_states(self._link.instance.states, self, response)
         answer = None if response is None else self.encode(response)
@@ -378,8 +378,14 @@ class InferenceResponseSender:
     def __init__(self, pending: OpenRequest) -> None:
         self._pending = pending
 
-    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send a response; the last one, or none, with TRITONSERVER_RESPONSE_COMPLETE_FINAL."""
+    def send(
+        self, response: InferenceResponse | None = None, flags: int = 0, *, waits: bool = False
+    ) -> None:
+        """Send a response; the last one, or none, with TRITONSERVER_RESPONSE_COMPLETE_FINAL.
+
+        Not in Triton's API: what `waits` leaves with the next response of any sender that does not,
+        or with flush(). Many responses that are there at once cost less then.
+        """
         if flags not in (0, wire.FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
         if response is None and not flags:
@@ -390,7 +396,7 @@ class InferenceResponseSender:
             raise TypeError(f"response must be an InferenceResponse, got {type(response)}")
         line = self._pending._link.instance.line
         if line is None:
-            self._pending.send(response, flags)
+            self._pending.send(response, flags, waits=waits)
         else:
             line.send(self._pending.route, response, flags)
 
@@ -404,6 +410,11 @@ class InferenceResponseSender:
         Not in Triton's API. In a fork of the model it is always False.
         """
         return self._pending.is_behind()
+
+    def flush(self) -> None:
+        """Have responses leave that wait. Not in Triton's API."""
+        if self._pending._link.instance.line is None:  # in a fork of the model none waits
+            self._pending._link.turn()
 
     def __del__(self) -> None:
         self._pending.let_go()

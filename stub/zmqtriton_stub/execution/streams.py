@@ -115,7 +115,7 @@ class OpenStream(OpenRequest):
     def begin(self, now_ns: int) -> None:
         self._since_ns = now_ns
 
-    def send(self, response: InferenceResponse | None, flags: int) -> None:
+    def send(self, response: InferenceResponse | None, flags: int, *, waits: bool = False) -> None:
         begun_ns = _now_ns()
         if self.is_cancelled and not flags and not self._is_closed:
             self._has_lost = True  # nobody will read it
@@ -153,15 +153,20 @@ class OpenStream(OpenRequest):
                 keep_states(self, changes)
                 self._count_response(_kind(response), begun_ns)
                 self._put(answer)
+        self._turn(waits=waits)
+        if is_too_slow:
+            self._link.instance.log(
+                "W", f"model '{self._link.instance.name}' lost a client: {_TOO_SLOW}", depth=3
+            )
+
+    def _turn(self, *, waits: bool) -> None:
         # a model that does nothing but send learns in time how far its reader is
         takes = bool(self._buffer) or not self._number % _LOOK_EVERY
         if takes:
             self._link.poll_while_executing()
             self._link.tell_tallies()
-        self._link.turn(takes=takes)
-        if is_too_slow:
-            instance = self._link.instance
-            instance.log("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
+        if not waits:
+            self._link.turn(takes=takes)
 
     def _count_response(self, kind: int, begun_ns: int) -> None:
         done_ns = _now_ns()
@@ -186,8 +191,10 @@ class OpenStream(OpenRequest):
                 return
             # without an error, a client would take what it has for the whole
             is_missed = not self.is_cancelled
-            text = instance.failure(self.loss) if is_missed else CANCELLED
-            self.fail(text, INTERNAL if is_missed else Cancelled.number)
+            self.fail(
+                instance.failure(self.loss) if is_missed else CANCELLED,
+                INTERNAL if is_missed else Cancelled.number,
+            )
         self._link.turn()
         instance.log(
             "W", f"model '{instance.name}' let go of a response sender without the FINAL flag"
@@ -318,8 +325,7 @@ class OpenStream(OpenRequest):
 
     def _await_reader(self) -> None:
         """Wait until the reader has taken something, or does not go on for too long."""
-        link = self._link
-        begun_s = time.monotonic()
+        begun_s, link = time.monotonic(), self._link
         if _sender.has_many and self._may_keep_more:
             link.turn()
             return  # others wait for this thread
@@ -334,8 +340,7 @@ class OpenStream(OpenRequest):
 
     def _await_room(self, for_clients: ClientMemory) -> None:
         """Wait until its reader's process has come to what it was sent, but not for ever."""
-        link = self._link
-        deadline_s = time.monotonic() + _PATIENCE_S
+        deadline_s, link = time.monotonic() + _PATIENCE_S, self._link
         while for_clients.is_full(self.route[0]) and time.monotonic() < deadline_s:
             if self.is_cancelled or self.is_answered or link.is_closed:
                 return

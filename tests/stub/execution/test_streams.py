@@ -100,6 +100,19 @@ def test_an_end_without_a_response_has_the_next_number(world: World) -> None:
     assert ((2, 0, ""), {}) == (world.end, world.link.pending)
 
 
+def test_what_waits_leaves_with_others_in_order(world: World, monkeypatch: Any) -> None:
+    turns: list[int] = []
+    monkeypatch.setattr(world.link, "turn", lambda **_: turns.append(len(world.numbers)))
+    for _ in range(3):
+        world.sender.send(response(), waits=True)
+    assert [] == turns
+    world.sender.flush()
+    world.sender.send(response(), waits=True)
+    world.sender.send(flags=FINAL)
+
+    assert ([3, 5], (4, 0, "")) == (turns, world.end)
+
+
 def test_an_error_response_goes_between_others(world: World) -> None:
     world.sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("no")))
     world.sender.send(response())

@@ -27,19 +27,22 @@ def arguments(signature: Signature, request: Any) -> Values:
 
 def _arrays(signature: Signature, request: Any) -> Values:
     """Return the arrays of a request by parameter. Raises MismatchError."""
-    batch = signature.settings.batch
-    files = {each.name for each in signature.parameters if each.kind.takes_view and not batch}
-    tensors = {tensor.name(): tensor for tensor in request.inputs()}
-    arrays = {name: _array(each, is_file=name in files) for name, each in tensors.items()}
+    arrays: Values = {tensor.name(): tensor for tensor in request.inputs()}
     for each in signature.parameters:
-        if each.name not in arrays and not each.is_optional:
-            raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
+        tensor = arrays.get(each.name)
+        if tensor is None:
+            if not each.is_optional:
+                raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
+        elif each.kind.takes_view and not signature.settings.batch:
+            arrays[each.name] = _view(tensor)
+        else:
+            arrays[each.name] = tensor.as_numpy()
     return arrays
 
 
-def _array(tensor: Any, *, is_file: bool) -> Any:
-    """Return the array of a tensor; a large file stays in shared memory."""
-    view = getattr(tensor, "_data", None) if is_file else None  # Triton has no such attribute
+def _view(tensor: Any) -> Any:
+    """Return the array of a file's tensor; a large file stays in shared memory."""
+    view = getattr(tensor, "_data", None)  # Triton has no such attribute
     if type(view) is not memoryview or tensor.shape() != [1]:
         return tensor.as_numpy()
     array = np.empty(1, np.object_)

@@ -73,15 +73,22 @@ def _keeps_up() -> bool:
     return False
 
 
+def _has_left() -> None:
+    """Do nothing: elsewhere than here each response leaves at once."""
+
+
 class Stream:
     """A request, from its arrival to its last response."""
 
-    __slots__ = ("arguments", "is_behind", "request", "sender", "state", "units")
+    __slots__ = ("arguments", "flush", "how", "is_behind", "request", "sender", "state", "units")
 
     def __init__(self, request: Any) -> None:
         self.request = request
         self.sender = request.get_response_sender()
         self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
+        self.flush: Callable[[], None] = getattr(self.sender, "flush", _has_left)
+        #: How a response is sent that leaves with others.
+        self.how = {"waits": True} if self.flush is not _has_left else {}
         self.arguments: Any = None
         #: Units of the room; None until the request was read.
         self.units: Optional[float] = None
@@ -138,6 +145,7 @@ class Streams:
         for stream, result in zip(ready, results):
             if result is not None:
                 self._take(stream, result)
+        ready[0].flush()
 
     def close(self, response: Any) -> None:
         """End all streams, and those that wait, with the same response."""
@@ -189,7 +197,7 @@ class Streams:
             if isinstance(value, Failed):
                 raise value
             if value is not None:
-                stream.sender.send(self._work.response(value))
+                stream.sender.send(self._work.response(value), **stream.how)
                 self.pieces += 1
             response = None
         except BaseException as error:  # noqa: BLE001 - values that are no response

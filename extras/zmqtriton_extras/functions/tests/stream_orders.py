@@ -35,7 +35,9 @@ RESULTS: dict[str, Callable[[], Any]] = {
 class Sender:
     """Both ends of a stream: what the model's side sends, and what its reader does."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: list[tuple[Sender, Any]]) -> None:
+        #: What has not left yet, of all senders.
+        self._waiting = waiting
         self.is_gone = self.is_slow = False
         self.sent: list[Any] = []
         self.ends = 0
@@ -46,19 +48,26 @@ class Sender:
     def is_behind(self) -> bool:
         return self.is_slow
 
-    def send(self, response: Any = None, flags: int = 0) -> None:
+    def send(self, response: Any = None, flags: int = 0, *, waits: bool = False) -> None:
         assert not self.ends, "nothing is sent after the end"
         assert flags or response is not None
         if isinstance(response, Exception):
             raise response
         self.ends += bool(flags)
         if response is not None:
-            self.sent.append(response)
+            self._waiting.append((self, response))
+        if not waits:
+            self.flush()
+
+    def flush(self) -> None:
+        for sender, response in self._waiting:
+            sender.sent.append(response)
+        self._waiting.clear()
 
 
 class Request:
-    def __init__(self, number: int) -> None:
-        self.number, self.sender = number, Sender()
+    def __init__(self, number: int, waiting: list[tuple[Sender, Any]]) -> None:
+        self.number, self.sender = number, Sender(waiting)
 
     def get_response_sender(self) -> Sender:
         return self.sender
@@ -71,7 +80,8 @@ class World:
 
     def __init__(self, needs: tuple[int, ...]) -> None:
         self._needs = needs
-        self.requests = [Request(number) for number in range(len(needs))]
+        self.waiting: list[tuple[Sender, Any]] = []
+        self.requests = [Request(number, self.waiting) for number in range(len(needs))]
         self.arrived = self.refusals = 0
         self.admitted: list[int] = []
         self.left: list[int] = []
@@ -171,6 +181,7 @@ class World:
     def check(self) -> None:
         """Raise AssertionError unless the promises hold."""
         assert [] == self.faults
+        assert [] == self.waiting, "what a step has sent has left"
         assert self.admitted == sorted(self.admitted), "they are admitted in the order of arrival"
         is_inside = {stream.sender for stream in (*self.streams.open, *self.streams.waiting)}
         for request in self.requests[: self.arrived]:

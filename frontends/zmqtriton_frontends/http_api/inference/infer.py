@@ -153,7 +153,7 @@ class HttpEntrance(Entrance):
         fields = request_id, dict(parameters or {}), list(outputs)
         ask = Ask(
             (model, version),
-            partial(_read, fields, inputs),
+            lambda model: Content(RequestBody(*fields, to_tensors(inputs, model.config))),
             req.header,
             req.spelled_headers,
             req.grant,
@@ -168,12 +168,6 @@ class HttpEntrance(Entrance):
                     raise item.error
                 if item.body is not None:
                     yield to_arrays(item.body.outputs)
-
-
-def _read(
-    fields: tuple[str, dict[str, Any], list[str]], inputs: Mapping[str, Any], model: ModelVersion
-) -> Content:
-    return Content(RequestBody(*fields, to_tensors(inputs, model.config)))
 
 
 class UnsupportedCoding(Unsupported):
