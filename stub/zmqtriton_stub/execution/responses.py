@@ -400,9 +400,12 @@ class InferenceResponseSender:
         else:
             line.send(self._pending.route, response, flags)
 
-    def is_cancelled(self) -> bool:
-        """Return whether nobody waits for the answer any more."""
-        return self._pending.is_cancelled_now()
+    def is_cancelled(self, *, looks: bool = True) -> bool:
+        """Return whether nobody waits for the answer any more.
+
+        Not in Triton's API: if many senders are asked, one of them that `looks` does so for all.
+        """
+        return self._pending.is_cancelled_now() if looks else self._pending.is_cancelled
 
     def is_behind(self) -> bool:
         """Return whether the next response would wait here because the client does not keep up.

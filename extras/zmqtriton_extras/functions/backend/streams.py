@@ -80,20 +80,37 @@ def _has_left() -> None:
 class Stream:
     """A request, from its arrival to its last response."""
 
-    __slots__ = ("arguments", "flush", "how", "is_behind", "request", "sender", "state", "units")
+    __slots__ = (
+        "arguments",
+        "flush",
+        "how",
+        "is_behind",
+        "like_others",
+        "request",
+        "sender",
+        "state",
+        "units",
+    )
 
     def __init__(self, request: Any) -> None:
         self.request = request
         self.sender = request.get_response_sender()
         self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
         self.flush: Callable[[], None] = getattr(self.sender, "flush", _has_left)
+        is_here = self.flush is not _has_left
         #: How a response is sent that leaves with others.
-        self.how = {"waits": True} if self.flush is not _has_left else {}
+        self.how = {"waits": True} if is_here else {}
+        #: How a sender is asked when another has looked.
+        self.like_others = {"looks": False} if is_here else {}
         self.arguments: Any = None
         #: Units of the room; None until the request was read.
         self.units: Optional[float] = None
         #: The model's own state, once it has admitted the request.
         self.state: Any = None
+
+    def is_gone(self) -> bool:
+        """Return whether its client has left, once one of all senders has looked."""
+        return bool(self.sender.is_cancelled(**self.like_others))
 
 
 class Streams:
@@ -117,10 +134,12 @@ class Streams:
 
     def begin(self) -> List[Stream]:
         """Begin a round: remove those that have gone, admit others; return those for a step."""
-        for stream in [each for each in self.open if each.sender.is_cancelled()]:
+        for stream in [*self.open, *self.waiting][:1]:
+            stream.sender.is_cancelled()  # looks
+        for stream in [each for each in self.open if each.is_gone()]:
             self._end(stream)
             self._leave(stream)
-        gone = [each for each in self.waiting if each.sender.is_cancelled()]
+        gone = [each for each in self.waiting if each.is_gone()]
         for stream in gone:
             self._end(stream)
             self.waiting.remove(stream)

@@ -42,7 +42,7 @@ class Sender:
         self.sent: list[Any] = []
         self.ends = 0
 
-    def is_cancelled(self) -> bool:
+    def is_cancelled(self, *, looks: bool = True) -> bool:
         return self.is_gone
 
     def is_behind(self) -> bool:
