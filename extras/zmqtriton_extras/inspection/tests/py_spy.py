@@ -1,8 +1,7 @@
 """A profile next to that of py-spy, which looks at the same process at the same time: a bench.
 
-`python -m zmqtriton_extras.inspection.tests.py_spy` prints by how many points each line's share
-differs, in some pairs of profiles. py-spy counts time in which a thread runs or may run, this one
-the thread's time on a processor, as the kernel has it.
+`python -m zmqtriton_extras.inspection.tests.py_spy` prints the share of each line by both, in the
+median of some pairs, and of the line that has a thread of its own also by the kernel's clocks.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import click
+import psutil
 
 from tests.standard.ctl.system.commands import ctl
 from tests.standard.tools.advice.world import World
@@ -94,27 +94,43 @@ def main() -> None:
 
 
 def _compare(server: Server, directory: Path) -> None:
-    seen: dict[str, list[float]] = {name: [] for name in LINES.values()}
+    ours: dict[str, list[float]] = {name: [] for name in LINES.values()}
+    theirs: dict[str, list[float]] = {name: [] for name in LINES.values()}
+    kernels: list[float] = []
     for number in range(TIMES):
         file = directory / f"{number}"
         words = ["record", "--threads", "--format", "raw", "--rate", "100"]
         words += ["--duration", str(SECONDS), "--output", str(file)]
         [pid] = server.stub_pids("busy")
+        before = _clocks(pid)
         with subprocess.Popen(
             [find_tool("py-spy"), *words, "--pid", str(pid)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         ) as other:
-            ours = _ours(server, SECONDS)
+            shares = _ours(server, SECONDS)
             said, _ = other.communicate(timeout=120)
         assert not other.returncode, said
-        theirs = _theirs(file)
-        for name, points in seen.items():
-            points.append(ours.get(name, 0.0) - theirs.get(name, 0.0))
-    for name, points in seen.items():
-        click.echo(
-            f"{name}: {statistics.median(points):+.1f} points ({sorted(map(round, points))})"
-        )
+        took = {number: s - before.get(number, 0.0) for number, s in _clocks(pid).items()}
+        main_s = took.pop(pid)
+        kernels.append(100 * max(took.values()) / (max(took.values()) + main_s))
+        for name, share in _theirs(file).items():
+            theirs[name].append(share)
+        for name, share in shares.items():
+            ours[name].append(share)
+    for name in ours:
+        click.echo(f"{name}: {_middle(ours[name])}, by py-spy {_middle(theirs[name])}")
+    click.echo(f"in Python, by the kernel's clocks: {_middle(kernels)}")
+
+
+def _clocks(pid: int) -> dict[int, float]:
+    """Return the time that each thread has been on a processor."""
+    threads = psutil.Process(pid).threads()
+    return {thread.id: thread.user_time + thread.system_time for thread in threads}
+
+
+def _middle(shares: list[float]) -> str:
+    return f"{statistics.median(shares):.0f} % ({min(shares):.0f} to {max(shares):.0f})"
 
 
 def _ours(server: Server, seconds: int) -> dict[str, float]:
