@@ -93,7 +93,7 @@ kind-peers: .venv/test.stamp .venv-peers/stamp .venv-dynamo/stamp
 	ZT_PEERS=1 $(bin)/python -m pytest -q tests/peers $(ARGS)
 
 quick: .venv/test.stamp
-	$(bin)/python -m pytest -n auto --quick -m "not system and not triton and not gpu" $(ARGS)
+	$(bin)/python -m pytest -n auto --quick -m "not system and not triton and not gpu and not long" $(ARGS)
 
 # The core must not need the add-ons: its quick tests in a copy without them.
 core: .venv/test.stamp
