@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.standard.ctl.system.commands import ctl, place
-from tests.standard.tools.advice.world import BODY
+from tests.standard.tools.advice.world import BODY, code_of
+from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
 from tests.support.waiting import eventually
+
+#: Models to debug: one with a breakpoint() of its own, and one without.
+STOPS = code_of(broken.executing("secret = 6 * 7", "breakpoint()", "secret += 1"))
+RUNS = code_of(
+    broken.executing("total = 0", "for number in range(3):", "    total += number", "done = total")
+)
 
 
 class Terminal:

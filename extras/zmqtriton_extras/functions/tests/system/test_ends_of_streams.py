@@ -220,9 +220,14 @@ def add_version(world: World, model: str) -> None:
     file.write_text(file.read_text().replace('WORD = "old"', 'WORD = "new"'))
 
 
-def remove_version(world: World, model: str) -> None:
-    shutil.rmtree(world.server.repository / model / "2", ignore_errors=True)
-    assert not world.server.control_model("load", model)
+@contextmanager
+def restored(world: World, model: str) -> Iterator[None]:
+    """Have the old version alone at the end."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(world.server.repository / model / "2", ignore_errors=True)
+        assert not world.server.control_model("load", model)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -259,35 +264,31 @@ def test_a_drain_lets_streams_end_before_it_restarts(
 
 def test_streams_of_the_stable_version_end_though_a_canary_is_promoted(world: World) -> None:
     model = "processes"
-    try:
+    with restored(world, model):
         with world.held(model) as asked:
             promote(world, model)
             later = world.ask(model, "later")
         assert {} == world.check(model, {**asked, **later})
         assert {"new"} == {text.split()[2] for f in later.values() for text in f.result().texts}
         assert {"old"} == {text.split()[2] for f in asked.values() for text in f.result().texts}
-    finally:
-        remove_version(world, model)
 
 
 def test_streams_of_a_canary_that_is_aborted_end_in_their_time(world: World) -> None:
     model = "processes"
-    add_version(world, model)
-    try:
+    with restored(world, model):
+        add_version(world, model)
         options = ("--weight", "50", "--abort-within", "off", "--abort-hang", "off")
         run(world, "canary", "start", model, "2", *options)
         with world.held(model) as asked:
             run(world, "canary", "abort", model)
         assert {} == world.check(model, asked)
         world.check_again(model)
-    finally:
-        remove_version(world, model)
 
 
 def test_streams_of_a_canary_that_outlive_its_abort_end_with_an_error(world: World) -> None:
     model = "processes"
-    add_version(world, model)
-    try:
+    with restored(world, model):
+        add_version(world, model)
         options = ("--weight", "50", "--abort-within", "1s", "--abort-hang", "off")
         run(world, "canary", "start", model, "2", *options)
         before = {*world.server.stub_pids(model)}
@@ -299,8 +300,6 @@ def test_streams_of_a_canary_that_outlive_its_abort_end_with_an_error(world: Wor
         ended = before - {*world.server.stub_pids(model)}
         assert {name for pid in ended for name in streams[pid]} == {*world.check(model, asked)}
         world.check_again(model)
-    finally:
-        remove_version(world, model)
 
 
 # ---------------------------------------------------------------- what does harm

@@ -11,11 +11,13 @@ from contextlib import AbstractContextManager
 import pytest
 
 from tests.standard.ctl.system.commands import OPTION, ctl, place
-from tests.standard.tools.advice.world import BODY, World, code_of
+from tests.standard.tools.advice.world import BODY, World
 from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
 from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton_extras.inspection.tests.operators import (
+    RUNS,
+    STOPS,
     Terminal,
     asked,
     debugged,
@@ -28,10 +30,6 @@ pytestmark = pytest.mark.system
 FRONTENDS = ()
 MODELS = ("add_sub",)
 OPTIONS = [OPTION]
-STOPS = code_of(broken.executing("secret = 6 * 7", "breakpoint()", "secret += 1"))
-RUNS = code_of(
-    broken.executing("total = 0", "for number in range(3):", "    total += number", "done = total")
-)
 #: Waits for its release, if it is told to; each of its instances can.
 LIMITED = broken.CONFIG + broken.parameter("max_execution_seconds", "1")
 LINE = next(n for n, text in enumerate(STOPS.splitlines(), 1) if "breakpoint()" in text)

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 from tests.standard.ctl.system.commands import OPTION, ctl
-from tests.standard.tools.advice.world import World, code_of
+from tests.standard.tools.advice.world import World
 from tests.standard.tools.system import broken_models as broken
 from tests.support.needs import import_or_skip
 from tests.support.server import Server
 from zmqtriton_extras.inspection.tests.dap import Editor
 from zmqtriton_extras.inspection.tests.operators import (
+    RUNS,
+    STOPS,
     Terminal,
     asked,
     debugged,
@@ -34,10 +36,6 @@ pytestmark = pytest.mark.system
 FRONTENDS = ()
 MODELS = ("add_sub",)
 OPTIONS = [OPTION]
-STOPS = code_of(broken.executing("secret = 6 * 7", "breakpoint()", "secret += 1"))
-RUNS = code_of(
-    broken.executing("total = 0", "for number in range(3):", "    total += number", "done = total")
-)
 #: Its environment has no debugpy.
 BARE = "import sys\n\nsys.modules['debugpy'] = None\n" + STOPS
 LIMITED = broken.CONFIG + broken.parameter("max_execution_seconds", "1")
