@@ -113,10 +113,12 @@ def test_a_loop_runs_python_at_its_lines() -> None:
     with running(count_up):
         seen = until(lambda seen: shares(seen, "count_up")[PYTHON] > 0.5)
 
-    lines = {s.frames[s.own].line for s in of(seen, "count_up")}
+    stacks = of(seen, "count_up")
+    lines = {f.line for s in stacks for f in s.frames if f.function == "count_up"}
     first = count_up.__code__.co_firstlineno
     assert lines <= set(range(first, first + 5))
-    assert all(str(HERE) == s.frames[s.own].file for s in of(seen, "count_up"))
+    # the innermost may be what the loop calls between its turns
+    assert all(str(HERE) == s.frames[s.own].file for s in stacks)
 
 
 def test_what_computes_without_the_lock_is_in_c() -> None:

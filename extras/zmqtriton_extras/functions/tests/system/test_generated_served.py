@@ -216,9 +216,12 @@ def clients(server: Server) -> Iterator[Clients]:
         40,
         pytest.param(
             1000,
-            marks=pytest.mark.long(
-                "extras/functions/system/test_generated_served.py::test_all_protocols_agree"
-            ),
+            marks=[
+                pytest.mark.long(
+                    "extras/functions/system/test_generated_served.py::test_all_protocols_agree"
+                ),
+                pytest.mark.timeout(1800),
+            ],
         ),
     ],
 )
