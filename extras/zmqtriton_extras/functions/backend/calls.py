@@ -67,22 +67,20 @@ def _decode(parameter: Parameter, array: Any) -> Any:
 def response(signature: Signature, answer: Any) -> Any:
     """Return the response with what a call has returned, or yielded. Raises TypeError."""
     values = signature.values(answer)
-    arrays = ((each, values.get(each.name)) for each in signature.outputs)
-    return pb_utils.InferenceResponse(
-        [
-            pb_utils.Tensor(each.name, _encode(each, value))
-            for each, value in arrays
-            if value is not None or not each.is_nullable
-        ]
-    )
+    tensors = []
+    for each in signature.outputs:
+        value = values.get(each.name)
+        if value is not None or not each.is_nullable:
+            tensors.append(pb_utils.Tensor(each.name, _encode(each, value)))
+    return pb_utils.InferenceResponse(tensors)
 
 
 def _encode(output: Any, value: Any) -> Any:
     try:
-        with Place(f"output '{output.name}'"):
-            return output.kind.encode(value)
+        return output.kind.encode(value)
     except MismatchError as error:
-        raise TypeError(str(error)) from None
+        place = ".".join([f"output '{output.name}'", *error.place])
+        raise TypeError(f"{place}: {error.args[0]}") from None
 
 
 def failure(error: BaseException) -> Any:

@@ -152,6 +152,10 @@ class Scalars(Kind):
             raise self.mismatch(item) from None
 
     def encode(self, value: Any) -> Any:
+        if not self.depth:  # streams have thousands of these in a second
+            array = np.empty(1, self._dtype)
+            array[0] = self._element(value)
+            return array
         shape: List[int] = []
         level: List[Any] = [value]
         for _ in range(self.depth):
@@ -162,7 +166,7 @@ class Scalars(Kind):
             level = [item for each in level for item in each]
         array = np.empty(len(level), self._dtype)
         array[:] = [self._element(item) for item in level]
-        return array.reshape(shape or [1])
+        return array.reshape(shape)
 
     def _element(self, value: Any) -> Any:
         element: Any = value

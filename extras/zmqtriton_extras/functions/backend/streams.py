@@ -12,6 +12,7 @@ import functools
 import threading
 import time
 from collections import deque
+from queue import SimpleQueue
 from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
 
 import triton_python_backend_utils as pb_utils
@@ -85,7 +86,7 @@ class Stream:
         "flush",
         "how",
         "is_behind",
-        "like_others",
+        "is_gone",
         "request",
         "sender",
         "state",
@@ -100,24 +101,28 @@ class Stream:
         is_here = self.flush is not _has_left
         #: How a response is sent that leaves with others.
         self.how = {"waits": True} if is_here else {}
-        #: How a sender is asked when another has looked.
-        self.like_others = {"looks": False} if is_here else {}
+        #: Whether its client has left, once one of all senders has looked.
+        self.is_gone: Callable[[], bool] = self.sender.is_cancelled
+        if is_here:
+            self.is_gone = functools.partial(self.is_gone, looks=False)
         self.arguments: Any = None
         #: Units of the room; None until the request was read.
         self.units: Optional[float] = None
         #: The model's own state, once it has admitted the request.
         self.state: Any = None
 
-    def is_gone(self) -> bool:
-        """Return whether its client has left, once one of all senders has looked."""
-        return bool(self.sender.is_cancelled(**self.like_others))
+
+def _flush(stream: Stream) -> None:
+    stream.flush()
 
 
 class Streams:
     """The streams of a model, in the order of their arrival."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, flush: Callable[[Stream], None] = _flush) -> None:
         self._work = work
+        #: Has the responses of a step leave, given one of its streams.
+        self._flush = flush
         self.waiting: Deque[Stream] = deque()
         self.open: List[Stream] = []
         #: True if the first that waits must wait until another leaves.
@@ -128,14 +133,19 @@ class Streams:
         self.behind = 0
         #: Number of responses so far.
         self.pieces = 0
+        #: True if a sender has looked for cancellations since the last step. To look is also to
+        #: have responses leave, which is to happen beside the next step.
+        self._has_looked = False
 
     def add(self, stream: Stream) -> None:
         self.waiting.append(stream)
 
     def begin(self) -> List[Stream]:
         """Begin a round: remove those that have gone, admit others; return those for a step."""
-        for stream in [*self.open, *self.waiting][:1]:
-            stream.sender.is_cancelled()  # looks
+        if not self._has_looked:
+            for stream in [*self.open, *self.waiting][:1]:
+                stream.sender.is_cancelled()
+        self._has_looked = False
         for stream in [each for each in self.open if each.is_gone()]:
             self._end(stream)
             self._leave(stream)
@@ -153,6 +163,8 @@ class Streams:
         """Make a step, and pass on its results."""
         try:
             results = self._work.step([each.state for each in ready])
+            ready[0].sender.is_cancelled()
+            self._has_looked = True
             if not isinstance(results, (list, tuple)) or len(results) != len(ready):
                 raise TypeError(f"step must return a list of {len(ready)} results, got {results!r}")
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
@@ -164,7 +176,7 @@ class Streams:
         for stream, result in zip(ready, results):
             if result is not None:
                 self._take(stream, result)
-        ready[0].flush()
+        self._flush(ready[0])
 
     def close(self, response: Any) -> None:
         """End all streams, and those that wait, with the same response."""
@@ -298,7 +310,9 @@ class StreamLoop:
     """The thread of an instance that makes the steps of its streams; execute() is `put`."""
 
     def __init__(self, work: Work, args: Dict[str, str]) -> None:
-        self._streams = Streams(work)
+        #: Streams whose steps' responses are to leave; None at the end.
+        self._leaving: SimpleQueue[Optional[Stream]] = SimpleQueue()
+        self._streams = Streams(work, self._leaving.put)
         self._measures = Measures(args)
         self._changed = threading.Condition()
         self._arrived: List[Stream] = []
@@ -326,6 +340,7 @@ class StreamLoop:
                 run = contextvars.Context().run  # not for these requests alone
                 self._thread = threading.Thread(target=run, args=(self._run,), daemon=True)
                 self._thread.start()
+                threading.Thread(target=self._send, daemon=True).start()
             self._arrived += streams
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_closed or not self._streams.is_full, _FULL_S)
@@ -358,6 +373,12 @@ class StreamLoop:
         error = pb_utils.TritonError(_ENDED, pb_utils.TritonError.UNAVAILABLE)
         streams.close(pb_utils.InferenceResponse(error=error))
         self._measures.tell(streams, is_idle=True)
+        self._leaving.put(None)
+
+    def _send(self) -> None:
+        """Have the responses of a step leave while the next one computes."""
+        for stream in iter(self._leaving.get, None):
+            stream.flush()
 
     def _wait(self, is_idle: bool) -> bool:
         """Wait until a step is possible, and take new requests; False at the end."""

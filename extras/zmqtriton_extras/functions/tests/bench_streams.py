@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from tests.support.scraping import sum_series
 from tests.support.server import Server, free_ports, is_open
 from tests.support.waiting import eventually
 
-STREAMS, PIECES = 64, 100
+STREAMS, PIECES = 64, 400
 #: Duration of a step with all streams.
 STEP_S = 0.01 + 0.0001 * STREAMS
 #: Pieces per second that the steps allow.
@@ -181,7 +182,9 @@ async def _newcomer_steps(port: int, path: str) -> float:
     others = [asyncio.create_task(_read(port, path, 40 * NEWCOMERS)) for _ in range(STREAMS - 1)]
     await asyncio.sleep(40 * STEP_S)
     took_s = []
+    moments = random.Random(NEWCOMERS)
     for _ in range(NEWCOMERS):
+        await asyncio.sleep(STEP_S * moments.random())  # the one before has ended with a step
         begun_s = time.perf_counter()
         took_s.append((await _read(port, path, 1))[0] - begun_s)
     for other in others:
@@ -248,7 +251,7 @@ def main() -> None:
         with server:
             for name, model, pieces in (
                 ("@model(streams=64)", "bench", PIECES),
-                ("a thread per request", "threads", PIECES // 10),
+                ("a thread per request", "threads", PIECES // 40),
             ):
                 path = f"/v2/models/{model}/generate_stream"
                 measured = _measure(name, server.http_port, path, server.pid, pieces)
