@@ -1,4 +1,4 @@
-"""POST /v2/models/MODEL/profile: a profile of a model over HTTP, as a file.
+"""POST /v2/models/MODEL/profile: a profile of a model over HTTP, as a file; and its figures.
 
 Who may restart a model may profile it: the route has the category of operations.
 """
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import falcon
 import falcon.asgi
 
+from zmqtriton_extras.inspection.figures import figures_of
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
@@ -32,6 +34,14 @@ _SETTINGS = {
     "request": STRING,
     "form": {"type": "string", "enum": ["svg", "speedscope", "pprof"]},
 }
+_FIGURE = {
+    "name": STRING,
+    "description": STRING,
+    "kind": {"type": "string", "enum": ["counter", "gauge", "histogram"]},
+    "labels": {"type": "object", "additionalProperties": STRING},
+    "value": {"type": "number"},
+    "count": {"type": "integer"},
+}
 _REFUSAL = (
     "clients may profile models with --model-control-mode=explicit, or if a key or a token guards "
     f"it: --http-restricted-api={operations.CATEGORY}:KEY=VALUE, --tokens=FILE"
@@ -39,7 +49,7 @@ _REFUSAL = (
 
 
 class Profiling:
-    """The responder."""
+    """The responder of profiles."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -66,17 +76,44 @@ class Profiling:
         resp.set_header("Content-Disposition", f'attachment; filename="profile{file.end}"')
 
 
+class Figures:
+    """The responder of figures."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def figures(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
+        self._gateway.catalogue.check_counted(model, "")
+        answer = await self._gateway.statistics(model, kind=wire.PAGE)
+        rows = [*figures_of(model, answer.get("measures", ()))]
+        resp.data = json_documents.write({"figures": rows})
+
+
 def _routes(gateway: Gateway) -> Sequence[Route]:
     profile, general = Profiling(gateway).profile, "model-repository"
-    path = "/v2/models/{model:name}/profile"
-    return [Route("POST", path, operations.CATEGORY, profile, general)]
+    model = "/v2/models/{model:name}"
+    return [
+        Route("POST", f"{model}/profile", operations.CATEGORY, profile, general),
+        Route("GET", f"{model}/figures", "statistics", Figures(gateway).figures),
+    ]
 
 
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
     summary = "Where a model spends its time: a flame graph (SVG), or a file for other programs"
     operation = Operation(summary, "ProfileRequest", media="image/svg+xml", is_body_required=False)
-    schemas = {"ProfileRequest": object_of(_SETTINGS)}
-    return RouteDescriptions({"Profiling.profile": operation}, schemas=schemas)
+    schemas = {
+        "ProfileRequest": object_of(_SETTINGS),
+        "Figures": object_of({"figures": {"type": "array", "items": object_of(_FIGURE)}}),
+    }
+    described = {
+        "Profiling.profile": operation,
+        "Figures.figures": Operation(
+            "The metrics that a model reports of itself",
+            response="Figures",
+            media="application/json",
+        ),
+    }
+    return RouteDescriptions(described, schemas=schemas)
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 FILES = sorted(path.name for path in _DIRECTORY.iterdir())
 #: What one look at the front page loads.
-#: Loaded with the first model that makes text, and where the server keeps jobs.
-LATER = ["chat.js", "function.js", "jobs.js"]
+#: Loaded with the first model, or one that makes text, and where the server keeps jobs.
+LATER = ["chat.js", "figures.js", "function.js", "jobs.js"]
 FRONT = [name for name in FILES if not name.startswith("docs") and name not in LATER]
 
 

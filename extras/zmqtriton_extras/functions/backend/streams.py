@@ -83,7 +83,9 @@ class Stream:
 
     __slots__ = (
         "arguments",
+        "arrived_s",
         "flush",
+        "has_begun",
         "how",
         "is_behind",
         "is_gone",
@@ -93,8 +95,9 @@ class Stream:
         "units",
     )
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, arrived_s: float = 0.0) -> None:
         self.request = request
+        self.arrived_s = arrived_s
         self.sender = request.get_response_sender()
         self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
         self.flush: Callable[[], None] = getattr(self.sender, "flush", _has_left)
@@ -108,6 +111,8 @@ class Stream:
         self.arguments: Any = None
         #: Units of the room; None until the request was read.
         self.units: Optional[float] = None
+        #: True if it has had a response.
+        self.has_begun = False
         #: The model's own state, once it has admitted the request.
         self.state: Any = None
 
@@ -133,6 +138,8 @@ class Streams:
         self.behind = 0
         #: Number of responses so far.
         self.pieces = 0
+        #: Streams that have had their first response since the loop has cleared this.
+        self.begun: List[Stream] = []
         #: True if a sender has looked for cancellations since the last step. To look is also to
         #: have responses leave, which is to happen beside the next step.
         self._has_looked = False
@@ -230,6 +237,9 @@ class Streams:
             if value is not None:
                 stream.sender.send(self._work.response(value), **stream.how)
                 self.pieces += 1
+                if not stream.has_begun:
+                    stream.has_begun = True
+                    self.begun.append(stream)
             response = None
         except BaseException as error:  # noqa: BLE001 - values that are no response
             is_last, response = True, failure(error)
@@ -266,9 +276,10 @@ class Measures:
             ("streams_pieces_total", "Responses of streams", family.COUNTER),
             ("streams_step_size", "Streams in a step", family.HISTOGRAM),
             ("streams_step_seconds", "Time of a step", family.HISTOGRAM),
+            ("streams_first_seconds", "Time to the first response of a stream", family.HISTOGRAM),
         )
         self._families = [family(name=n, description=d, kind=k) for n, d, k in rows]
-        states, pieces, sizes, seconds = self._families
+        states, pieces, sizes, seconds, firsts = self._families
         self._states = {
             state: states.Metric(labels={**labels, "state": state})
             for state in ("open", "waiting", "behind")
@@ -276,9 +287,12 @@ class Measures:
         self._pieces = pieces.Metric(labels=labels)
         self._sizes = sizes.Metric(labels=labels, buckets=_SIZES)
         self._seconds = seconds.Metric(labels=labels, buckets=_SECONDS)
+        self._firsts = firsts.Metric(labels=labels, buckets=_SECONDS)
         self._sent = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
         #: Sizes and times of steps that are not reported yet.
         self._steps: List[Tuple[int, float]] = []
+        #: Times to the first response, likewise.
+        self._first_s: List[float] = []
         self._due_s = 0.0
 
     def tell(self, streams: Streams, *, is_idle: bool) -> None:
@@ -291,6 +305,9 @@ class Measures:
             self._sizes.observe(size)
             self._seconds.observe(seconds)
         self._steps.clear()
+        for seconds in self._first_s:
+            self._firsts.observe(seconds)
+        self._first_s.clear()
         now = {
             "open": len(streams.open),
             "waiting": len(streams.waiting),
@@ -302,8 +319,11 @@ class Measures:
                 metric.increment(now[name] - self._sent[name])
         self._sent = now
 
-    def note_step(self, size: int, seconds: float) -> None:
-        self._steps.append((size, seconds))
+    def note_step(self, size: int, begun_s: float, streams: Streams) -> None:
+        now_s = time.monotonic()
+        self._steps.append((size, now_s - begun_s))
+        self._first_s += [now_s - stream.arrived_s for stream in streams.begun]
+        streams.begun.clear()
 
 
 class StreamLoop:
@@ -334,7 +354,8 @@ class StreamLoop:
 
     def put(self, requests: List[Any]) -> None:
         """Take requests, and return at once unless one waits for room already."""
-        streams = [Stream(request) for request in requests]
+        now_s = time.monotonic()
+        streams = [Stream(request, now_s) for request in requests]
         with self._changed:
             if self._thread is None:
                 run = contextvars.Context().run  # not for these requests alone
@@ -367,7 +388,7 @@ class StreamLoop:
             if ready:
                 begun_s = time.monotonic()
                 streams.step(ready)
-                self._measures.note_step(len(ready), time.monotonic() - begun_s)
+                self._measures.note_step(len(ready), begun_s, streams)
             self._measures.tell(streams, is_idle=not streams.open or is_idle)
             self._log()
         error = pb_utils.TritonError(_ENDED, pb_utils.TritonError.UNAVAILABLE)

@@ -63,6 +63,8 @@ export class Detail {
     if (model) this.#showModel(model, found);
     else this.#showServer(found);
     await this.#showJobs(found.hasOpenAi);
+    const hasFigures = model && found.hasInspection && this.#part === "overview";
+    await this.#showFigures(hasFigures ? model : null);
     if (model && this.#part === "try") await this.trials.show(model, found.hasOpenAi);
   }
 
@@ -74,6 +76,15 @@ export class Detail {
       this.jobs = new Jobs(this.parts.jobs, (...words) => this.actions.confirm(...words));
     }
     this.jobs?.show(isShown, hasBatches);
+  }
+
+  /** The metrics of a model's own, whose module is loaded with the first model. */
+  async #showFigures(model) {
+    if (model && !this.figures) {
+      const { Figures } = await import("./figures.js");
+      this.figures = new Figures(this.section.querySelector("#figures"));
+    }
+    await this.figures?.show(model);
   }
 
   #showServer({ name, version, uptimeS, ready, processes, environments = [] }) {

@@ -63,6 +63,7 @@ function fromStatus({ server, models, processes, environments = [], machine = []
     mayLoad: server.may_load,
     mayRestart: server.may_restart,
     mayProfile: server.may_restart && Boolean(inspected),
+    hasInspection: Boolean(inspected),
   };
 }
 

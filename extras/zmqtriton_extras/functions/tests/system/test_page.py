@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -39,15 +40,30 @@ def tell(text: str) -> Iterator[str]:
     if text == "bad":
         raise ValueError("<b>no</b>")
 '''
+#: A model with streams, which go on until their clients leave.
+STREAMS = """
+import time
+from zmqtriton import model
+
+@model(streams=4)
+class Drip:
+    def admit(self, text: str) -> str:
+        return text
+
+    def step(self, states: list[str]) -> list[str]:
+        time.sleep(0.02)
+        return states
+"""
 #: A picture of one pixel.
 DOT = "R0lGODlhAQABAIAAAAUEBAAAACwAAAAAAQABAAACAkQBADs="
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("page"), frontends=())
+    server = Server(tmp_path_factory.mktemp("page"), frontends=("metrics",))
     for name in ("show", "tell"):
         server.write_model(name, "", SOURCE)
+    server.write_model("drip", "", STREAMS)
     for page in PAGES:
         server.write_model(page.model, "", (FOLDER / f"{page.file}.py").read_text())
     with server:
@@ -167,3 +183,26 @@ def test_first_pages_of_other_systems_are_called_by_their_forms(browser: Browser
 def compact(value: object) -> str:
     """A value as JavaScript writes it."""
     return json.dumps(value, separators=(",", ":")).replace(".0", "")
+
+
+def test_the_page_shows_streams_and_steps(browser: Browser, server: Server) -> None:
+    body = json.dumps({"text": "drop"}).encode()
+    address = f"{server.url}/drip"
+    rows = "[...document.querySelectorAll('#figures tr')].map((row) => row.innerText)"
+    look_at(browser, "drip")
+    with urlopen(address, body, timeout=60) as one, urlopen(address, body, timeout=60) as other:
+        assert b"drop" in one.readline()
+        assert b"drop" in other.readline()
+
+        for text in (
+            "streams state open\\t2\\tStreams by state",
+            "streams_step_size\\t2 on average, ",
+            "streams_step_seconds\\t0.02",
+            "streams_first_seconds\\t0.",
+            "streams_pieces_total\\t",
+        ):
+            browser.wait_for(f"{rows}.some((row) => row.startsWith('{text}'))")
+    browser.wait_for(f"{rows}.some((row) => row.startsWith('streams state open\\t0\\t'))")
+
+    look_at(browser, "tell")
+    browser.wait_for("document.querySelector('#figures').hidden")

@@ -1,0 +1,29 @@
+"""The metrics that a model reports of itself, among those of all models.
+
+They are those whose label `model` or `model_name` is its name: the server does not know what others
+are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_NAMES = ("model", "model_name")
+_KINDS = ("counter", "gauge", "histogram")
+
+
+def figures_of(model: str, families: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each series of a model. Of a histogram the value is the sum."""
+    for family in families:
+        about = {key: family[key] for key in ("name", "description")}
+        for series in family["series"]:
+            labels = series["labels"]
+            if model not in map(labels.get, _NAMES):
+                continue
+            others = {key: value for key, value in labels.items() if key not in _NAMES}
+            row = {**about, "kind": _KINDS[family["kind"]], "labels": others}
+            row["value"] = series["value"]
+            if "counts" in series:
+                row["count"] = sum(series["counts"])
+            yield row
