@@ -81,7 +81,7 @@ def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
 def test_trouble_comes_first_by_state(browser: Browser) -> None:
     change_status(
         browser,
-        "status.models.forEach((model) => { model.failures_per_s = 0; });"
+        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; });"
         " const of = (wanted) => status.models.find(({ name }) => name === wanted);"
         " of('tokens').state = 'UNAVAILABLE'; of('add_sub').failures_per_s = 1;"
         " of('string_upper').state = 'LOADING'",
