@@ -79,8 +79,8 @@ def _encode(output: Any, value: Any) -> Any:
     try:
         return output.kind.encode(value)
     except MismatchError as error:
-        place = ".".join([f"output '{output.name}'", *error.place])
-        raise TypeError(f"{place}: {error.args[0]}") from None
+        error.place.insert(0, f"output '{output.name}'")
+        raise TypeError(str(error)) from None
 
 
 def failure(error: BaseException) -> Any:

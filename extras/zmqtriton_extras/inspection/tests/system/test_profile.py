@@ -176,13 +176,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Profiled]:
 
 @pytest.mark.smoke
 def test_the_lines_where_a_model_computes_are_named(place: Profiled) -> None:
+    def computing() -> dict[str, Any] | None:
+        # where a busy machine keeps it waiting for a processor, it is looked at again
+        line: dict[str, Any] = place.first_line("plain")
+        computes = line["c_seconds"] > line["python_seconds"] + line["waits_seconds"]
+        return line if computes else None
+
     with place.working("plain", "compute"):
-        line = place.first_line("plain")
+        line = eventually(computing, 60)
 
     assert (line_of("in C"), "TritonPythonModel.compute") == (line["line"], line["function"])
     assert line["file"].endswith("models/plain/1/model.py")
-    # what waits for a processor of a busy machine may look like another wait
-    assert line["c_seconds"] > line["python_seconds"]
+    assert line["c_seconds"] > line["python_seconds"] + line["waits_seconds"]
     assert "sort" == line["below"]["function"]
 
 
