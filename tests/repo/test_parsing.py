@@ -93,6 +93,7 @@ EXEMPT = {
     "openai/formats.py parse": _OWN,
     "openai/speech.py _sounds": f"{_OWN}, in a thread if it is large",
     "openai/text.py _with_arguments": _THREAD,
+    "openai/transcriptions.py _texts": f"{_OWN}, in a thread if it is large",
     "process/clients.py _responses": _OURS,
     "process/clients.py _show": _OURS,
     "process/codecs.py __init__": "begins only",

@@ -11,7 +11,7 @@ ADDON = AddOn(
             "allow-openai",
             bool,
             False,
-            "Serve OpenAI's API at /v1: chat completions, completions, embeddings, speech, models.",
+            "Serve OpenAI's API at /v1: chats, completions, embeddings, speech, transcriptions.",
             group="HTTP",
         ),
         Option(
@@ -60,6 +60,9 @@ ADDON = AddOn(
             "name of a tensor of type STRING",
             "`lora_name`",
             "The adapter; without this input a member of `sampling_parameters`.",
+        ),
+        "openai_audio_input": Parameter(
+            "name of a tensor of type STRING", "`audio`", "A sound to write down, as it was sent."
         ),
         "openai_text_output": Parameter(
             "name of a tensor of type STRING",
@@ -138,5 +141,5 @@ ADDON = AddOn(
     ),
     metrics=".token_metrics.figures:metrics",
     after=("generate",),
-    needs=("web_sockets",),
+    needs=("routes", "web_sockets"),
 )

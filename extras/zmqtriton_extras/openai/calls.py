@@ -24,6 +24,7 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion, NotLoaded
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 _T = TypeVar("_T")
 #: Owner of models, in the words of Triton's frontend.
@@ -45,10 +46,14 @@ class Calls:
         """
         # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._max_input_size)
-        coding = req.header(b"content-encoding")
-        if coding is not None and coding.strip().lower() not in ("", "identity"):
-            raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+        _refuse_coding(req)
         return await json_documents.read(text, lambda text: reader(json_documents.parse(text)))
+
+    async def receive(self, req: HttpRequest) -> ArenaBuffer:
+        """Return the body, a large one where models can read it. Raises InvalidArgument."""
+        pieces, size = await req.read_pieces(self._max_input_size)
+        _refuse_coding(req)
+        return await self._gateway.payload.gather(pieces, size, 0, req.hold)
 
     async def find(self, req: HttpRequest, model: str) -> ModelVersion:
         """Find the model that a request names, if necessary after loading it.
@@ -97,6 +102,12 @@ class Calls:
             source=req.source,
         )
         return self._entrance.responses(self._entrance.enter(ask), req.arrivals())
+
+
+def _refuse_coding(req: HttpRequest) -> None:
+    coding = req.header(b"content-encoding")
+    if coding is not None and coding.strip().lower() not in ("", "identity"):
+        raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
 
 
 async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -60,6 +60,12 @@ _OPERATIONS = {
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),
     "Speech.speak": Operation("Say a text: a sound, as it is made", "SpeechRequest"),
+    "Transcriptions.transcribe": Operation(
+        "Write down a sound, the `file` of a form; with `stream` as server-sent events",
+        "",
+        "Transcription",
+        _JSON,
+    ),
     "Models.list_all": Operation(
         "All models that serve, and their adapters", "", "OpenAIModels", _JSON
     ),
@@ -276,6 +282,7 @@ _SCHEMAS: dict[str, Any] = {
         "model",
         "input",
     ),
+    "Transcription": object_of({"text": STRING}, "text"),
     "OpenAIModel": object_of(
         {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
         "id",
@@ -313,7 +320,9 @@ def routes(gateway: Gateway) -> list[Route]:
     from zmqtriton_extras.openai.embeddings import Embeddings
     from zmqtriton_extras.openai.speech import Speech
     from zmqtriton_extras.openai.text import Texts
+    from zmqtriton_extras.openai.transcriptions import Transcriptions
 
+    transcribe = Transcriptions(gateway).transcribe
     texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)
     return [
         Route("POST", "/v1/chat/completions", _CATEGORY, texts.chat, "inference"),
@@ -322,6 +331,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/v1/realtime", _CATEGORY, Realtime(gateway, texts).converse, "inference"),
         Route("POST", "/v1/embeddings", _CATEGORY, embeddings.embed, "inference"),
         Route("POST", "/v1/audio/speech", _CATEGORY, Speech(gateway).speak, "inference"),
+        Route("POST", "/v1/audio/transcriptions", _CATEGORY, transcribe, "inference"),
         Route("GET", "/v1/models", _CATEGORY, models.list_all, "metadata"),
         Route("GET", "/v1/models/{model:name}", _CATEGORY, models.show, "metadata"),
     ]

@@ -207,7 +207,7 @@ def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Ten
     for key, value in wishes.items():
         target = names.input(_OWN_NAMES.get(key, key))
         if target is not None:
-            tensors.append(_values(target, key, value))
+            tensors.append(tensor_of(target, key, value))
     return tensors
 
 
@@ -256,7 +256,8 @@ def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
                 yield _boolean(wish, is_asked_for)
 
 
-def _values(target: Input, key: str, value: Any) -> Tensor:
+def tensor_of(target: Input, key: str, value: Any) -> Tensor:
+    """Return the value of a field as an input. Raises RefusedField."""
     if type(value) is dict:
         value = orjson.dumps(value).decode()
     elements = value if type(value) is list else [value]

@@ -17,12 +17,12 @@ import falcon.asgi
 from zmqtriton_extras.openai.calls import Calls
 from zmqtriton_extras.openai.fields import fields_of, model_name, refuse, texts
 from zmqtriton_extras.openai.problems import RefusedField
+from zmqtriton_extras.openai.request_tensors import tensor_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import decode_bytes
-from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import RequestBody, ResponseBody
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import HttpRequest, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -55,11 +55,8 @@ def body_of(fields: dict[str, Any], names: TensorNames) -> RequestBody:
         raise RefusedField(text.format(names.model, *tensors), "model")
     options = {name: fields[name] for name in _OPTIONS if fields.get(name)}
     values = {**options, names.text.name: fields["input"]}
-    inputs = []
-    for tensor in filter(None, map(names.input, values)):
-        data = values[tensor.name].encode()
-        data = len(data).to_bytes(4, "little") + data
-        inputs.append(Tensor(tensor.name, BYTES, [max(1, d) for d in tensor.dims], data))
+    targets = filter(None, map(names.input, values))
+    inputs = [tensor_of(target, target.name, values[target.name]) for target in targets]
     return RequestBody("", {}, [], inputs)
 
 

@@ -28,6 +28,7 @@ INPUTS = {
     "openai_tool_choice_input": ("tool_choice", BYTES),
     "openai_response_format_input": ("response_format", BYTES),
     "openai_lora_input": ("lora_name", BYTES),
+    "openai_audio_input": ("audio", BYTES),
 }
 OUTPUTS = {
     "openai_text_output": "text_output",
@@ -76,6 +77,7 @@ class TensorNames:
         self.tool_choice = self._input("openai_tool_choice_input")
         self.response_format = self._input("openai_response_format_input")
         self.lora = self._input("openai_lora_input")
+        self.audio = self._input("openai_audio_input")
         self.text_output = self._output("openai_text_output")
         self.finish_reason = self._output("openai_finish_reason_output")
         self.prompt_tokens = self._output("openai_prompt_tokens_output")

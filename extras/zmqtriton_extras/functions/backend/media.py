@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_extras.functions.backend.kinds import CONTENT, Kind, as_bytes, from_base64
+from zmqtriton_extras.functions.backend.kinds import (
+    CONTENT,
+    Kind,
+    MismatchError,
+    as_bytes,
+    from_base64,
+)
 
 _MAX_INT16 = 32767
 
@@ -60,7 +66,11 @@ class Image(Media):
 
     @property
     def pil(self) -> Any:
-        return importlib.import_module("PIL.Image").open(io.BytesIO(self.data))
+        pillow = importlib.import_module("PIL.Image")
+        try:
+            return pillow.open(io.BytesIO(self.data))
+        except pillow.UnidentifiedImageError:
+            raise MismatchError("expected a picture that Pillow can read") from None
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.array(self.pil, dtype)
@@ -82,14 +92,23 @@ class Audio(Media):
     @property
     def rate(self) -> int:
         """Samples in a second."""
-        return int(wave.open(io.BytesIO(self.data)).getframerate())
+        return int(self._open().getframerate())
 
     @property
     def samples(self) -> Any:
         """The samples from -1 to 1, a column for each channel."""
-        with wave.open(io.BytesIO(self.data)) as file:
+        with self._open() as file:
             numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2")
             return numbers.reshape(-1, file.getnchannels()).astype(np.float32) / _MAX_INT16
+
+    def _open(self) -> Any:
+        try:
+            file = wave.open(io.BytesIO(self.data))  # noqa: SIM115 - its caller uses it
+        except (wave.Error, EOFError):
+            raise MismatchError("expected a sound in a WAV file") from None
+        if file.getsampwidth() != 2:
+            raise MismatchError(f"expected a sound of 16 bits, got {8 * file.getsampwidth()}")
+        return file
 
     @staticmethod
     def of(samples: Any, rate: int) -> Audio:

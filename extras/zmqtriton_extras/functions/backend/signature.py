@@ -212,12 +212,10 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
-    texts = [each.name for each in signature.parameters if _openai(each) == _TEXT]
-    outputs = [(each.name, _openai(each)) for each in signature.outputs]
-    if len(texts) == len(outputs) == 1 and outputs[0][1]:
-        [[name, kind]] = outputs
-        parameters.setdefault(f"{_TEXT}_input", {"string_value": texts[0]})
-        parameters.setdefault(f"{kind}_output", {"string_value": name})
+    inputs = [each for each in signature.parameters if _openai(each)]
+    if len(inputs) == len(signature.outputs) == 1 and _openai(signature.outputs[0]):
+        for row, kind in ((inputs[0], "input"), (signature.outputs[0], "output")):
+            parameters.setdefault(f"{_openai(row)}_{kind}", {"string_value": row.name})
     if signature.settings.streams:
         parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:

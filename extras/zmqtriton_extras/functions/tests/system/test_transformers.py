@@ -45,7 +45,7 @@ def test_chats_of_any_lengths_say_together_what_each_says_alone(tmp_path: Path) 
                 max_new_tokens=count,
                 do_sample=False,
                 use_cache=False,
-                eos_token_id=tokenizer.eos_token_id,  # random weights may end a text, as the guide's
+                eos_token_id=tokenizer.eos_token_id,  # made by chance, it ends the guide's text
             )
         return str(tokenizer.decode(made[0, tokens.shape[1] :], skip_special_tokens=True))
 

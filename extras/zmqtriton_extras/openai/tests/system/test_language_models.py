@@ -30,10 +30,12 @@ TEMPLATE = (
 
 
 def make_weights(directory: Path) -> None:
-    """Make a language model with a template, and random weights."""
+    """Make a language model with a template, and random weights, always the same."""
     import tokenizers
+    import torch
     import transformers
 
+    torch.manual_seed(3)
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()

@@ -1,0 +1,195 @@
+"""POST /v1/audio/transcriptions: the text of a sound, as the model makes it.
+
+The request is a form. Its sound goes to the model as it was sent, from where the body lies.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+import falcon.asgi
+import orjson
+
+from zmqtriton_extras.openai import problems
+from zmqtriton_extras.openai.calls import Calls
+from zmqtriton_extras.openai.fields import Range, model_name, number, refuse
+from zmqtriton_extras.openai.problems import RefusedField
+from zmqtriton_extras.openai.request_tensors import shape_of_one, tensor_of
+from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
+from zmqtriton_extras.routes.backend.multipart import Part, RefusedError, parts_of
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.tensors import decode_bytes
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import HttpRequest, size_of_response
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import ModelVersion, now_ns
+from zmqtriton_standard.generate.response import Events
+
+_SOUND = "file"
+#: Fields for inputs of the same names, if the model has them.
+_OPTIONS = ("language", "prompt", "temperature")
+_FLAGS = {None: False, "false": False, "true": True}
+#: Values of the fields that are answered to; all other values are refused.
+_ACCEPTED = {
+    "stream": (*_FLAGS,),
+    "response_format": (None, "json", "text"),
+    "chunking_strategy": (None, "auto"),
+    "include[]": (None,),
+    "timestamp_granularities[]": (None,),
+}
+_MAX_FIELD_BYTES = 64 << 10
+
+
+class Transcription(NamedTuple):
+    """A request."""
+
+    model: str
+    #: The sound with its length in front of it, as the element of a tensor.
+    sound: Any
+    options: dict[str, Any]
+    is_streamed: bool
+    is_plain: bool
+
+
+def read(content_type: str, body: memoryview) -> Transcription:
+    """Return the request that a form is. Raises RefusedField."""
+    fields: dict[str, Any] = {}
+    sound = None
+    try:
+        for part in parts_of(content_type, body):
+            if part.name == _SOUND:
+                sound = _element(part, body)
+            elif part.end - part.begin <= _MAX_FIELD_BYTES:
+                fields[part.name] = str(body[part.begin : part.end], "utf-8")
+            else:
+                raise RefusedField(f"'{part.name}' is too long", part.name)
+    except RefusedError as error:
+        raise RefusedField(error.args[1], "") from None
+    except UnicodeDecodeError:
+        raise RefusedField("the fields of the form must be UTF-8", "") from None
+    model = model_name(fields)
+    if sound is None:
+        raise RefusedField(f"'{_SOUND}' must be a file with a sound", _SOUND)
+    refuse(fields, _ACCEPTED)
+    options = {name: fields[name] for name in _OPTIONS if fields.get(name)}
+    if "temperature" in options:
+        options["temperature"] = _temperature(options["temperature"])
+    is_plain = fields.get("response_format") == "text"
+    return Transcription(model, sound, options, _FLAGS[fields.get("stream")], is_plain)
+
+
+def _element(part: Part, body: memoryview) -> Any:
+    """Return a file where it lies: the end of its head becomes its length."""
+    begin = part.begin - 4
+    data, length = body[begin : part.end], (part.end - part.begin).to_bytes(4, "little")
+    if data.readonly:
+        return length + bytes(data[4:])
+    data[:4] = length
+    return data
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    number({"temperature": value}, "temperature", Range(0, 1))
+    return value
+
+
+def body_of(request: Transcription, names: TensorNames) -> RequestBody:
+    """Return the request for the model. Raises RefusedField if it makes no texts of sounds."""
+    if names.audio is None or not names.text_output:
+        tensors = map(names.wanted_name, ("openai_audio_input", "openai_text_output"))
+        text = "model '{}' makes no texts of sounds: its input '{}' or its output '{}' is missing"
+        raise RefusedField(text.format(names.model, *tensors), "model")
+    sound = Tensor(names.audio.name, BYTES, shape_of_one(names.audio), request.sound)
+    options = [
+        tensor_of(target, name, value)
+        for name, value in request.options.items()
+        if (target := names.input(name)) is not None
+    ]
+    return RequestBody("", {}, [], [sound, *options])
+
+
+class Transcriptions:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._calls = Calls(gateway)
+
+    async def transcribe(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
+        begun_ns = now_ns()
+        with await self._calls.receive(req) as form:
+            kind = req.header(b"content-type") or ""
+            request = await json_documents.perform(len(form), read, kind, memoryview(form))
+            await self._calls.find(req, request.model)
+            model = self._calls.current(request.model)
+            body = body_of(request, names_of(model))
+            pieces = self._pieces(req, model, body, begun_ns)
+            del body
+            if request.is_streamed:
+                events = _events(pieces)
+                first = await anext(events)  # an error in its place has a status
+                resp.content_type = "text/event-stream; charset=utf-8"
+                resp.stream = Events(
+                    first, events, _as_it_is, problems.event, turn=req.turn, made=req.made
+                )
+                return
+            text = "".join([piece async for piece in pieces])
+        if request.is_plain:
+            resp.content_type = "text/plain; charset=utf-8"
+            resp.data = text.encode() + b"\n"
+        else:
+            resp.data = await json_documents.perform(len(text), orjson.dumps, {"text": text})
+
+    async def _pieces(
+        self, req: HttpRequest, model: ModelVersion, body: RequestBody, begun_ns: int
+    ) -> AsyncGenerator[str, None]:
+        """Iterate over the parts of the text. Raises the model's error."""
+        # a character may be cut between two responses
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        output = names_of(model).text_output
+        responses = self._calls.begin(req, model, body, begun_ns)
+        del body
+        async with aclosing(responses) as items:
+            async for item in items:
+                if item.error is not None:
+                    raise item.error
+                if item.body is None:
+                    continue
+                size = size_of_response(item.body)
+                if size > INLINE_BYTES:
+                    await req.wait_for_room(size)
+                data = await json_documents.perform(size, _texts, item.body, output)
+                if piece := decoder.decode(data):
+                    yield piece
+        if rest := decoder.decode(b"", True):
+            yield rest
+
+
+def _texts(body: ResponseBody, output: str) -> bytes:
+    texts = (decode_bytes(each.data) for each in body.outputs if each.name == output)
+    return b"".join(text for some in texts for text in some)
+
+
+async def _events(pieces: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, None]:
+    whole = []
+    async with aclosing(pieces):
+        async for piece in pieces:
+            whole.append(piece)
+            yield _event("delta", delta=piece)
+    yield _event("done", text="".join(whole))
+
+
+def _event(kind: str, **members: str) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps({"type": f"transcript.text.{kind}", **members})
+
+
+async def _as_it_is(events: bytes) -> bytes:
+    return events
