@@ -191,7 +191,11 @@ def test_a_reader_that_stops_is_left_out_of_steps_and_holds_none_up(
         return len(last) == 20 and all("slow" not in each for each in last)
 
     eventually(is_left_out, 120, "steps without it")
-    assert 1 == sum_series(world.server, "streams", state="behind", model="processes")
+
+    def behind() -> float:
+        return sum_series(world.server, "streams", state="behind", model="processes")
+
+    eventually(lambda: 1 == behind(), 60, "it is counted")
     step = max(journal.steps())
     reader = slow.read()
     read = [next(reader)]
@@ -200,11 +204,12 @@ def test_a_reader_that_stops_is_left_out_of_steps_and_holds_none_up(
     journal.stop()
     read += list(reader)
 
-    had = [number for number, each in journal.steps().items() if "slow" in each]
-    assert had == [int(text.split()[1]) for text in read], "it has lost nothing"
-    for answer in asked.values():
-        numbers = [int(text.split()[1]) for text in answer.result(120)]
-        assert list(range(numbers[0], numbers[-1] + 1)) == numbers
+    texts = {"slow": read, **{name: answer.result(120) for name, answer in asked.items()}}
+    steps = journal.steps()
+    for name, pieces in texts.items():
+        # a busy machine may leave out others of them now and then
+        had = [number for number, names in steps.items() if name in names]
+        assert had == [int(text.split()[1]) for text in pieces], "it has lost nothing"
     slow.leave()
 
 
