@@ -44,7 +44,11 @@ class Documents(Kind):
         self.schema = {**(schema or _schema(hint)), CONTENT: JSON}
 
     def decode(self, array: Any) -> Any:
-        return build(self._hint, self.from_text(as_bytes(array.reshape(-1)[0]).decode()))
+        data = as_bytes(array.reshape(-1)[0])
+        try:
+            return build(self._hint, self.from_text(data.decode()))
+        except UnicodeDecodeError:
+            raise self.mismatch(data) from None
 
     def encode(self, value: Any) -> Any:
         array = np.empty([1], np.object_)

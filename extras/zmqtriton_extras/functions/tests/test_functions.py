@@ -183,6 +183,23 @@ def test_a_failed_entry_fails_its_request_alone(tmp_path: Path) -> None:
     assert [[b"net 3 20 3"]] == responses[2].outputs["output"].tolist()
 
 
+def test_a_document_that_is_no_text_fails_its_request_alone(tmp_path: Path) -> None:
+    source = """
+from typing import Dict, List
+from zmqtriton import model
+
+@model(batch=8)
+def caption(rows: List[Dict[str, int]]) -> List[int]:
+    return [row["a"] for row in rows]
+"""
+    documents = [b'{"a": 1}', b"\xff", b'{"a": 2}']
+    with loaded(tmp_path, source) as model:
+        responses = model.execute([{"rows": np.array([[each]], object)} for each in documents])
+
+    assert "rows: expected JSON for Dict" in responses[1].error.text
+    assert [1, 2] == [each.outputs["output"].item() for each in responses[::2]]
+
+
 ARRAYS = """
 import numpy as np
 from zmqtriton import Array, model
