@@ -485,10 +485,10 @@ class Sampler:
         shares: dict[tuple[str, int], float] = {}
         for name, (computed, waited) in seen.items():
             if computed:
-                known = min(self._computed[name], computed + waited)
-                shares[name, PYTHON] = shares[name, C] = known / computed
+                clock_ns = min(self._computed[name], computed + waited)
+                shares[name, PYTHON] = shares[name, C] = clock_ns / computed
                 if waited:
-                    shares[name, WAITS] = (computed + waited - known) / waited
+                    shares[name, WAITS] = (computed + waited - clock_ns) / waited
         return shares
 
     def report(self, directories: Any, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from tests.support.waiting import eventually
 from zmqtriton_extras.inspection.tests.operators import asked
 
 #: asyncio and a thread at once. Each way to spend time has a line of its own, since py-spy gives
-#: the head of a loop its part, and the interpreter gives its lock away at the end of one alone.
+#: the head of a loop its part, and the interpreter gives its lock away at the end of one alone. The
+#: time of the event loop itself is in the clocks of the line that awaits.
 CODE = """
 import asyncio
 import ctypes
@@ -43,7 +44,8 @@ import triton_python_backend_utils as pb_utils
 {begin}
 END = {end!r}
 TIMES = np.memmap({times!r}, np.int64, "r+")
-LIBC = ctypes.PyDLL(None)  # which keeps the interpreter's lock, so that no line waits for it
+# of it the interpreter keeps its lock, so that no line waits for that
+LIBC = ctypes.PyDLL(None)
 DATA = np.random.rand(1 << 20)
 
 
@@ -91,7 +93,7 @@ class TritonPythonModel:
     def execute(self, requests):
         thread = threading.Thread(target=count)
         thread.start()
-        asyncio.run(compute())
+        asyncio.run(compute())  # awaits
         thread.join()
         answer = pb_utils.Tensor("OUT", np.ones(1, np.float32))
         return [pb_utils.InferenceResponse([answer]) for _ in requests]
@@ -128,8 +130,8 @@ TIMES = 7
 #: Points. A line with fewer, by all, is not judged; a profile may be so far from the clocks.
 LEAST, MOST = 5.0, 5.0
 _PLACE = re.compile(r"model\.py:(\d+)\)")
-#: Shares of lines by their numbers, in points.
-Shares = dict[int, float]
+#: Shares of lines by their names, in points.
+Shares = dict[str, float]
 
 
 def main() -> None:
@@ -149,13 +151,11 @@ def _write(name: str, end: Path, times: Path) -> tuple[str, dict[int, str]]:
     lines = "\n".join(f"        {each.strip()}\n        clock.lap({{line}})" for each in _of(body))
     text = CODE.replace("{lines}", lines).replace("{begin}", begin.rstrip())
     text = text.replace("{end!r}", repr(str(end))).replace("{times!r}", repr(str(times)))
-    rows, found = text.splitlines(), dict[int, str]()
-    for at, row in enumerate(rows):
-        if "clock.lap({line})" in row:
-            found[at] = rows[at - 1].rpartition("# ")[2]  # the line before, counted from 1
-            rows[at] = row.replace("{line}", str(at))
+    # a lap has the number of the line before it, counted from 1
+    rows = [row.replace("{line}", str(at)) for at, row in enumerate(text.splitlines())]
     np.zeros(len(rows), np.int64).tofile(times)
-    return "\n".join(rows), found
+    named = {at: row.rpartition("  # ")[2] for at, row in enumerate(rows, 1) if "  # " in row}
+    return "\n".join(rows), named
 
 
 def _of(body: str) -> list[str]:
@@ -173,16 +173,21 @@ def _compare(name: str, directory: Path) -> list[str]:
     turns = []
     with server, asked(server, name):
         try:
-            eventually(lambda: all(clocks[line] for line in lines), 120)
+            known = set(lines.values())
+            eventually(lambda: known == _shares(dict(enumerate(clocks)), lines).keys(), 120)
             for number in range(TIMES):
-                turns.append(_turn(server, name, clocks, directory / f"{number}"))
+                turns.append(_turn(server, name, lines, clocks, directory / f"{number}"))
         finally:
             end.touch()
-    return _judge(name, lines, turns)
+    return _judge(name, turns)
 
 
 def _turn(
-    server: Server, name: str, clocks: np.memmap[tuple[int, ...], np.dtype[np.int64]], file: Path
+    server: Server,
+    name: str,
+    lines: Mapping[int, str],
+    clocks: np.memmap[tuple[int, ...], np.dtype[np.int64]],
+    file: Path,
 ) -> tuple[Shares, Shares, Shares]:
     """Return the shares of the model's lines by the clocks, by a profile, and by py-spy."""
     words = ["record", "--threads", "--format", "raw", "--rate", "100"]
@@ -198,20 +203,17 @@ def _turn(
         took = clocks - before
         said, _ = other.communicate(timeout=120)
     assert not other.returncode, said
-    return _shares({line: int(ns) for line, ns in enumerate(took) if ns}), ours, _theirs(file)
+    kernels = _shares(dict(enumerate(took)), lines)
+    return kernels, _shares(ours, lines), _shares(_theirs(file), lines)
 
 
-def _judge(
-    name: str, lines: Mapping[int, str], turns: list[tuple[Shares, Shares, Shares]]
-) -> list[str]:
+def _judge(name: str, turns: list[tuple[Shares, Shares, Shares]]) -> list[str]:
     """Print the table; return the lines of which a profile says something else."""
     far = []
     click.echo(f"\n{name:<18} clocks    ours {'':12} off  py-spy {'':12} off")
-    met = sorted({line for turn in turns for shares in turn for line in shares})
-    for line in met:
-        truth, ours, theirs = (
-            [shares.get(line, 0.0) for shares in by] for by in zip(*turns, strict=True)
-        )
+    for line in dict.fromkeys(line for turn in turns for shares in turn for line in shares):
+        by_each = zip(*turns, strict=True)
+        truth, ours, theirs = ([shares.get(line, 0.0) for shares in by] for by in by_each)
         middles = [statistics.median(shares) for shares in (truth, ours, theirs)]
         if max(middles) < LEAST:
             continue
@@ -219,13 +221,12 @@ def _judge(
             statistics.median(a - b for a, b in zip(shares, truth, strict=True))
             for shares in (ours, theirs)
         )
-        shown = lines.get(line, f"line {line}")
         click.echo(
-            f"{shown:<18} {middles[0]:4.0f} %  {_range(ours):>17} {off:+5.1f}  "
+            f"{line:<18} {middles[0]:4.0f} %  {_range(ours):>17} {off:+5.1f}  "
             f"{_range(theirs):>17} {their_off:+5.1f}"
         )
         if abs(off) > MOST:
-            far.append(f"{name}, {shown}")
+            far.append(f"{name}, {line}")
     return far
 
 
@@ -233,26 +234,31 @@ def _range(shares: list[float]) -> str:
     return f"{statistics.median(shares):.0f} % ({min(shares):.0f} to {max(shares):.0f})"
 
 
-def _ours(server: Server, name: str) -> Shares:
+def _ours(server: Server, name: str) -> dict[int, float]:
     shown = ctl(server, "profile", name, "--seconds", str(SECONDS), "--json")
     assert 0 == shown.exit_code, shown.output
     lines = json.loads(shown.stdout)["lines"]
-    return _shares({one["line"]: one["python_seconds"] + one["c_seconds"] for one in lines})
+    return {one["line"]: one["python_seconds"] + one["c_seconds"] for one in lines}
 
 
-def _theirs(file: Path) -> Shares:
-    """Return the shares by the innermost line of the model in each stack."""
+def _theirs(file: Path) -> dict[int, float]:
+    """Return the samples by the innermost line of the model in each stack."""
     times: dict[int, float] = defaultdict(float)
     for stack in file.read_text().splitlines():
         frames, _, count = stack.rpartition(" ")
         if places := _PLACE.findall(frames):
             times[int(places[-1])] += float(count)
-    return _shares(times)
+    return times
 
 
-def _shares(times: Mapping[int, float]) -> Shares:
-    total = sum(times.values()) or 1.0
-    return {line: 100 * time / total for line, time in times.items()}
+def _shares(times: Mapping[int, float], lines: Mapping[int, str]) -> Shares:
+    """Return the share of each line that has a part in the time."""
+    total = sum(times.values())
+    shares: dict[str, float] = defaultdict(float)
+    for line, time in times.items():
+        if time:
+            shares[lines.get(line, f"line {line}")] += 100 * float(time) / float(total)
+    return shares
 
 
 if __name__ == "__main__":

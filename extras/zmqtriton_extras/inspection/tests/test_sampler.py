@@ -146,17 +146,22 @@ def test_what_waits_does_not_compute() -> None:
 def test_threads_that_contend_compute_as_long_as_the_kernel_says() -> None:
     """A sample that takes one for the other costs neither of them any time."""
     works = {"counts": count_up, "hashes": hash_much}
-    with running(count_up, "counts"), running(hash_much, "hashes"):
-        ids = {thread.name: thread.native_id for thread in threading.enumerate()}
+
+    def is_near() -> bool:
+        # on a busy machine the clocks are read long before or after the samples
         before = {name: computed_s(ids[name]) for name in works}
         begin = time.perf_counter()
-        seen = profile(3.0)
+        seen = profile(2.0)
         elapsed_s = time.perf_counter() - begin
-        known = {name: (computed_s(ids[name]) - before[name]) / elapsed_s for name in works}
+        return all(
+            (computed_s(ids[name]) - before[name]) / elapsed_s
+            == pytest.approx(sum(shares(seen, work.__name__, name)[:WAITS]), abs=0.07)
+            for name, work in works.items()
+        )
 
-    for name, work in works.items():
-        python, c, _, _ = shares(seen, work.__name__, name)
-        assert known[name] == pytest.approx(python + c, abs=0.07), (known, name)
+    with running(count_up, "counts"), running(hash_much, "hashes"):
+        ids = {thread.name: thread.native_id for thread in threading.enumerate()}
+        eventually(is_near, 60)
 
 
 def test_threads_that_begin_and_end_meanwhile_are_met() -> None:
