@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import opcode
 import os
 import resource
 import sys
@@ -25,6 +26,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence, Tuple
 #: States of a thread: it runs Python, computes in C without the interpreter's lock, or waits. A
 #: coroutine that is awaited waits apart from the threads.
 PYTHON, C, WAITS, AWAITS = range(4)
+#: It runs Python or waits, which the next sample tells.
+_DOUBT = 4
 
 #: Mean time between samples; longer where they would take more than this share of a processor.
 _PERIOD_S, _MOST_COST = 0.01, 0.008
@@ -48,6 +51,13 @@ _MUST_NOT_COLLECT = (3, 11) <= sys.version_info < (3, 11, 5)
 #: The place in a frame: the instruction; the line in old Pythons, which have no table of lines.
 _HAS_LINES = hasattr(CodeType, "co_lines")
 _place_of = attrgetter("f_lasti" if _HAS_LINES else "f_lineno")
+#: A thread that stands at one of these instructions has given the lock away in Python: they call
+#: nothing that could compute without it.
+_ONLY_PYTHON = {
+    opcode.opmap[name]
+    for name in ("RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
+    if name in opcode.opmap
+}
 
 #: Codes and places, the innermost first: (id of a code, place, id of its caller's, …).
 Key = Tuple[int, ...]
@@ -68,7 +78,20 @@ def sample(
 class _Seen:
     """A thread, as the last sample has found it."""
 
-    __slots__ = ("asleep", "clock", "cpu_ns", "key", "name", "now_ns", "state", "times")
+    __slots__ = (
+        "asleep",
+        "clock",
+        "cpu_ns",
+        "delay",
+        "delayed_ns",
+        "doubt_ns",
+        "key",
+        "name",
+        "now_ns",
+        "state",
+        "times",
+        "used_ns",
+    )
 
     def __init__(self, name: str, clock: int | None) -> None:
         self.name = name
@@ -76,29 +99,52 @@ class _Seen:
         self.clock = clock
         #: The clock at the end of the last sample, and now.
         self.cpu_ns = self.now_ns = _read(clock, 0)
+        #: The processor time between the last two samples.
+        self.used_ns = 0
+        #: The time of the last sample, if that has left a doubt.
+        self.doubt_ns = 0
         self.key: Key = ()
         #: Nanoseconds and samples at this stack, by the thread's state.
         self.times: list[list[int] | None] = [None] * 3
         #: The number of samples since it has used the processor.
         self.asleep = 0
-        #: The descriptor of the file with its state; -1 until it is asked for.
-        self.state = -1
+        #: The descriptors of the files with its state and with its waits for a processor; -1 until
+        #: they are asked for.
+        self.state = self.delay = -1
+        #: How long it had waited for a processor when it was last asked.
+        self.delayed_ns = 0
 
     def is_runnable(self) -> bool:
         """Return whether the thread has a processor, or waits for one."""
         try:
-            if self.state < 0 and self.clock is not None:
-                # of the kernel's number of a clock the upper bits are the thread's, inverted
-                path = f"/proc/self/task/{~(self.clock >> 3)}/stat"
-                self.state = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if self.state < 0:
+                self.state = self._open("stat")
             return os.pread(self.state, 512, 0).rpartition(b") ")[2].startswith(b"R")
         except OSError:
             return False
 
+    def delay_ns(self) -> int:
+        """Return how long the thread has waited for a processor since this was last asked."""
+        try:
+            is_first = self.delay < 0
+            if is_first:
+                self.delay = self._open("schedstat")
+            now, before = int(os.pread(self.delay, 128, 0).split()[1]), self.delayed_ns
+        except (OSError, IndexError):  # the thread has ended, or this kernel does not tell
+            return 0
+        self.delayed_ns = now
+        return 0 if is_first else now - before
+
+    def _open(self, name: str) -> int:
+        # of the kernel's number of a clock the upper bits are the thread's, inverted
+        number = ~((self.clock or 0) >> 3)
+        return os.open(f"/proc/self/task/{number}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self) -> None:
-        if self.state >= 0:
-            os.close(self.state)
-            self.state = -1
+        for descriptor in (self.state, self.delay):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.state = self.delay = -1
 
 
 def _read(clock: int | None, otherwise_ns: int) -> int:
@@ -167,6 +213,11 @@ class Sampler:
         self._codes: dict[int, CodeType] = {}
         #: Nanoseconds and samples, by name of the thread, what it was doing, and stack.
         self._times: dict[tuple[str, int, Key], list[int]] = defaultdict(lambda: [0, 0])
+        #: Nanoseconds by name of the thread, of all samples, in which it has had a processor or has
+        #: waited for one: the kernel's clocks know it exactly.
+        self._computed: dict[str, int] = defaultdict(int)
+        #: The instructions of codes, by their numbers.
+        self._instructions: dict[int, bytes] = {}
         #: The numbers of the codes of `BaseEventLoop.run_forever`, and the loops that they run.
         self._loop_codes: dict[int, bool] = {}
         self._loops: dict[int, Any] = {}
@@ -198,6 +249,7 @@ class Sampler:
                 self._look(now, now - last, held_ns, is_wanted)
                 interval.set(is_short=self._contending <= 1)
                 if number % _AWAITS_EVERY == 0:
+                    self._read_delays(is_wanted)
                     if is_wanted:
                         self._look_at_tasks(now - last_awaits)
                     last_awaits = now
@@ -206,6 +258,7 @@ class Sampler:
                     period_s = max(_PERIOD_S, cost_s / _MOST_COST)
                 last = now
                 if last >= until:
+                    self._read_delays(is_wanted)
                     break
         finally:
             interval.set(is_short=False)
@@ -244,7 +297,13 @@ class Sampler:
                 seen.now_ns = time.clock_gettime_ns(seen.clock)
             except OSError:  # another thread has its number by now
                 self._meet_one(number, seen)
-        if seen.now_ns != seen.cpu_ns or not seen.key or seen.clock is None:
+        has_moved = seen.now_ns != seen.cpu_ns
+        if seen.doubt_ns:
+            # one that has had to give the lock away goes on with the same function
+            has_held = has_moved and self._codes[seen.key[0]] is frame.f_code
+            self._add(seen, PYTHON if has_held else WAITS, seen.doubt_ns)
+            seen.doubt_ns = 0
+        if has_moved or not seen.key or seen.clock is None:
             seen.key, seen.times = self._walk(number, frame), [None] * 3
 
     def _judge(
@@ -254,13 +313,17 @@ class Sampler:
         states, busy = [WAITS] * len(walked), []
         for at, seen in enumerate(walked):
             used, seen.cpu_ns = seen.now_ns - seen.cpu_ns, seen.now_ns
+            seen.used_ns = used
             seen.asleep = 0 if used else seen.asleep + 1
             self._used_ns += used
             if used > elapsed_ns * _LEAST_SHARE:
                 busy.append((used, at))
+                if seen.delay < 0:
+                    seen.delay_ns()
         self._contending = len(busy)
         if len(busy) == 1 and held_ns:
-            states[busy[0][1]] = PYTHON
+            at = busy[0][1]
+            states[at] = PYTHON if self._has_held(walked[at]) else _DOUBT
             return states
         # While this thread has the lock, no other runs Python: a clock that goes on is that of one
         # in C, or for a moment that of one that comes and finds the lock taken.
@@ -268,32 +331,71 @@ class Sampler:
         others = []
         for used, at in busy:
             seen = walked[at]
-            if _read(seen.clock, 0) - seen.now_ns > least_ns:
+            goes_on = _read(seen.clock, 0) - seen.now_ns > least_ns
+            if goes_on and not self._is_in_python(seen.key):
                 states[at] = C
             else:
                 others.append((used, at))
         self._contending = len(others)
-        if held_ns:
-            # the others have waited for the lock, too
-            if others:
-                states[max(others)[1]] = PYTHON
-            return states
+        if held_ns and others:
+            runs = max(others, key=lambda one: (self._is_in_python(walked[one[1]].key), one))
+            others.remove(runs)
+            states[runs[1]] = PYTHON if self._has_held(walked[runs[1]]) else _DOUBT
         for _, at in others:
-            if walked[at].is_runnable():
-                states[at] = C  # another thread has its processor, this one perhaps
+            seen = walked[at]
+            is_in_python = self._is_in_python(seen.key)
+            # one in Python may wait for the lock; else another thread, this one perhaps, has its
+            # processor
+            if not (is_in_python and held_ns) and seen.is_runnable():
+                states[at] = PYTHON if is_in_python else C
         return states
+
+    def _has_held(self, seen: _Seen) -> bool:
+        """Return whether this thread surely had to give the lock away, and wants it again."""
+        if self._is_in_python(seen.key) or _read(seen.clock, 0) != seen.now_ns:
+            return True
+        return seen.is_runnable()
+
+    def _is_in_python(self, key: Key) -> bool:
+        """Return whether a stack surely ends in Python: such a thread has no lock, and wants it."""
+        if not _HAS_LINES or not key:
+            return False
+        number, place = key[:2]
+        if number not in self._instructions:
+            self._instructions[number] = self._codes[number].co_code
+        return self._instructions[number][place] in _ONLY_PYTHON
+
+    def _read_delays(self, is_wanted: bool) -> None:
+        """Count how long threads have waited for a processor."""
+        for seen in self._threads.values():
+            if seen.delay >= 0 and seen.asleep < _ASLEEP_AFTER:
+                delay_ns = seen.delay_ns()
+                if is_wanted:
+                    self._computed[seen.name] += delay_ns
 
     def _count(self, walked: list[_Seen], states: list[int], elapsed_ns: int, held_ns: int) -> None:
         self._samples += 1
         self._elapsed_ns += elapsed_ns
         for seen, state in zip(walked, states):
-            if state == PYTHON and held_ns > self._held[0] and not self._is_sampler(seen.key):
+            if seen.used_ns:
+                self._computed[seen.name] += seen.used_ns
+            if (
+                state in (PYTHON, _DOUBT)
+                and held_ns > self._held[0]
+                and not self._is_sampler(seen.key)
+            ):
                 self._held = held_ns, seen.key
-            times = seen.times[state]
-            if times is None:
-                times = seen.times[state] = self._times[seen.name, state, seen.key]
-            times[0] += elapsed_ns
-            times[1] += 1
+            if state == _DOUBT:
+                seen.doubt_ns = elapsed_ns
+            else:
+                self._add(seen, state, elapsed_ns)
+
+    def _add(self, seen: _Seen, state: int, elapsed_ns: int) -> None:
+        times = seen.times[state]
+        if times is None:
+            times = seen.times[state] = self._times[seen.name, state, seen.key]
+        times[0] += elapsed_ns
+        times[1] += 1
 
     def _is_sampler(self, key: Key) -> bool:
         """Return whether a stack is that of another sampler of this process."""
@@ -317,7 +419,7 @@ class Sampler:
             (thread.name for thread in threading.enumerate() if thread.ident == number), seen.name
         )
         seen.cpu_ns = seen.now_ns = _read(seen.clock, 0)
-        seen.key, seen.asleep = (), 0
+        seen.key, seen.asleep, seen.doubt_ns = (), 0, 0
 
     def _walk(self, number: int, frame: FrameType | None) -> Key:
         key: list[int] = []
@@ -370,6 +472,25 @@ class Sampler:
 
     # -------------------------------------------------------------------- report
 
+    def _shares(self) -> dict[tuple[str, int], float]:
+        """Return by what the times of a thread and a state are multiplied.
+
+        Which of a thread's lines compute is known from samples, which may be judged wrongly while
+        threads contend for the lock. How long it has computed is known from the kernel.
+        """
+        seen: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for (name, state, _), (spent_ns, _) in self._times.items():
+            if state != AWAITS:
+                seen[name][state == WAITS] += spent_ns
+        shares: dict[tuple[str, int], float] = {}
+        for name, (computed, waited) in seen.items():
+            if computed:
+                clock_ns = min(self._computed[name], computed + waited)
+                shares[name, PYTHON] = shares[name, C] = clock_ns / computed
+                if waited:
+                    shares[name, WAITS] = (computed + waited - clock_ns) / waited
+        return shares
+
     def report(self, directories: Any, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
         """Return the profile as a document: a tree of frames, and the time at its nodes.
 
@@ -377,10 +498,12 @@ class Sampler:
         """
         tree = _Tree(self._codes, tuple(f"{one.rstrip('/')}/" for one in directories))
         samples: list[tuple[int, str, int, int, int]] = []
-        left_out = 0
-        for (name, state, key), (spent_ns, count) in sorted(
-            self._times.items(), key=lambda item: -item[1][0]
-        ):
+        left_out, shares = 0, self._shares()
+        times = (
+            (int(spent_ns * shares.get(place[:2], 1.0)), count, place)
+            for place, (spent_ns, count) in self._times.items()
+        )
+        for spent_ns, count, (name, state, key) in sorted(times, key=lambda one: -one[0]):
             if key and self._is_sampler(key):
                 continue
             if tree.bytes + len(samples) * _BYTES_OF_SAMPLE < most_bytes:

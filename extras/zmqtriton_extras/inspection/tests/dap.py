@@ -9,6 +9,29 @@ from pathlib import Path
 from typing import Any
 
 _WITHIN_S = 60.0
+#: What VS Code says that it can do.
+_CAPABILITIES = {
+    "supportsVariableType": True,
+    "supportsVariablePaging": True,
+    "supportsRunInTerminalRequest": True,
+    "supportsProgressReporting": True,
+    "supportsInvalidatedEvent": True,
+    "supportsMemoryReferences": True,
+    "supportsArgsCanBeInterpretedByShell": True,
+    "supportsMemoryEvent": True,
+    "supportsStartDebuggingRequest": True,
+    "supportsANSIStyling": True,
+}
+#: What its extension for Python adds to a configuration of launch.json.
+_ADDED = {
+    "justMyCode": True,
+    "showReturnValue": True,
+    "debugOptions": ["RedirectOutput", "ShowReturnValue"],
+    "clientOS": "unix",
+    "workspaceFolder": "/",
+    "__configurationTarget": 6,
+    "__sessionId": "6f9f6f5e-5f0e-4a52-8d0e-3c1d2f1f9b60",
+}
 
 
 class Editor:
@@ -25,17 +48,18 @@ class Editor:
 
     def attach(self, breakpoints: Mapping[Path, list[int]]) -> None:
         """Say all that an editor says before the program goes on."""
-        self.ask(
+        able = self.ask(
             "initialize",
             clientID="vscode",
+            clientName="Visual Studio Code",
+            locale="en",
             adapterID=self._configuration["type"],
             pathFormat="path",
             linesStartAt1=True,
             columnsStartAt1=True,
-            supportsVariableType=True,
-            supportsRunInTerminalRequest=True,
+            **_CAPABILITIES,
         )
-        attached = self._send("attach", {**self._configuration, "justMyCode": True})
+        attached = self._send("attach", {**self._configuration, **_ADDED})
         self.event("initialized")
         for file, lines in breakpoints.items():
             found = self.ask(
@@ -46,8 +70,11 @@ class Editor:
                 sourceModified=False,
             )
             assert all(one["verified"] for one in found["breakpoints"]), found
+        assert able["supportsFunctionBreakpoints"], able
         self.ask("setFunctionBreakpoints", breakpoints=[])
-        self.ask("setExceptionBreakpoints", filters=["uncaught"])
+        filters = [one["filter"] for one in able["exceptionBreakpointFilters"] if one["default"]]
+        self.ask("setExceptionBreakpoints", filters=filters)
+        assert able["supportsConfigurationDoneRequest"], able
         self.ask("configurationDone")
         self._await(lambda one: one.get("request_seq") == attached)
         self.ask("threads")
@@ -55,8 +82,11 @@ class Editor:
     def stopped(self) -> tuple[int, dict[str, Any]]:
         """Await a stop; return its thread, and its innermost frame."""
         thread = self.event("stopped")["threadId"]
-        stack = self.ask("stackTrace", threadId=thread, startFrame=0, levels=20)
-        return thread, stack["stackFrames"][0]
+        assert thread in {one["id"] for one in self.ask("threads")["threads"]}
+        # the editor shows the innermost frame before it has the others
+        first = self.ask("stackTrace", threadId=thread, startFrame=0, levels=1)
+        self.ask("stackTrace", threadId=thread, startFrame=1, levels=19)
+        return thread, first["stackFrames"][0]
 
     def variables(self, frame: Mapping[str, Any]) -> dict[str, str]:
         """Return the local variables of a frame."""
@@ -64,6 +94,16 @@ class Editor:
         [local] = [one for one in scopes if one["name"] == "Locals"]
         found = self.ask("variables", variablesReference=local["variablesReference"])
         return {one["name"]: one["value"] for one in found["variables"]}
+
+    def evaluate(self, frame: Mapping[str, Any], expression: str, context: str) -> str:
+        """Return the value of an expression: of its hover, watch or console (repl)."""
+        found = self.ask("evaluate", expression=expression, frameId=frame["id"], context=context)
+        value: str = found["result"]
+        return value
+
+    def disconnect(self) -> None:
+        """End the session, as the button does that detaches the editor."""
+        self.ask("disconnect", restart=False, terminateDebuggee=False)
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Send a request; return the body of its response."""

@@ -99,6 +99,12 @@ def wait_much(goes_on: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
+def computed_s(thread: int | None) -> float:
+    """How long a thread has had a processor or has waited for one, by the kernel's clocks."""
+    words = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+    return (int(words[0]) + int(words[1])) / 1e9
+
+
 def until(reached: Callable[[Profile], bool], **values: Any) -> Profile:
     """Profile until this is so: on a busy machine a thread may not run for a while."""
 
@@ -135,6 +141,27 @@ def test_what_waits_does_not_compute() -> None:
     python, c, waits, _ = shares(seen, "wait_much")
     assert waits > 0.9
     assert python + c < 0.1
+
+
+def test_threads_that_contend_compute_as_long_as_the_kernel_says() -> None:
+    """A sample that takes one for the other costs neither of them any time."""
+    works = {"counts": count_up, "hashes": hash_much}
+
+    def is_near() -> bool:
+        # on a busy machine the clocks are read long before or after the samples
+        before = {name: computed_s(ids[name]) for name in works}
+        begin = time.perf_counter()
+        seen = profile(2.0)
+        elapsed_s = time.perf_counter() - begin
+        return all(
+            (computed_s(ids[name]) - before[name]) / elapsed_s
+            == pytest.approx(sum(shares(seen, work.__name__, name)[:WAITS]), abs=0.07)
+            for name, work in works.items()
+        )
+
+    with running(count_up, "counts"), running(hash_much, "hashes"):
+        ids = {thread.name: thread.native_id for thread in threading.enumerate()}
+        eventually(is_near, 60)
 
 
 def test_threads_that_begin_and_end_meanwhile_are_met() -> None:

@@ -86,6 +86,7 @@ def test_an_editor_stops_at_a_breakpoint_and_sees_the_models_variables(server: S
         thread, frame = editor.stopped()
         [row] = debugged(server)
         before = editor.variables(frame)
+        values = [editor.evaluate(frame, "secret * 2", how) for how in ("hover", "watch", "repl")]
         editor.ask("next", threadId=thread)
         _, after = editor.stopped()
         assert "43" == editor.variables(after)["secret"]
@@ -93,12 +94,13 @@ def test_an_editor_stops_at_a_breakpoint_and_sees_the_models_variables(server: S
         editor.ask("continue", threadId=thread)
         answer.result(60)
         [running] = debugged(server)
-        editor.ask("disconnect", restart=False)
+        editor.disconnect()
         editor.close()
         terminal.wait_for("The model goes on.")
 
     assert (str(file_of(server, "stops")), line) == (frame["source"]["path"], frame["line"])
     assert "42" == before["secret"]
+    assert ["84"] * 3 == values
     assert (f"model.py:{line}", True) == (os.path.basename(row["place"]), row["has_operator"])
     assert "" == running["place"]
 
