@@ -313,8 +313,7 @@ class ChunkedBody:
             end = self._find_line(data, at)
             if end < 0:
                 break
-            read_line = self._read_trailer if self._is_last else self._read_size
-            read_line(data[at:end])
+            (self._read_trailer if self._is_last else self._read_size)(data[at:end])
             at = end + 2
         return pieces[0] if len(pieces) == 1 else b"".join(pieces), data[at:]
 

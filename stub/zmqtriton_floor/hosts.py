@@ -20,5 +20,4 @@ def ip_of(host: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address, None
         ip = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
-    mapped = ip.ipv4_mapped if ip.version == 6 else None
-    return mapped or ip
+    return (ip.version == 6 and ip.ipv4_mapped) or ip

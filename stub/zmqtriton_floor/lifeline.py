@@ -158,8 +158,7 @@ class Lifeline:
                 packet, ancillary = b"", []
             for level, kind, data in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    whole = len(data) - len(data) % 4
-                    self._descriptors.extend(array.array("i", data[:whole]))
+                    self._descriptors.extend(array.array("i", data[: len(data) // 4 * 4]))
             if not packet:
                 self.ended = True
                 break

@@ -152,8 +152,7 @@ def test_a_free_block_is_used_again_only_after_a_while(arena: PoisonedArena, clo
 
 
 def test_no_more_than_a_number_of_blocks_are_kept_apart(arena: PoisonedArena) -> None:
-    count = KEPT_BLOCKS + 3
-    blocks = [allocate(arena, 16 * PAGE) for _ in range(count)]
+    blocks = [allocate(arena, 16 * PAGE) for _ in range(KEPT_BLOCKS + 3)]
     size = arena.bytes
     arena.leases.end([block.reference.block for block in blocks])
 

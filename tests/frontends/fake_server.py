@@ -79,8 +79,7 @@ class FakeServer:
         self._stop_event = threading.Event()
 
     def __enter__(self) -> FakeServer:
-        address = endpoints.requests_address(self._directory, 1)
-        self._router = FakeRouter(address)
+        self._router = FakeRouter(endpoints.requests_address(self._directory, 1))
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]

@@ -57,6 +57,56 @@ def test_the_replacement_gets_the_final_configuration_and_is_not_asked_again(
     assert (load.model, load.auto_complete) == ("m", wire.CONFIG_IS_FINAL)
 
 
+@pytest.fixture
+def busy() -> SupervisorHarness:
+    """A server whose requests take their time, and whose stubs do."""
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit", startup_models=("m",))
+    world.start()
+    world.is_busy, world.stub_behaviours["m"] = True, HANGS
+    return world
+
+
+@pytest.mark.parametrize("dies_first", [False, True], ids=["while it ends", "before"])
+def test_what_waits_in_a_version_that_ends_gets_another_stub_if_the_only_one_dies(
+    busy: SupervisorHarness, dies_first: bool
+) -> None:
+    generation, dead = busy.generation("m").number, busy.serial("m_0_0")
+    steps = [lambda: busy.call("unload", {"model": "m"}), lambda: busy.kill_process(dead).tick()]
+
+    for step in reversed(steps) if dies_first else steps:
+        step()
+    busy.finish_load(busy.serial("m_0_0"))
+
+    attached = busy.messages_to("broker", wire.AttachInstance)[-1]
+    assert attached == wire.AttachInstance(generation, busy.serial("m_0_0"), "m_0_0")
+    assert [] == busy.messages_to("broker", wire.RemoveGeneration)
+    busy.receive(busy.serial("broker"), wire.Drained(generation))
+    assert ([], "unloaded") == (busy.living("stub"), reason(busy))
+
+
+def test_what_waits_in_a_version_that_ends_fails_if_no_stub_comes_up(
+    busy: SupervisorHarness,
+) -> None:
+    dead = busy.serial("m_0_0")
+    busy.call("unload", {"model": "m"})
+
+    busy.stub_behaviours["m"] = "its files are gone"
+    busy.kill_process(dead).advance(300.0)
+
+    (removed,) = busy.messages_to("broker", wire.RemoveGeneration)
+    assert "its files are gone" in removed.reason
+    assert ([], "unloaded") == (busy.living("stub"), reason(busy))
+
+
+def test_a_version_that_ends_waits_for_no_stub_if_no_request_does(busy: SupervisorHarness) -> None:
+    busy.is_busy = False
+    busy.kill_process(busy.serial("m_0_0")).tick()
+
+    busy.call("unload", {"model": "m"})
+
+    assert ([], "unloaded") == (busy.living("stub"), reason(busy))
+
+
 def crash_loop(world: SupervisorHarness, model: str) -> None:
     """Kills each stub in the moment in which it is ready, until no other comes."""
     for _ in range(20):

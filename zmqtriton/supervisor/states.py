@@ -153,6 +153,8 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.READY, KillRequested): _I.READY,
     (_I.READY, ProcessExited): _I.BACKOFF,
     (_I.READY, DrainRequested): _I.DRAINING,
+    # It has come up for what waited while its generation drains.
+    (_I.READY, DrainFinished): _I.STOPPING,
     (_I.READY, StopRequested): _I.STOPPING,
     (_I.DRAINING, KillRequested): _I.DRAINING,
     (_I.DRAINING, DrainFinished): _I.STOPPING,

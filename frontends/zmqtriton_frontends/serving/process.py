@@ -251,8 +251,7 @@ def run(
     async def live() -> None:
         process = ServingProcess(Gateway(lifeline), lambda gateway: make(gateway, bound))
         if is_small:
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, process.stop, 0.0)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.stop, 0.0)
         await process.run()
 
     try:

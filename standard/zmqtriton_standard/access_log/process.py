@@ -124,8 +124,7 @@ class AccessLogService(Receiver):
 
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket."""
-        path = gateway.settings.option(SERVICE)
-        self.file = LogFile(os.path.abspath(path))
+        self.file = LogFile(os.path.abspath(gateway.settings.option(SERVICE)))
         #: Lines that frontends could not send.
         self._unsent = 0
         super().__init__("AccessLog", listener, self.file, lambda: _Connection(self))

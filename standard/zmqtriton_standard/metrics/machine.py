@@ -160,8 +160,7 @@ class MachineLoad:
             if self._is_ours(pid)
         )
         cores = os.cpu_count() or 1
-        share = 100 * (self._machine.utilization - ours_s / elapsed_s / cores)
-        return max(0.0, share)
+        return max(0.0, 100 * (self._machine.utilization - ours_s / elapsed_s / cores))
 
     def _is_ours(self, pid: int) -> bool:
         seen = 0

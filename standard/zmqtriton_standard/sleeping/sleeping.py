@@ -119,8 +119,7 @@ class Sleeping(Feature, HelperOwner):
         self._turns.remove(turn)
         if turn.word == SLEEP and not turn.error:
             self._since_s[turn.model] = turn.at_s
-            slept = {"model": turn.model, "at_s": turn.at_s}
-            self._server.perform("slept", slept)
+            self._server.perform("slept", {"model": turn.model, "at_s": turn.at_s})
         else:
             self._since_s.pop(turn.model, None)
         turn.result(turn.error or turn.count)

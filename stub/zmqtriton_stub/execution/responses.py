@@ -351,11 +351,10 @@ class OpenRequest:
         with state_lock:
             if self.is_answered or self._link.is_closed:
                 return
-            instance = self._link.instance
-            text = instance.failure(self.loss)
+            text = self._link.instance.failure(self.loss)
             for answer in self.fail(text):
                 self._send(answer)
-        instance.log("W", text)
+        self._link.instance.log("W", text)
 
     def _send(self, answer: OutcomeWithBody) -> None:
         outcome, body = answer

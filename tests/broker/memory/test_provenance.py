@@ -329,8 +329,7 @@ def test_an_input_may_be_passed_on_though_its_request_has_not_been_repeated_yet(
 
 
 def test_the_input_of_a_request_that_is_not_repeated_any_more_is_no_fault_of_the_model() -> None:
-    dead = 99
-    world = _follow((dead, 1))
+    world = _follow((99, 1))
 
     assert not _ask(world, GIVEN)
 

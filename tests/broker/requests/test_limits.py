@@ -120,8 +120,7 @@ def test_what_an_admitted_request_needs_is_admitted() -> None:
 def test_who_asks_a_new_broker_again_is_admitted() -> None:
     world = _limited(limit="1")
 
-    rows = [request(own_id, flags=wire.RESENT) for own_id in (1, 2, 3)]
-    world.infer(F, *rows)
+    world.infer(F, *(request(own_id, flags=wire.RESENT) for own_id in (1, 2, 3)))
 
     assert [] == world.texts(1, 2, 3)
 

@@ -153,8 +153,7 @@ def test_an_instance_with_several_batches_at_once_has_no_more_streams() -> None:
 
 def test_a_rate_limited_instance_has_no_more_streams() -> None:
     world = BrokerHarness.serving(config=bounded(1))
-    demand = {"needs": [], "priority": 1}
-    world.add_stub(S, demand=json.dumps(demand))
+    world.add_stub(S, demand=json.dumps({"needs": [], "priority": 1}))
 
     infer(world, 1, 2)
     assert [1] == begin_streams(world)

@@ -671,9 +671,7 @@ def test_each_gets_its_slot_when_those_before_it_have_been_idle(wide: SequenceHa
 
 
 def test_nothing_is_kept_of_those_whose_clients_leave(wide: SequenceHarness) -> None:
-    ids = _flood(wide)
-
-    wide.cancel(F, *ids)
+    wide.cancel(F, *_flood(wide))
     wide.finish_batch(S)
     wide.tick(IDLE_NS + 1)
 

@@ -114,8 +114,7 @@ class Day:
 
     def load_ensemble(self) -> None:
         number = next(self.generations)
-        config = self.random.choice(ENSEMBLES)
-        self.world.add_generation(number, config=config)
+        self.world.add_generation(number, config=self.random.choice(ENSEMBLES))
         self.ensembles.append(number)
 
     def unload_ensemble(self) -> None:

@@ -330,9 +330,8 @@ class Epochs:
     def deliver_down(self) -> None:
         hearing = [p for p in self.processes.values() if p.incoming and p.serial not in self.deaf]
         if hearing:
-            process = self.random.choice(hearing)
             # A stub amid execute() takes nothing, but may look around.
-            process.receive_next()
+            self.random.choice(hearing).receive_next()
 
     def slow_down(self) -> None:
         """Make some messages late, so that others may do much meanwhile."""

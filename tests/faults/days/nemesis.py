@@ -29,6 +29,7 @@ ROLES = ("broker", "http", "grpc", "metrics", "fork-server")
 #: The processes of add-ons, which are not found when they stop.
 _OF_ADDONS = ("jobs", "routes")
 _CONNECTED = ("stub", "http", "grpc", "metrics")
+_TORN = " between broker "
 
 
 class Nemesis:
@@ -149,10 +150,13 @@ class Nemesis:
     def _break(self, how: Callable[[int, int], int]) -> None:
         role = self._chance.choice(_CONNECTED)
         broker, pid = self._pid("broker"), self._pid(role)
-        self.detail = f"{how.__name__} between broker {broker} and {role} {pid}"
+        self.detail = f"{how.__name__}{_TORN}{broker} and {role} {pid}"
         if broker and pid:
-            # a frontend keeps its clients, and the broker is replaced
-            self._note_process(role if role == "stub" else "broker", pid)
+            # its process is replaced (R-43), and of a frontend with its clients' connections; the
+            # broker if it loses another frontend at once
+            if role != "stub" and any(h.ended_ns == STILL and _TORN in h.text for h in self.harms):
+                self.note(["broker"])
+            self._note_process(role, pid)
             with suppress(OSError):
                 how(broker, pid)
 

@@ -242,8 +242,7 @@ def test_steps_of_packages_come_in_their_order_and_then_those_of_the_request() -
 
 
 def test_steps_of_packages_are_made_once_for_all_entrances_of_a_process() -> None:
-    frontend = Frontend(steps=("counted",))
-    Entrance(frontend, "RECV", "SEND")
+    Entrance(Frontend(steps=("counted",)), "RECV", "SEND")
 
     assert ["made"] == NAMES
 

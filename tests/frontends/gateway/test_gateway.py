@@ -57,8 +57,7 @@ class Around:
         self._identity = b""
 
     def listen(self, epoch: int) -> None:
-        address = endpoints.requests_address(self._directory, epoch)
-        self._router = FakeRouter(address)
+        self._router = FakeRouter(endpoints.requests_address(self._directory, epoch))
 
     def die(self) -> None:
         self._router.close()

@@ -147,8 +147,7 @@ def test_a_client_with_tritonclients_keepalive_stays_connected() -> None:
 def test_a_thousand_streams_are_answered_at_once() -> None:
     async def converse(address: str) -> list[bytes]:
         async with grpc.aio.insecure_channel(address) as channel:
-            path = STREAM
-            streams = [channel.stream_stream(path)(timeout=60) for _ in range(1000)]
+            streams = [channel.stream_stream(STREAM)(timeout=60) for _ in range(1000)]
             # Each stays open until the last has been answered.
             await asyncio.gather(*(stream.write(REQUEST) for stream in streams))
             answers = await asyncio.gather(*(stream.read() for stream in streams))

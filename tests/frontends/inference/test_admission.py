@@ -326,9 +326,7 @@ def test_the_largest_come_first_with_the_labels_that_there_are() -> None:
 
 
 def test_of_many_equals_the_first_are_taken() -> None:
-    values = [1.0, 2.0] * 1000
-
-    shape, texts = classes(model(), tensor(values), 3)
+    shape, texts = classes(model(), tensor([1.0, 2.0] * 1000), 3)
 
     assert ([3], [b"2.000000:1", b"2.000000:3", b"2.000000:5"]) == (shape, texts)
 

@@ -269,9 +269,8 @@ async def test_an_input_is_lent_whatever_its_size_type_and_place(
 ) -> None:
     body = filled(regions, RegionSlice("c", 3, 5), datatype)
     assert UNREAD_STRINGS == flags_of_inputs(body)
-    request = unchecked(*body.inputs)
 
-    placed = world.payload.place_now(request)
+    placed = world.payload.place_now(unchecked(*body.inputs))
     assert placed is not None
     world.payload.placed[1] = placed
 

@@ -237,9 +237,7 @@ async def test_others_have_their_turn_while_a_large_tensor_is_placed(world: Worl
 async def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing(
     world: World, /
 ) -> None:
-    data = bytes(3 * COPY_BYTES)
-
-    sending = asyncio.ensure_future(world.send(data))
+    sending = asyncio.ensure_future(world.send(bytes(3 * COPY_BYTES)))
     while not world.payload.arena.used:
         await asyncio.sleep(0)
     sending.cancel()

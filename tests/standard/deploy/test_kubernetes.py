@@ -121,8 +121,7 @@ def test_the_autoscaler_asks_for_the_metric_that_the_rules_record() -> None:
 
 
 def test_the_kustomization_names_every_file() -> None:
-    path = KUBERNETES / "kustomization.yaml"
-    text = path.read_text("utf-8")
+    text = (KUBERNETES / "kustomization.yaml").read_text("utf-8")
     others = {"kustomization.yaml", "adapter-rules.yaml"}
 
     files = {file.name for file in KUBERNETES.glob("*.yaml")} - others

@@ -23,8 +23,7 @@ def ask(
     model: str = "decoupled",
     headers: dict[str, str] | None = None,
 ) -> tuple[Result, FakeGateway]:
-    body = json.dumps(document).encode()
-    return send(body, *items, model=model, headers=headers)
+    return send(json.dumps(document).encode(), *items, model=model, headers=headers)
 
 
 def send(

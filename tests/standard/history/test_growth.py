@@ -14,8 +14,7 @@ def reading(**figures: Any) -> dict[str, Any]:
 
 
 def sample(*readings: dict[str, Any]) -> Any:
-    answer = {"seconds": 5.0, "readings": readings}
-    return samples_of(answer)["m:1"]
+    return samples_of({"seconds": 5.0, "readings": readings})["m:1"]
 
 
 def test_rates_and_means() -> None:

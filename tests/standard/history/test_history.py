@@ -32,9 +32,7 @@ def columns(history: History, name: str = "m:1") -> dict[str, list[Any]]:
 
 
 def test_it_is_in_columns_of_the_same_length() -> None:
-    history = filled({"m:1": BUSY}, {}, None)
-
-    document = history.document(HOUR_S)
+    document = filled({"m:1": BUSY}, {}, None).document(HOUR_S)
 
     assert [0.0, 5.0, 10.0] == document["times"]
     assert [50.0] * 3 == document["server"]["cpu_percent"]

@@ -377,8 +377,7 @@ def test_a_steady_load_has_a_steady_number(per_second: int) -> None:
 
 
 def test_bounds_are_kept() -> None:
-    limits = LIMITS._replace(minimum=2, maximum=3)
-    served = station(limits)
+    served = station(LIMITS._replace(minimum=2, maximum=3))
 
     served.run(60, per_second=0.1)
     assert 2 == served.instances
@@ -453,8 +452,7 @@ def test_an_execution_that_takes_many_looks_is_counted_whole() -> None:
 
 
 def test_requests_that_would_wait_for_a_long_execution_get_another_instance() -> None:
-    limits = LIMITS._replace(queue_s=1.0)
-    target = InstanceTarget(limits)
+    target = InstanceTarget(LIMITS._replace(queue_s=1.0))
     instances = 1
     for look in range(1, 25):
         at_s = look * 0.25

@@ -100,8 +100,7 @@ def test_what_cannot_sleep_is_said(world: SupervisorHarness) -> None:
 
 
 def test_answers_that_nobody_waits_for_change_nothing(world: SupervisorHarness) -> None:
-    serial = world.serial("m_0_0")
-    world.receive(serial, wire.CallResult(1 << 48, 0, "", ""))
+    world.receive(world.serial("m_0_0"), wire.CallResult(1 << 48, 0, "", ""))
 
     call = world.call("sleep", {"model": "m"})
     answer(world)

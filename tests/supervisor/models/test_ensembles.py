@@ -208,8 +208,7 @@ def test_an_unload_ends_an_ensemble_that_waits_for_a_member(world: SupervisorHar
     world.call("unload", {"model": "e"})
 
     assert call.error[1].startswith("load failed for model 'e'")
-    stub = world.serial("m_0_0")
-    world.finish_load(stub)
+    world.finish_load(world.serial("m_0_0"))
     assert "READY" == world.latest_version_info("m").state
     assert not [
         n

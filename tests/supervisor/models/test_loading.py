@@ -535,8 +535,7 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, count: i
     assert (load.result, world.call("unload", {"model": "m"}).result) == (None, None)
 
     world.call("load", LOAD_M)
-    first = world.serial("m_0_0")
-    world.finish_load(first)
+    world.finish_load(world.serial("m_0_0"))
 
     assert count == len(world.living("stub")) - 1
 

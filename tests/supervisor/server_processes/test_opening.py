@@ -180,8 +180,7 @@ def test_a_process_that_opens_and_dies_is_named_until_it_lives_again() -> None:
 def test_processes_of_gunicorn_that_die_are_named_with_their_arbiter() -> None:
     world = serving("http-arbiter")
     for _ in range(4):
-        worker = world.fork_http_worker()
-        world.kill_process(worker, "exited with status 1")
+        world.kill_process(world.fork_http_worker(), "exited with status 1")
 
     [text] = silent_in(world)
 

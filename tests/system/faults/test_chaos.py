@@ -30,6 +30,9 @@ EXPLICIT = (
     (("roll", "scale sequences"), "kill broker"),
     (("scale forked", "configure threaded"), "kill template"),
     (("drain an instance of threaded",), "kill a stub"),
+    # of a process of HTTP, and of gRPC
+    ((), "tear a connection"),
+    ((), "strange bytes"),
 )
 POLL = ((("roll", "remove and return"), "kill http"),)
 

@@ -49,8 +49,8 @@ def test_it_is_made_again_and_everything_connects_as_before(server: Server, what
     directory, own = runtime(server), own_directory(server)
     brokers = server.pids()["broker"]
     if what == "the directory":
-        aside = directory.rename(f"{directory}.aside")  # the server may be writing there
-        shutil.rmtree(aside)
+        # the server may be writing there
+        shutil.rmtree(directory.rename(f"{directory}.aside"))
     else:
         for path in own.iterdir():
             if not path.is_dir():

@@ -267,8 +267,7 @@ class EnsembleScheduler(BrokerPart):
             call.arrived_bytes += size_of(body, response.outputs)
         wave = call.wave
         if member.generation.is_decoupled:
-            wave = TensorSet(run.selection, call)
-            run.tensor_sets.append(wave)
+            run.tensor_sets.append(wave := TensorSet(run.selection, call))
         made = step.named(response.outputs)
         own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
         sequence = changed_marks(response.parameters, own) if response.parameters else own

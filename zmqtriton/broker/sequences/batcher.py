@@ -57,8 +57,7 @@ class LostSequences:
         if cause is None and self._forgotten is not None:
             since_ns = self._recovered_ns()
             if not since_ns or now_ns < since_ns + self._idle_ns:
-                cause = self._forgotten
-                self.add(correlation, cause)
+                self.add(correlation, cause := self._forgotten)
         return cause
 
 

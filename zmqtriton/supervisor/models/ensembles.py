@@ -86,13 +86,13 @@ class EnsembleMembers:
                 member = self._models.get(model)
                 why = member.why_not_loaded if member else _UNKNOWN_MODEL
                 text = no_loaded_version_text(name, model, shorten(why.text))
-                error = ensemble.step_error(index, text)
-                raise error.because(Kind.MEMBER_NOT_LOADED, why, member=model)
+                raise ensemble.step_error(index, text).because(
+                    Kind.MEMBER_NOT_LOADED, why, member=model
+                )
             served = self._serving(model, number)
             if served is None:
                 text = version_not_loaded_text(name, model, number)
-                error = ensemble.step_error(index, text)
-                raise error.because(Kind.MEMBER_NOT_LOADED, member=model)
+                raise ensemble.step_error(index, text).because(Kind.MEMBER_NOT_LOADED, member=model)
             generation = served.generation
             assert generation is not None
             assert generation.final_config is not None
@@ -239,5 +239,5 @@ class EnsembleGeneration(Generation):
         self._transition(states.AllInstancesLoaded())
         self.owner.generation_loaded(self)
 
-    def _abort_if_nobody_drains(self) -> None:
+    def _keep_answering(self) -> None:
         """The broker drains it."""

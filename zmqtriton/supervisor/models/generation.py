@@ -37,6 +37,12 @@ from zmqtriton_floor.reasons import Reason
 #: Maximum seconds that it waits for ending instances, whose descriptors it needs.
 _ROOM_WITHIN_S = 30.0
 _ROOM_LOOK_S = 0.1
+#: The states of instances that answer requests, or will.
+_ANSWERING = frozenset(InstanceState) - {
+    InstanceState.STOPPING,
+    InstanceState.STOPPED,
+    InstanceState.FAILED,
+}
 
 
 class GenerationOwner(Protocol):
@@ -100,6 +106,8 @@ class Generation:
         self.blueprint = blueprint
         self.version = version
         self.state = GenerationState.LOADING
+        #: False once all frontends have ended.
+        self.has_clients = True
         self.final_config: FinalConfig | None = blueprint.final_config
         #: The environment of its instances; set when it has been prepared.
         self.environment = SERVER_ENVIRONMENT
@@ -180,22 +188,29 @@ class Generation:
         self._transition(states.RetireRequested())
         self._introductions.resources.leave(self.number)
         self._change = None
-        self._end_template()
+        # without a ready instance, those that come up answer the requests that wait
+        has_ready = bool(self.instances.ready)
+        if has_ready:
+            self._end_template()
         for instance in self.instances:
-            if instance.state is not InstanceState.DRAINING:
-                is_ready = instance.state is InstanceState.READY
-                instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
+            if instance.state is InstanceState.READY:
+                instance.handle(states.DrainRequested())
+            elif has_ready and instance.state is not InstanceState.DRAINING:
+                instance.handle(states.StopRequested())
         self._broker_entry.retire()
-        self._abort_if_nobody_drains()
+        self._keep_answering()
 
     def on_drained(self) -> None:
         """The broker has answered the last request."""
         if self.state is not GenerationState.DRAINING:
             return
         self._transition(states.NothingOutstanding())
+        self._end_template()
         for instance in self.instances:
-            if instance.state is InstanceState.DRAINING:
+            if instance.state in (InstanceState.READY, InstanceState.DRAINING):
                 instance.handle(states.DrainFinished())
+            elif instance.state is not InstanceState.STOPPING:
+                instance.handle(states.StopRequested())
         self._end_without_processes()
 
     # ------------------------------------------------------ other instances
@@ -289,7 +304,9 @@ class Generation:
         elif self.state is GenerationState.SERVING:
             self._on_instance_changed_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
-            self._abort_if_nobody_drains()
+            if instance.state is InstanceState.READY and not instance.slot.is_passive:
+                self._broker_entry.attach(instance)
+            self._keep_answering()
         self._end_without_processes()
 
     def _on_instance_changed_while_serving(
@@ -310,12 +327,23 @@ class Generation:
         elif InstanceState.READY in (instance.state, before):
             self.owner.generation_changed(self)
 
-    def _abort_if_nobody_drains(self) -> None:
-        """Abort the generation if no instance is left that could answer its requests."""
+    def _keep_answering(self) -> None:
+        """Start an instance if none is left for the requests that wait; abort if none can come."""
         # Passive instances wait for the others, unless there are none.
         waiting = self.instances.active or self.instances
-        if not any(i.state is InstanceState.DRAINING for i in waiting):
-            self.abort(self.readiness.why_not_ready or UNLOADED)
+        # instances of a guest, and of a generation that was given up, do not come back
+        can_start = (
+            self.has_clients and self._broker_entry.is_announced and not self.environment.host
+        )
+        answering = _ANSWERING if can_start else {InstanceState.DRAINING}
+        if not any(i.state in answering for i in waiting):
+            stopped = [
+                i for i in waiting if i.state is InstanceState.STOPPED and not i.is_being_removed
+            ]
+            if can_start and stopped:
+                self.handle(stopped[0], states.StartRequested())
+            else:
+                self.abort(self.readiness.why_not_ready or UNLOADED)
 
     def _end_without_processes(self) -> None:
         if self.state is not GenerationState.STOPPING:

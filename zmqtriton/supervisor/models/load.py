@@ -275,8 +275,7 @@ class Load:
         self._record_dependencies(blueprint)
         try:
             members.check_acyclic(blueprint.name)
-            again = self._request.retry_failed_members
-            await members.load_members(ensemble, again=again)
+            await members.load_members(ensemble, again=self._request.retry_failed_members)
             return members.finalize_config(blueprint)
         except ZmqTritonError as error:
             return error

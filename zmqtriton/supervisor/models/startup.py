@@ -122,8 +122,7 @@ class Startup:
             listing = await self._server.list_repository(is_patient=True)
             if not isinstance(listing, ZmqTritonError):
                 if self.is_repository_missing:
-                    text = "the model repository can be listed; its models are loaded"
-                    self._plan.log("I", text)
+                    self._plan.log("I", "the model repository can be listed; its models are loaded")
                 return listing
             if self._policy.exit_on_error or self._policy.one_by_one:
                 self._give_up(listing.text)

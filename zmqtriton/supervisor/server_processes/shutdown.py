@@ -153,6 +153,7 @@ class ShutdownSequence:
             self._plan.log("I", "All models are stopped, unloading models")
             self._report()
             for generation in list(self._alive()):
+                generation.has_clients = False
                 self._retirements.retire_after_callers(generation)
         if self.phase is ShutdownPhase.UNLOADING and not any(self._alive()):
             self.phase = ShutdownPhase.FINISHING

@@ -265,8 +265,7 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
 def judge_start(options: Options | None) -> Iterator[Finding]:
     """Judge whether this machine has what a server needs that is started with these options."""
     for lack in lacks(options) if options is not None else ():
-        judge = error if lack.is_fatal else warning
-        yield judge(lack.text, lack.advice, lack.command)
+        yield (error if lack.is_fatal else warning)(lack.text, lack.advice, lack.command)
 
 
 def judge_swap(processes: Mapping[int, str], root: Path = ROOT) -> Iterator[Finding]:

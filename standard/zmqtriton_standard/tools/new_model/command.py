@@ -41,8 +41,7 @@ def run_new(words: list[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
         draft = _draft(arguments)
-        files = _files(draft, arguments.directory)
-        _write(files)
+        _write(files := _files(draft, arguments.directory))
     except (ValueError, ZmqTritonError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -361,9 +361,8 @@ def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(
 @pytest.mark.row("C31", "--http-max-input-size")
 def test_json_above_the_limit_is_refused() -> None:
     text = json.dumps(document()).encode()
-    gateway = FakeGateway(http_max_input_size=len(text) - 1)
 
-    result = infer(gateway, text)
+    result = infer(FakeGateway(http_max_input_size=len(text) - 1), text)
 
     assert result.status_code == 400
     assert result.json["error"] == (

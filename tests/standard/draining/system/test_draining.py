@@ -85,8 +85,7 @@ def test_an_instance_is_started_anew_without_a_failed_request(server: Server) ->
     before = server.stub_pids(MODEL)
 
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
-        wish = {"instance": f"{MODEL}_0_0", "then": "restart"}
-        answer = steer(server, "drain", wish)
+        answer = steer(server, "drain", {"instance": f"{MODEL}_0_0", "then": "restart"})
         eventually(lambda: len(asking.answers) > PER_SECOND, 60)
 
     assert "restarted" == answer["state"]

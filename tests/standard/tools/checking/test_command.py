@@ -130,8 +130,7 @@ def test_misuse_has_a_status_of_its_own(
 
 
 def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
-    name = os.fsdecode(b"m\xff")
-    write(tmp_path, name, "nonsense: 1")
+    write(tmp_path, os.fsdecode(b"m\xff"), "nonsense: 1")
     write(tmp_path, "ü", "nonsense: 1", MODEL)
 
     done = subprocess.run(

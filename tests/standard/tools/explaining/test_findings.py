@@ -349,8 +349,7 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
             {"model": "m", "quota": "max_segment_bytes", "limit": 20, "exceeded": 1},
         ],
     }
-    circle = f"{FAILED}BLS calls would deadlock: m -> m"
-    log = [{"text": circle}]
+    log = [{"text": f"{FAILED}BLS calls would deadlock: m -> m"}]
 
     assert (
         "4 of 4 requests refused because it was full"

@@ -97,9 +97,7 @@ def test_an_overview_leaves_out_few_that_were_late_long_ago() -> None:
 
 
 def test_other_failures_are_told_beside_those_that_were_late() -> None:
-    row = late(4, executed_ms=150, faults=6, failed=6)
-
-    failed, overdue = explain(row)
+    failed, overdue = explain(late(4, executed_ms=150, faults=6, failed=6))
 
     assert "2 of 6 requests failed" == failed.text
     assert "4 of 6 requests failed, the last" in overdue.text
