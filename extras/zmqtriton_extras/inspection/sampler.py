@@ -26,7 +26,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence, Tuple
 #: States of a thread: it runs Python, computes in C without the interpreter's lock, or waits. A
 #: coroutine that is awaited waits apart from the threads.
 PYTHON, C, WAITS, AWAITS = range(4)
-#: It runs Python or waits, which the next sample tells.
+#: The next sample decides between Python and a wait.
 _DOUBT = 4
 
 #: Mean time between samples; longer where they would take more than this share of a processor.
@@ -111,7 +111,7 @@ class _Seen:
         #: The descriptors of the files with its state and with its waits for a processor; -1 until
         #: they are asked for.
         self.state = self.delay = -1
-        #: How long it had waited for a processor when it was last asked.
+        #: Nanoseconds that the thread had waited for a processor at the last look.
         self.delayed_ns = 0
 
     def is_runnable(self) -> bool:
@@ -124,7 +124,7 @@ class _Seen:
             return False
 
     def delay_ns(self) -> int:
-        """Return how long the thread has waited for a processor since this was last asked."""
+        """Return the nanoseconds that the thread has waited for a processor since the last call."""
         try:
             is_first = self.delay < 0
             if is_first:
@@ -213,7 +213,7 @@ class Sampler:
         self._codes: dict[int, CodeType] = {}
         #: Nanoseconds and samples, by name of the thread, what it was doing, and stack.
         self._times: dict[tuple[str, int, Key], list[int]] = defaultdict(lambda: [0, 0])
-        #: Nanoseconds by name of the thread, of all samples, in which it has had a processor or has
+        #: Nanoseconds by name of the thread, of all samples, that it has had a processor or has
         #: waited for one: the kernel's clocks know it exactly.
         self._computed: dict[str, int] = defaultdict(int)
         #: The instructions of codes, by their numbers.
