@@ -69,7 +69,7 @@ def test_a_model_that_keeps_nothing_has_no_line(server: Server) -> None:
     shown = ctl(server, "memory", "leaks", "--between", "1s")
 
     assert 0 == shown.exit_code, shown.output
-    assert f":{LINE}" not in shown.output
+    assert f"model.py:{LINE}" not in shown.output
 
 
 def test_an_instance_is_looked_at_once_at_a_time(server: Server) -> None:
