@@ -15,7 +15,7 @@ import numpy as np
 from zmqtriton_extras.functions.backend.documents import kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
-from zmqtriton_extras.routes.backend.multipart import Part, parts_of, read_form
+from zmqtriton_extras.routes.backend.multipart import Part, element_of, parts_of, read_form
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import config_parameter
@@ -89,14 +89,8 @@ class Interface:
         return self._of_texts(texts, fetch, files)
 
     def _file(self, part: Part, body: memoryview) -> Tensor:
-        """Return the tensor of a file where it lies: the end of its head becomes its length."""
-        length, begin = (part.end - part.begin).to_bytes(4, "little"), part.begin - 4
-        data: Any = body[begin : part.end]
-        if data.readonly or data[:4] != b"\r\n\r\n":
-            data = length + bytes(body[part.begin : part.end])
-        else:
-            data[:4] = length
-        return Tensor(part.name, BYTES, [1, 1][not self._has_batches :], data)
+        shape = [1, 1][not self._has_batches :]
+        return Tensor(part.name, BYTES, shape, element_of(part, body))
 
     def _kind(self, name: str) -> Kind:
         if name in self.parameters:

@@ -121,6 +121,11 @@ async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
         await asyncio.gather(*running, return_exceptions=True)
 
 
+async def as_it_is(events: bytes) -> bytes:
+    """Return events of a stream that are written already."""
+    return events
+
+
 class Models:
     """The responders of GET /v1/models and /v1/models/{model}."""
 

@@ -18,7 +18,7 @@ import falcon.asgi
 import orjson
 
 from zmqtriton_extras.openai import request_tensors, requests
-from zmqtriton_extras.openai.calls import Calls, together
+from zmqtriton_extras.openai.calls import Calls, as_it_is, together
 from zmqtriton_extras.openai.choices import ChoiceRules, Choices
 from zmqtriton_extras.openai.documents import (
     AnswerEvents,
@@ -234,7 +234,7 @@ class Texts:
             resp.content_type = "text/event-stream; charset=utf-8"
             req = exchange.req
             resp.stream = Events(
-                first, chunks, _as_it_is, exchange.form.failure, turn=req.turn, made=req.made
+                first, chunks, as_it_is, exchange.form.failure, turn=req.turn, made=req.made
             )
         else:
             take, numbers = exchange.req.turn.take, range(len(exchange.prompts))
@@ -349,7 +349,3 @@ async def _end(exchange: _Exchange, size: int, write: Callable[[], bytes]) -> by
 def _add(choices: Choices, events: AnswerEvents, body: ResponseBody) -> bytes:
     """Return the events for what a response adds."""
     return events.add(choices.take(body))
-
-
-async def _as_it_is(events: bytes) -> bytes:
-    return events

@@ -14,12 +14,12 @@ import falcon.asgi
 import orjson
 
 from zmqtriton_extras.openai import problems
-from zmqtriton_extras.openai.calls import Calls
+from zmqtriton_extras.openai.calls import Calls, as_it_is
 from zmqtriton_extras.openai.fields import Range, model_name, number, refuse
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.request_tensors import shape_of_one, tensor_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
-from zmqtriton_extras.routes.backend.multipart import Part, RefusedError, parts_of
+from zmqtriton_extras.routes.backend.multipart import RefusedError, element_of, parts_of
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.tensors import decode_bytes
@@ -63,7 +63,7 @@ def read(content_type: str, body: memoryview) -> Transcription:
     try:
         for part in parts_of(content_type, body):
             if part.name == _SOUND:
-                sound = _element(part, body)
+                sound = element_of(part, body)
             elif part.end - part.begin <= _MAX_FIELD_BYTES:
                 fields[part.name] = str(body[part.begin : part.end], "utf-8")
             else:
@@ -81,16 +81,6 @@ def read(content_type: str, body: memoryview) -> Transcription:
         options["temperature"] = _temperature(options["temperature"])
     is_plain = fields.get("response_format") == "text"
     return Transcription(model, sound, options, _FLAGS[fields.get("stream")], is_plain)
-
-
-def _element(part: Part, body: memoryview) -> Any:
-    """Return a file where it lies: the end of its head becomes its length."""
-    begin = part.begin - 4
-    data, length = body[begin : part.end], (part.end - part.begin).to_bytes(4, "little")
-    if data.readonly:
-        return length + bytes(data[4:])
-    data[:4] = length
-    return data
 
 
 def _temperature(text: str) -> float:
@@ -128,17 +118,17 @@ class Transcriptions:
         with await self._calls.receive(req) as form:
             kind = req.header(b"content-type") or ""
             request = await json_documents.perform(len(form), read, kind, memoryview(form))
-            await self._calls.find(req, request.model)
-            model = self._calls.current(request.model)
-            body = body_of(request, names_of(model))
-            pieces = self._pieces(req, model, body, begun_ns)
+            model = await self._calls.find(req, request.model)
+            names = names_of(model)
+            body = body_of(request, names)
+            pieces = self._pieces(req, model, body, names.text_output, begun_ns)
             del body
             if request.is_streamed:
                 events = _events(pieces)
                 first = await anext(events)  # an error in its place has a status
                 resp.content_type = "text/event-stream; charset=utf-8"
                 resp.stream = Events(
-                    first, events, _as_it_is, problems.event, turn=req.turn, made=req.made
+                    first, events, as_it_is, problems.event, turn=req.turn, made=req.made
                 )
                 return
             text = "".join([piece async for piece in pieces])
@@ -149,12 +139,16 @@ class Transcriptions:
             resp.data = await json_documents.perform(len(text), orjson.dumps, {"text": text})
 
     async def _pieces(
-        self, req: HttpRequest, model: ModelVersion, body: RequestBody, begun_ns: int
+        self,
+        req: HttpRequest,
+        model: ModelVersion,
+        body: RequestBody,
+        output: str,
+        begun_ns: int,
     ) -> AsyncGenerator[str, None]:
         """Iterate over the parts of the text. Raises the model's error."""
         # a character may be cut between two responses
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        output = names_of(model).text_output
         responses = self._calls.begin(req, model, body, begun_ns)
         del body
         async with aclosing(responses) as items:
@@ -189,7 +183,3 @@ async def _events(pieces: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, No
 
 def _event(kind: str, **members: str) -> bytes:
     return b"data: %b\n\n" % orjson.dumps({"type": f"transcript.text.{kind}", **members})
-
-
-async def _as_it_is(events: bytes) -> bytes:
-    return events

@@ -95,6 +95,15 @@ def parts_of(content_type: str, body: Any) -> Iterator[Part]:
     raise RefusedError(400, "the form has no end")
 
 
+def element_of(part: Part, body: Any) -> Any:
+    """Return a file where it lies, as an element of a tensor: the end of its head is its length."""
+    length, data = (part.end - part.begin).to_bytes(4, "little"), body[part.begin - 4 : part.end]
+    if data.readonly or data[:4] != b"\r\n\r\n":
+        return length + bytes(body[part.begin : part.end])
+    data[:4] = length
+    return data
+
+
 def _unreadable(error: ValueError) -> RefusedError:
     return RefusedError(400, f"the form cannot be read: {error}")
 
