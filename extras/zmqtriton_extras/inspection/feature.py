@@ -27,8 +27,8 @@ from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailabl
 #: The tasks, as the declaration names them.
 PROFILE, MEMORY = "profile", "memory"
 _MOST_SECONDS = 600.0
-#: The instance has this time to begin, and to send.
-_GRACE_S = 15.0
+#: The instance has this time to begin, and to send; memory is looked through, too.
+_GRACE_S = {PROFILE: 15.0, MEMORY: 45.0}
 #: Bytes of the answer, for all instances together.
 _MOST_BYTES = 8 << 20
 _MOST_BYTES_OF_INSTANCE = 1 << 20
@@ -81,7 +81,7 @@ class Inspections(Feature):
         """Have instances run a task, and return what they answer, or why one does not."""
         serials = {one.serial for one in instances}
         self._inspected |= serials
-        within_s = values["seconds"] + _GRACE_S
+        within_s = values["seconds"] + _GRACE_S[task]
         promises = [
             (one.name, one.pid, self._tasks.ask(one, task, values, within_s)) for one in instances
         ]

@@ -13,8 +13,9 @@ import os
 import sys
 import time
 import tracemalloc
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -29,10 +30,12 @@ _MOST_NAMED, _MOST_TRIED = 5, 40
 _LEAST_ITEMS = 2
 #: Steps from a container to what has a name.
 _MOST_STEPS = 4
+#: Files whose allocations are the measurement's.
+_OURS = (__file__, tracemalloc.__file__)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_CONTAINERS = ("list", "dict", "set", "deque", "OrderedDict", "defaultdict", "Counter")
-#: How a container of the C library tells its size, by its type's name.
-_CACHE = "_lru_cache_wrapper"
+#: The type of a function with a cache.
+_CACHE = type(lru_cache(None)(len))
+_CONTAINERS = (list, dict, set, deque, _CACHE)
 
 
 def measure(instance: Any, seconds: float) -> dict[str, Any]:
@@ -42,15 +45,14 @@ def measure(instance: Any, seconds: float) -> dict[str, Any]:
     # the collector shows nothing of what was there before the first request, which is frozen
     is_frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
-    tracemalloc.start(_FRAMES)
     try:
-        time.sleep(seconds * _SETTLING)
-        first, earlier = _snapshot(), _Look()
-        time.sleep(seconds * (1 - _SETTLING))
-        later, last = _Look(), _snapshot()
+        time.sleep(seconds * _SETTLING / 2)
+        earlier = _Look()
+        first, last = _traced(seconds * _SETTLING / 2, seconds * (1 - _SETTLING))
+        # what a look makes would be traced, object by object
+        later = _Look()
         holders = _holders(earlier, later)
     finally:
-        tracemalloc.stop()
         if is_frozen:
             gc.freeze()
     directories = tuple(f"{one.rstrip('/')}/" for one in instance.directories)
@@ -69,13 +71,21 @@ def measure(instance: Any, seconds: float) -> dict[str, Any]:
     }
 
 
+def _traced(settling_s: float, seconds: float) -> tuple[tracemalloc.Snapshot, tracemalloc.Snapshot]:
+    """Return snapshots of the allocations from now on: after the first time and the second."""
+    tracemalloc.start(_FRAMES)
+    try:
+        time.sleep(settling_s)
+        first = _snapshot()
+        time.sleep(seconds)
+        return first, _snapshot()
+    finally:
+        tracemalloc.stop()
+
+
 def _snapshot() -> tracemalloc.Snapshot:
     gc.collect()  # cycles that nobody holds are no leak
-    own = (
-        tracemalloc.Filter(False, __file__),
-        tracemalloc.Filter(False, tracemalloc.__file__),
-    )
-    return tracemalloc.take_snapshot().filter_traces(own)
+    return tracemalloc.take_snapshot()
 
 
 # ------------------------------------------------------------------------ lines
@@ -88,6 +98,8 @@ def _lines(
     grown: dict[tuple[str, int, bool], list[int]] = {}
     for difference in last.compare_to(first, "traceback"):
         file, line, is_own = _own_line(difference.traceback, directories)
+        if file in _OURS:
+            continue
         entry = grown.setdefault((file, line, is_own), [0, 0])
         entry[0] += difference.size_diff
         entry[1] += difference.count_diff
@@ -115,7 +127,6 @@ class _Look:
 
     def __init__(self) -> None:
         self.resident = _resident()
-        self.types: Counter[str] = Counter()
         #: The number of items, by the container's number.
         self.sizes: dict[int, int] = {}
         #: Bytes of numpy's arrays in containers, and of tensors by their device.
@@ -124,19 +135,27 @@ class _Look:
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         array = getattr(numpy, "ndarray", None)
         tensor = getattr(torch, "Tensor", None)
+        objects = gc.get_objects()
+        kinds = Counter(map(type, objects))
+        # of each type once: a model with its libraries has half a million objects
+        self.types: Counter[str] = Counter()
+        for kind, count in kinds.items():
+            self.types[kind.__name__] += count
+        bases = {kind: _base(kind) for kind in kinds}
+        tensors = {kind for kind in kinds if tensor is not None and issubclass(kind, tensor)}
         seen = set()
-        for one in gc.get_objects():
+        for one in objects:
             kind = type(one)
-            self.types[kind.__name__] += 1
-            size = _items(one)
-            if size is not None:
-                self.sizes[id(one)] = size
+            # a type may have come since
+            base = bases.get(kind)
+            if base is not None:
+                self.sizes[id(one)] = _count(one, base)
                 if array is not None:
-                    for item in _values(one):
+                    for item in _values(one, base):
                         if type(item) is array and item.base is None and id(item) not in seen:
                             seen.add(id(item))
                             self.arrays += item.nbytes
-            if tensor is not None and isinstance(one, tensor):
+            elif kind in tensors:
                 self._add_tensor(one)
         self.cuda = _cuda(torch)
 
@@ -147,20 +166,30 @@ class _Look:
             self.tensors["unknown"] += 0
 
 
-def _items(one: Any) -> int | None:
-    """Return the number of items of a container; None of another object."""
-    name = type(one).__name__
-    if name == _CACHE:
-        return int(one.cache_info().currsize)
-    if name in _CONTAINERS or isinstance(one, (list, dict, set)):
-        return len(one)
-    return None
+def _is(one: Any, kind: Any) -> bool:
+    """Return whether an object is of a type.
+
+    isinstance() would ask the object itself, and a module that loads on demand loads then.
+    """
+    return issubclass(type(one), kind)
 
 
-def _values(one: Any) -> Iterable[Any]:
+def _base(kind: type) -> Any:
+    """Return the container that a type is one of; None of another type.
+
+    It is asked in place of the type's own methods: some load what the container has.
+    """
+    return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+
+
+def _count(one: Any, base: Any) -> int:
+    return int(one.cache_info().currsize) if base is _CACHE else int(base.__len__(one))
+
+
+def _values(one: Any, base: Any) -> Iterable[Any]:
     try:
-        return list(one.values()) if isinstance(one, dict) else list(one)
-    except Exception:  # noqa: BLE001 - the model changes it, or it is iterated in another way
+        return list(base.values(one)) if base is dict else list(base.__iter__(one))
+    except Exception:  # noqa: BLE001 - the model changes it, or it has no items to iterate over
         return ()
 
 
@@ -215,7 +244,7 @@ def _holders(earlier: _Look, later: _Look) -> list[dict[str, Any]]:
 def _is_ours(holder: dict[str, Any]) -> bool:
     """Return whether this measurement or the server holds it, whose containers are bounded."""
     file = holder["file"]
-    is_traced = file in (__file__, tracemalloc.__file__) or "tracemalloc" in holder["name"]
+    is_traced = file in _OURS or "tracemalloc" in holder["name"]
     return is_traced or "/zmqtriton_stub/" in file or "/zmqtriton_floor/" in file
 
 
@@ -246,11 +275,11 @@ def _name(one: Any, ours: Any) -> tuple[str, str, int]:
 
 def _step(one: Any, ours: Any) -> _Step | None:
     """Return the best name of an object: rather one in a module or an object than an index."""
-    if type(one).__name__ == _CACHE:
+    if type(one) is _CACHE:
         return _of_code(f"the cache of {one.__name__}()", one.__wrapped__, one)
     first = None
     for holder in gc.get_referrers(one):  # in no comprehension, whose variables would be referrers
-        if id(holder) in ours or isinstance(holder, FrameType):
+        if id(holder) in ours or _is(holder, FrameType):
             continue
         for naming in _NAMINGS:
             for step in naming(holder, one):
@@ -268,11 +297,11 @@ def _in_dict(holder: Any, one: Any) -> Iterator[_Step]:
     owner = _owner(holder)
     if key is None:
         return
-    if isinstance(owner, ModuleType):
+    if _is(owner, ModuleType):
         file = getattr(owner, "__file__", "") or ""
         yield _Step(str(key), owner, file, _line_of(file, str(key)))
     elif owner is not None:
-        kind = owner if isinstance(owner, type) else type(owner)
+        kind = owner if _is(owner, type) else type(owner)
         yield _Step(f"{kind.__name__}.{key}", owner, *_code_of(kind))
     else:
         yield _Step(f"[{_short(key)}]", holder, is_end=False)
@@ -286,7 +315,8 @@ def _in_function(holder: Any, one: Any) -> Iterator[_Step]:
     elif type(holder).__name__ == "cell":
         for cells in gc.get_referrers(holder):
             for function in _functions(cells, "__closure__") if type(cells) is tuple else ():
-                name = function.__code__.co_freevars[list(cells).index(holder)]
+                number = next(n for n, cell in enumerate(cells) if cell is holder)
+                name = function.__code__.co_freevars[number]
                 yield _of_code(f"{name} of {function.__name__}()", function, function)
 
 
@@ -294,14 +324,14 @@ def _functions(part: Any, attribute: str) -> list[FunctionType]:
     return [
         one
         for one in gc.get_referrers(part)
-        if isinstance(one, FunctionType) and getattr(one, attribute) is part
+        if _is(one, FunctionType) and getattr(one, attribute) is part
     ]
 
 
 def _in_object(holder: Any, one: Any) -> Iterator[_Step]:
     """An attribute of an object that has no dict: one with slots, or of Pythons from 3.11 on."""
     kind = type(holder)
-    if kind is dict or isinstance(holder, (type, ModuleType, FunctionType)):
+    if kind is dict or _is(holder, (type, ModuleType, FunctionType)):
         return
     slots = [key for each in kind.__mro__ for key in _slots(each)]
     pairs = [(key, getattr(holder, key, None)) for key in slots] + _attributes(holder)
@@ -311,7 +341,7 @@ def _in_object(holder: Any, one: Any) -> Iterator[_Step]:
 
 
 def _in_container(holder: Any, one: Any) -> Iterator[_Step]:
-    if type(holder) is not dict and _items(holder) is not None:
+    if type(holder) is not dict and _base(type(holder)):
         yield _Step("[…]", holder, is_end=False)
 
 
@@ -326,7 +356,7 @@ def _of_code(name: str, function: Any, holder: Any) -> _Step:
 def _owner(document: dict[Any, Any]) -> Any:
     """Return the module or the object whose names are in a dict; None of another dict."""
     for holder in gc.get_referrers(document):
-        if isinstance(holder, type) or getattr(holder, "__dict__", None) is document:
+        if _is(holder, type) or getattr(holder, "__dict__", None) is document:
             return holder
     return None
 
@@ -365,7 +395,7 @@ def _short(key: Any) -> str:
 def _code_of(kind: type) -> tuple[str, int]:
     """Return the place of a class: of the first of its functions."""
     for value in list(vars(kind).values()):
-        if isinstance(value, FunctionType):
+        if _is(value, FunctionType):
             return value.__code__.co_filename, value.__code__.co_firstlineno
     return "", 0
 

@@ -49,6 +49,7 @@ def test_a_server_in_the_foreground_ends_with_its_terminal(tmp_path: Path) -> No
         assert server.is_ready()
 
         os.close(terminal)
+        os.kill(process.pid, signal.SIGHUP)  # a shell's, beside the kernel's
 
         assert 0 == process.wait(60)
     finally:

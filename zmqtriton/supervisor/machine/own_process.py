@@ -133,7 +133,8 @@ class Signals:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         # nohup ignores it
         is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        self._has_terminal_alone &= not is_ignored and _is_in_foreground()
+        is_in_foreground = _foreground_group() == os.getpgrp()
+        self._has_terminal_alone &= is_in_foreground and not is_ignored
         for number in {signal.SIGHUP} | _STOP | _SHORTAGE | _MEANINGLESS:
             # not SIG_IGN, which children would inherit
             signal.signal(number, lambda number, frame: None)
@@ -141,8 +142,10 @@ class Signals:
     def handle(self) -> None:
         """Do what the signals that have come ask for."""
         for number in self._reader.recv(64):
-            if number == signal.SIGHUP and self._has_terminal_alone and not _has_terminal():
+            if number == signal.SIGHUP and self._has_terminal_alone and not _foreground_group():
                 _log.info("The terminal is closed: the server stops")
+                # both the kernel and a shell tell of it; a second stop would end all at once
+                self._has_terminal_alone = False
                 self._stop()
             elif number == signal.SIGHUP:
                 self._reopen_log()
@@ -163,27 +166,18 @@ class Signals:
             end.close()
 
 
-def _has_terminal() -> bool:
-    """Return whether this process has a terminal, which the kernel takes away from a closed one."""
-    with suppress(OSError):
-        os.close(_open_terminal())
-        return True
-    return False
+def _foreground_group() -> int:
+    """Return the processes that keys of this one's terminal reach, such as Ctrl-C.
 
-
-def _is_in_foreground() -> bool:
-    """Return whether keys of a terminal, such as Ctrl-C, reach this process."""
+    0 without a terminal: the kernel takes a closed one away.
+    """
     with suppress(OSError):
-        terminal = _open_terminal()
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
         try:
-            return os.tcgetpgrp(terminal) == os.getpgrp()
+            return os.tcgetpgrp(terminal)
         finally:
             os.close(terminal)
-    return False
-
-
-def _open_terminal() -> int:
-    return os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    return 0
 
 
 def _name(number: int) -> str:

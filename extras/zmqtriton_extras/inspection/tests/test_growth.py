@@ -104,6 +104,34 @@ def test_what_is_replaced_is_no_growth(tmp_path: Path) -> None:
     assert sum(line["bytes"] for line in seen["lines"] if line["is_own"]) < 1 << 20
 
 
+class _OnDemand(dict[str, Any]):
+    """A dict, or what says that it is one, which loads something when it is asked."""
+
+    loads = 0
+
+    def values(self) -> Any:
+        type(self).loads += 1
+        return super().values()
+
+    def __len__(self) -> int:
+        type(self).loads += 1
+        return super().__len__()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        type(self).loads += 1
+        return dict
+
+
+def test_what_loads_on_demand_is_not_loaded(tmp_path: Path) -> None:
+    kept = _OnDemand()
+
+    seen = measure(tmp_path, lambda number: kept.update({str(number): []}), 0.4)
+
+    assert "kept" in "".join(one["name"] for one in seen["holders"])
+    assert 0 == _OnDemand.loads
+
+
 def test_tracing_ends_with_the_measurement(tmp_path: Path) -> None:
     measure(tmp_path, lambda number: None, 0.1)
 
