@@ -8,13 +8,13 @@ function names, fails that request alone.
 from __future__ import annotations
 
 import traceback
-from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence
+from typing import Any, Coroutine, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
-from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
+from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 
 Values = Dict[str, Any]
@@ -22,22 +22,22 @@ Values = Dict[str, Any]
 
 def arguments(signature: Signature, request: Any) -> Values:
     """Return the arguments of the call that a request is. Raises MismatchError."""
-    return _decoded(signature.parameters, _arrays(signature, request))
-
-
-def _arrays(signature: Signature, request: Any) -> Values:
-    """Return the arrays of a request by parameter. Raises MismatchError."""
-    arrays: Values = {tensor.name(): tensor for tensor in request.inputs()}
+    tensors = {tensor.name(): tensor for tensor in request.inputs()}
+    values: Values = {}
     for each in signature.parameters:
-        tensor = arrays.get(each.name)
-        if tensor is None:
-            if not each.is_optional:
-                raise MismatchError(f"expected {each.kind.expected}, got nothing", each.name)
-        elif each.kind.takes_view and not signature.settings.batch:
-            arrays[each.name] = _view(tensor)
-        else:
-            arrays[each.name] = tensor.as_numpy()
-    return arrays
+        tensor = tensors.get(each.name)
+        if tensor is not None:
+            array = _view(tensor) if each.kind.takes_view else tensor.as_numpy()
+            values[each.name] = _decode(each, array)
+        elif not each.is_optional:
+            raise _missing(each)
+        elif not each.has_default:
+            values[each.name] = None
+    return values
+
+
+def _missing(parameter: Parameter) -> MismatchError:
+    return MismatchError(f"expected {parameter.kind.expected}, got nothing", parameter.name)
 
 
 def _view(tensor: Any) -> Any:
@@ -50,18 +50,12 @@ def _view(tensor: Any) -> Any:
     return array
 
 
-def _decoded(parameters: Iterable[Parameter], arrays: Values) -> Values:
-    """Return the values of arrays; None for one that is not there, unless there is a default."""
-    return {
-        each.name: _decode(each, arrays[each.name]) if each.name in arrays else None
-        for each in parameters
-        if each.name in arrays or not each.has_default
-    }
-
-
 def _decode(parameter: Parameter, array: Any) -> Any:
-    with Place(parameter.name):
+    try:
         return parameter.kind.decode(array)
+    except MismatchError as error:
+        error.place.insert(0, parameter.name)
+        raise
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -138,19 +132,28 @@ class Batch:
         self._calls: Dict[Any, _Call] = {}
         for place, request in enumerate(requests):
             try:
-                self._add(place, _arrays(signature, request))
+                self._add(place, request)
             except MismatchError as error:
                 self._failures[place] = error
 
-    def _add(self, place: int, arrays: Values) -> None:
+    def _add(self, place: int, request: Any) -> None:
+        arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        for each in self._signature.parameters:
+            if each.name not in arrays and not each.is_optional:
+                raise _missing(each)
         shapes = [arrays[each.name].shape[1:] for each in self._lists if each.kind.is_row]
+        singles = [each for each in self._singles if each.name in arrays]
+        absent = [
+            each for each in self._singles if each.name not in arrays and not each.has_default
+        ]
         for row in range(len(arrays[self._lists[0].name])):
             values = [_entry(each, arrays[each.name], row) for each in self._lists]
-            names = [each.name for each in self._singles if each.name in arrays]
-            single = {name: arrays[name][row] for name in names}
-            key = (*shapes, *names, *map(_key, single.values()))
+            keys = [(each.name, _key(arrays[each.name][row])) for each in singles]
+            key = (*shapes, *keys)
             if key not in self._calls:
-                self._calls[key] = _Call(_decoded(self._singles, single), [])
+                single = {each.name: _decode(each, arrays[each.name][row]) for each in singles}
+                single.update((each.name, None) for each in absent)
+                self._calls[key] = _Call(single, [])
             self._calls[key].entries.append(_Entry(place, row, values))
 
     async def run(self, function: Function, *, overlap: bool) -> List[Any]:
@@ -221,6 +224,10 @@ def _column(output: Any, answer: Values, count: int) -> List[Any]:
     if column is None or size != count:
         what = f"{size} entries" if size >= 0 else repr(column)
         raise TypeError(f"output '{output.name}': expected {count} entries, got {what}")
+    if output.kind.is_row and isinstance(column, np.ndarray) and column.dtype != np.object_:
+        first = _encode(output, column[0])  # the other entries have its type and shape
+        rows = column.astype(first.dtype, copy=False).reshape(count, 1, *first.shape)
+        return list(rows)
     return [each if type(each) is Failed else _encode(output, each)[np.newaxis] for each in column]
 
 

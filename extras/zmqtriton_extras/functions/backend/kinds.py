@@ -269,16 +269,17 @@ class Arrays(Kind):
         # numpy's own arrays of texts lose zeros at their ends
         array = np.asarray(value, self._dtype if self._dtype == np.object_ else None)
         array = array.reshape(1) if self.is_number and not array.ndim else array
-        if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self._has_shape(array):
+        is_same = array.dtype == self._dtype
+        can_become = is_same or np.can_cast(array.dtype, self._dtype, "same_kind")
+        if not can_become or not self._has_shape(array.shape):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
             )
-        return array.astype(self._dtype, copy=False)
+        return array if is_same else array.astype(self._dtype)
 
-    def _has_shape(self, array: Any) -> bool:
-        return array.ndim == len(self.dims) and all(
-            dim in (-1, size) for dim, size in zip(self.dims, array.shape)
-        )
+    def _has_shape(self, shape: Sequence[int]) -> bool:
+        sizes = [size if dim == -1 else dim for dim, size in zip(self.dims, shape)]
+        return len(shape) == len(self.dims) and sizes == [*shape]
 
     def from_json(self, document: Any) -> Any:
         """Return the array of nested lists, unless an element would become another."""

@@ -52,9 +52,13 @@ class FunctionModel:
     def initialize(self, args: Dict[str, str]) -> None:
         marked, self._signature = _find(json.loads(args["model_config"]), self.file)
         self._function = marked() if isinstance(marked, type) else marked
+        settings = self._signature.settings
         # without coroutines of its own a function needs no event loop
-        self.execute = self._execute if self._signature.is_async else self._execute_now
-        if self._signature.settings.streams:
+        self.execute: Any = self._execute
+        if not self._signature.is_async:
+            is_plain = not (settings.batch or self._signature.is_stream)
+            self.execute = self._answer_each if is_plain else self._execute_now
+        if settings.streams:
             self._loop = StreamLoop(FunctionWork(self._function, self._signature), args)
             vars(self).update(self._loop.calls())
 
@@ -78,13 +82,23 @@ class FunctionModel:
             return None
         return await calls.each_of([*map(self._answer, requests)], overlap=overlap)
 
+    def _answer_each(self, requests: List[Any]) -> List[Any]:
+        responses = []
+        for request in requests:
+            try:
+                answer = self._function(**calls.arguments(self._signature, request))
+                responses.append(calls.response(self._signature, answer))
+            except Exception as error:  # noqa: BLE001 - the requester is told of it
+                responses.append(calls.failure(error))
+        return responses
+
     async def _call(self, **arguments: Any) -> Any:
         answer = self._function(**arguments)
         return await answer if self._signature.is_async else answer
 
     async def _answer(self, request: Any) -> Any:
         try:
-            answer = await self._call(**calls.arguments(self._signature, request))
+            answer = await self._function(**calls.arguments(self._signature, request))
             return calls.response(self._signature, answer)
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
             return calls.failure(error)
