@@ -48,7 +48,7 @@ class FakeSpawner:
     def spawn_stub(self, spec: StubSpec) -> None:
         self.spawned.append(spec.serial)
 
-    def signal(self, serial: int, number: int, group: bool = False) -> None:
+    def kill(self, serial: int, reason: str) -> None:
         self.killed.append(serial)
 
 

@@ -85,8 +85,8 @@ class ForkServerActions(Protocol):
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start the stub or template as a new program."""
 
-    def signal(self, serial: int, number: int, group: bool = False) -> None:
-        """Send a signal to the process with this serial."""
+    def kill(self, serial: int, reason: str) -> None:
+        """Kill the process with this serial, and log why."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ class ForkServerLife:
         if any(until_s <= now_s for until_s in ends):
             fork_server = self._fork_server
             self.ended()
-            self._spawner.signal(fork_server, 9, group=True)
+            self._spawner.kill(fork_server, "it is late with a stub, or with its own start")
 
     def close(self) -> None:
         """Fork nothing any more."""

@@ -96,6 +96,9 @@ class StartedChildren(Protocol):
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         """Send a signal."""
 
+    def kill(self, serial: int, reason: str) -> None:
+        """Kill a process, and log why."""
+
 
 class Starts:
     def __init__(self, children: StartedChildren, listener: ChildListener, directory: str) -> None:
@@ -103,7 +106,7 @@ class Starts:
         self._children = children
         self._listener = listener
         self._directory = directory
-        self.send, self.signal = children.send, children.signal
+        self.send, self.signal, self.kill = children.send, children.signal, children.kill
         #: Variables of models that differ from the server's; None is one that they do not get.
         self.model_variables: Mapping[str, str | None] = {}
 
