@@ -141,20 +141,19 @@ class Batch:
         for each in self._signature.parameters:
             if each.name not in arrays and not each.is_optional:
                 raise _missing(each)
-        shapes = [arrays[each.name].shape[1:] for each in self._lists if each.kind.is_row]
-        singles = [each for each in self._singles if each.name in arrays]
-        absent = [
-            each for each in self._singles if each.name not in arrays and not each.has_default
-        ]
-        for row in range(len(arrays[self._lists[0].name])):
-            values = [_entry(each, arrays[each.name], row) for each in self._lists]
-            keys = [(each.name, _key(arrays[each.name][row])) for each in singles]
-            key = (*shapes, *keys)
-            if key not in self._calls:
-                single = {each.name: _decode(each, arrays[each.name][row]) for each in singles}
-                single.update((each.name, None) for each in absent)
-                self._calls[key] = _Call(single, [])
-            self._calls[key].entries.append(_Entry(place, row, values))
+        lists = [(each, arrays[each.name]) for each in self._lists]
+        shapes = [array.shape[1:] for each, array in lists if each.kind.is_row]
+        singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
+        for row in range(len(lists[0][1])):
+            key = (*shapes, *[(each.name, _key(array[row])) for each, array in singles])
+            call = self._calls.get(key)
+            if call is None:
+                single = {each.name: _decode(each, array[row]) for each, array in singles}
+                absent = (each for each in self._singles if each.name not in arrays)
+                single.update((each.name, None) for each in absent if not each.has_default)
+                call = self._calls[key] = _Call(single, [])
+            values = [_entry(each, array, row) for each, array in lists]
+            call.entries.append(_Entry(place, row, values))
 
     async def run(self, function: Function, *, overlap: bool) -> List[Any]:
         """Return the responses of a coroutine function's calls."""
@@ -178,6 +177,8 @@ class Batch:
                 entries = self._unfailed(entries)
 
     def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
+        if not self._failures:
+            return entries
         return [entry for entry in entries if entry.request not in self._failures]
 
     def _joined(self, entries: List[_Entry]) -> Values:
@@ -190,16 +191,17 @@ class Batch:
     def _take(self, entries: List[_Entry], answer: Values) -> None:
         columns = [_column(each, answer, len(entries)) for each in self._signature.outputs]
         for entry, arrays in zip(entries, zip(*columns)):
-            failed = [each for each in arrays if type(each) is Failed]
-            if failed:
-                self._failures[entry.request] = failed[0]
+            if Failed in map(type, arrays):
+                failed = next(each for each in arrays if type(each) is Failed)
+                self._failures[entry.request] = failed
             else:
                 self._rows[entry.request][entry.row] = arrays
 
     def _response(self, place: int) -> Any:
         if place in self._failures:
             return failure(self._failures[place])
-        columns = zip(*(arrays for _, arrays in sorted(self._rows[place].items())))
+        rows = self._rows[place]
+        columns = zip(*[rows[row] for row in sorted(rows)])
         try:
             tensors = [
                 pb_utils.Tensor(each.name, _rows(column))
