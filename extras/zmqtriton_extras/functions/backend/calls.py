@@ -8,7 +8,7 @@ function names, fails that request alone.
 from __future__ import annotations
 
 import traceback
-from typing import Any, Coroutine, Dict, List, NamedTuple, Sequence
+from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -27,8 +27,9 @@ def arguments(signature: Signature, request: Any) -> Values:
     for each in signature.parameters:
         tensor = tensors.get(each.name)
         if tensor is not None:
-            array = _view(tensor) if each.kind.takes_view else tensor.as_numpy()
-            values[each.name] = _decode(each, array)
+            kind = each.kind
+            array = _view(tensor) if kind.takes_view else tensor.as_numpy()
+            values[each.name] = array if kind.is_as_it_is else _decode(each, array)
         elif not each.is_optional:
             raise _missing(each)
         elif not each.has_default:
@@ -126,6 +127,10 @@ class Batch:
         self._signature = signature
         self._lists = [each for each in signature.parameters if each.has_entries]
         self._singles = [each for each in signature.parameters if not each.has_entries]
+        self._needed = [each for each in signature.parameters if not each.is_optional]
+        self._shaped = [each.name for each in self._lists if each.kind.is_row]
+        #: True if the arrays of a request with one row are its entry.
+        self._are_entries = all(each.kind.is_row and each.kind.is_as_it_is for each in self._lists)
         self._failures: Dict[int, BaseException] = {}
         #: The arrays of each request's rows, by row.
         self._rows: List[Dict[int, Sequence[Any]]] = [{} for _ in requests]
@@ -138,22 +143,31 @@ class Batch:
 
     def _add(self, place: int, request: Any) -> None:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        for each in self._signature.parameters:
-            if each.name not in arrays and not each.is_optional:
+        for each in self._needed:
+            if each.name not in arrays:
                 raise _missing(each)
-        lists = [(each, arrays[each.name]) for each in self._lists]
-        shapes = [array.shape[1:] for each, array in lists if each.kind.is_row]
+        lists = [arrays[each.name] for each in self._lists]
+        shapes = [arrays[name].shape[1:] for name in self._shaped]
+        if self._are_entries and not self._singles and len(lists[0]) == 1:
+            self._call(tuple(shapes), ()).append(_Entry(place, 0, lists))
+            return
         singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
-        for row in range(len(lists[0][1])):
+        for row in range(len(lists[0])):
             key = (*shapes, *[(each.name, _key(array[row])) for each, array in singles])
-            call = self._calls.get(key)
-            if call is None:
-                single = {each.name: _decode(each, array[row]) for each, array in singles}
-                absent = (each for each in self._singles if each.name not in arrays)
-                single.update((each.name, None) for each in absent if not each.has_default)
-                call = self._calls[key] = _Call(single, [])
-            values = [_entry(each, array, row) for each, array in lists]
-            call.entries.append(_Entry(place, row, values))
+            entries = self._call(key, ((each, array[row]) for each, array in singles))
+            values = [_entry(each, array, row) for each, array in zip(self._lists, lists)]
+            entries.append(_Entry(place, row, values))
+
+    def _call(self, key: Any, singles: Iterable[Tuple[Parameter, Any]]) -> List[_Entry]:
+        """Return the entries of the call for these single values."""
+        call = self._calls.get(key)
+        if call is None:
+            single = {each.name: _decode(each, array) for each, array in singles}
+            for each in self._singles:
+                if not each.has_default:
+                    single.setdefault(each.name, None)
+            call = self._calls[key] = _Call(single, [])
+        return call.entries
 
     async def run(self, function: Function, *, overlap: bool) -> List[Any]:
         """Return the responses of a coroutine function's calls."""

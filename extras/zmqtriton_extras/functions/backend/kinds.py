@@ -63,6 +63,8 @@ class Kind:
     is_row = False
     #: True for the rows of an array of numbers: their tensors have a dimension, they have none.
     is_number = False
+    #: True if an array is its own value.
+    is_as_it_is = False
     #: True if the element of the tensor is the content of a file.
     is_file = False
     #: True if that may be a view of bytes.
@@ -242,6 +244,9 @@ class Arrays(Kind):
         self.datatype = f"TYPE_{name}"
         self.dims = list(dims)
         self.is_number = is_number
+        self.is_as_it_is = not is_number
+        #: The axes with a size of their own, and that.
+        self._sizes = [(axis, dim) for axis, dim in enumerate(dims) if dim != -1]
         try:
             self._dtype = np.dtype(
                 np.object_ if name == "STRING" else name.replace("FP", "float").lower()
@@ -266,20 +271,25 @@ class Arrays(Kind):
         return array[0] if self.is_number else array
 
     def encode(self, value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype is self._dtype and self._has_shape(value):
+            return value
         # numpy's own arrays of texts lose zeros at their ends
         array = np.asarray(value, self._dtype if self._dtype == np.object_ else None)
         array = array.reshape(1) if self.is_number and not array.ndim else array
-        is_same = array.dtype == self._dtype
-        can_become = is_same or np.can_cast(array.dtype, self._dtype, "same_kind")
-        if not can_become or not self._has_shape(array.shape):
+        if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self._has_shape(array):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
             )
-        return array if is_same else array.astype(self._dtype)
+        return array.astype(self._dtype, copy=False)
 
-    def _has_shape(self, shape: Sequence[int]) -> bool:
-        sizes = [size if dim == -1 else dim for dim, size in zip(self.dims, shape)]
-        return len(shape) == len(self.dims) and sizes == [*shape]
+    def _has_shape(self, array: Any) -> bool:
+        shape = array.shape
+        if len(shape) != len(self.dims):
+            return False
+        for axis, size in self._sizes:  # noqa: SIM110 - in each response; all() costs more
+            if shape[axis] != size:
+                return False
+        return True
 
     def from_json(self, document: Any) -> Any:
         """Return the array of nested lists, unless an element would become another."""
