@@ -14,7 +14,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
-from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.backend.kinds import MismatchError, array_of_one
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 
 Values = Dict[str, Any]
@@ -46,9 +46,7 @@ def _view(tensor: Any) -> Any:
     view = getattr(tensor, "_data", None)  # Triton has no such attribute
     if type(view) is not memoryview or tensor.shape() != [1]:
         return tensor.as_numpy()
-    array = np.empty(1, np.object_)
-    array[0] = view[4:]  # the length is before the data
-    return array
+    return array_of_one(view[4:])  # the length is before the data
 
 
 def _decode(parameter: Parameter, array: Any) -> Any:
@@ -169,10 +167,10 @@ class Batch:
             call = self._calls[key] = _Call(single, [])
         return call.entries
 
-    async def run(self, function: Function, *, overlap: bool) -> List[Any]:
-        """Return the responses of a coroutine function's calls."""
+    async def run(self, function: Function) -> List[Any]:
+        """Return the responses, of calls that overlap if the function is a coroutine's."""
         calls = [self._finish(call, function) for call in self._calls.values()]
-        await each_of(calls, overlap=overlap)
+        await each_of(calls, overlap=self._signature.is_async)
         return [self._response(place) for place in range(len(self._rows))]
 
     async def _finish(self, call: _Call, function: Function) -> None:
@@ -180,7 +178,8 @@ class Batch:
         entries = self._unfailed(call.entries)
         while entries:
             try:
-                answer = await function(**call.single, **self._joined(entries))
+                answer = function(**call.single, **self._joined(entries))
+                answer = await answer if self._signature.is_async else answer
                 self._take(entries, self._signature.values(answer))
                 return
             except Exception as error:  # noqa: BLE001 - requesters are told what it raises

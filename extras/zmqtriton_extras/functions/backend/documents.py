@@ -27,6 +27,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     MismatchError,
     Place,
     Scalars,
+    array_of_one,
     as_bytes,
 )
 
@@ -51,12 +52,10 @@ class Documents(Kind):
             raise self.mismatch(data) from None
 
     def encode(self, value: Any) -> Any:
-        array = np.empty([1], np.object_)
         try:
-            array[0] = json.dumps(value, default=_plain, ensure_ascii=False).encode()
+            return array_of_one(json.dumps(value, default=_plain, ensure_ascii=False).encode())
         except (TypeError, ValueError):
             raise self.mismatch(value) from None
-        return array
 
 
 def _plain(value: Any) -> Any:

@@ -123,10 +123,9 @@ _BASE64 = {"contentEncoding": "base64"}
 class Scalars(Kind):
     """Values of `int`, `float`, `bool`, `str` or `bytes`, or lists of lists of them."""
 
-    def __init__(self, python: type, depth: int = 0) -> None:
+    def __init__(self, python: Any, depth: int = 0) -> None:
         element = ELEMENTS[python]
-        self.python = python
-        self.depth = depth
+        self.python, self.depth = python, depth
         self.datatype = element.datatype
         self.dims = [-1] * depth or [1]
         self.expected = f"{'list of ' * depth}{python.__name__}"
@@ -134,7 +133,6 @@ class Scalars(Kind):
         for _ in range(depth):
             self.schema = {"type": "array", "items": self.schema}
         self.is_file = python is bytes and not depth
-        self._convert: Any = python
         self._dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
@@ -178,7 +176,7 @@ class Scalars(Kind):
         try:
             if self.python is int and not _INT64.min <= element <= _INT64.max:
                 raise OverflowError
-            return element.encode() if self.python is str else self._convert(element)
+            return element.encode() if self.python is str else self.python(element)
         except (UnicodeEncodeError, OverflowError):  # half a character; a number too large
             raise self.mismatch(value) from None
 
@@ -284,12 +282,8 @@ class Arrays(Kind):
 
     def _has_shape(self, array: Any) -> bool:
         shape = array.shape
-        if len(shape) != len(self.dims):
-            return False
-        for axis, size in self._sizes:  # noqa: SIM110 - in each response; all() costs more
-            if shape[axis] != size:
-                return False
-        return True
+        # a list, since a generator costs more, in each response
+        return len(shape) == len(self.dims) and all([shape[n] == dim for n, dim in self._sizes])
 
     def from_json(self, document: Any) -> Any:
         """Return the array of nested lists, unless an element would become another."""
@@ -314,6 +308,13 @@ class Arrays(Kind):
         is_text = self._dtype == np.object_
         values = Scalars(str, len(self.dims)).decode(array) if is_text else array.tolist()
         return values[0] if self.is_number else values
+
+
+def array_of_one(data: Any) -> Any:
+    """Return an array with one element."""
+    array = np.empty(1, np.object_)
+    array[0] = data
+    return array
 
 
 def as_bytes(item: Any) -> Any:

@@ -18,6 +18,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
     Kind,
     MismatchError,
+    array_of_one,
     as_bytes,
     from_base64,
 )
@@ -139,9 +140,7 @@ class MediaKind(Kind):
     def encode(self, value: Any) -> Any:
         if not isinstance(value, self.media):
             raise self.mismatch(value)
-        array = np.empty([1], np.object_)
-        array[0] = value.data
-        return array
+        return array_of_one(value.data)
 
     def from_json(self, document: Any) -> Any:
         return self.media(from_base64(document, self))

@@ -76,7 +76,7 @@ class FunctionModel:
     async def _execute(self, requests: List[Any]) -> Any:
         signature, overlap = self._signature, self._signature.is_async
         if signature.settings.batch:
-            return await calls.Batch(signature, requests).run(self._call, overlap=overlap)
+            return await calls.Batch(signature, requests).run(self._function)
         if signature.is_stream:
             await calls.each_of([*map(self._send, requests)], overlap=overlap)
             return None
@@ -91,10 +91,6 @@ class FunctionModel:
             except Exception as error:  # noqa: BLE001 - the requester is told of it
                 responses.append(calls.failure(error))
         return responses
-
-    async def _call(self, **arguments: Any) -> Any:
-        answer = self._function(**arguments)
-        return await answer if self._signature.is_async else answer
 
     async def _answer(self, request: Any) -> Any:
         try:
