@@ -51,9 +51,11 @@ def test_a_server_in_the_foreground_ends_with_its_terminal(tmp_path: Path) -> No
         os.close(terminal)
         os.kill(process.pid, signal.SIGHUP)  # a shell's, beside the kernel's
 
-        assert 0 == process.wait(60)
+        eventually(lambda: process.poll() is not None, 60, "it has ended")
+        assert 0 == process.returncode
     finally:
         process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("how", ["nohup", "log file"])
