@@ -136,17 +136,21 @@ class _Look:
         array = getattr(numpy, "ndarray", None)
         tensor = getattr(torch, "Tensor", None)
         objects = gc.get_objects()
-        kinds = Counter(map(type, objects))
-        # of each type once: a model with its libraries has half a million objects
+        # by its number, since not all types are hashable; and of each once, since a model with its
+        # libraries has half a million objects
+        counts = Counter(id(type(one)) for one in objects)
+        kinds = {id(type(one)): type(one) for one in objects}
         self.types: Counter[str] = Counter()
-        for kind, count in kinds.items():
-            self.types[kind.__name__] += count
-        bases = {kind: _base(kind) for kind in kinds}
-        tensors = {kind for kind in kinds if tensor is not None and issubclass(kind, tensor)}
+        for number, count in counts.items():
+            self.types[kinds[number].__name__] += count
+        bases = {number: _base(kind) for number, kind in kinds.items()}
+        tensors = {
+            n for n, kind in kinds.items() if tensor is not None and issubclass(kind, tensor)
+        }
         seen = set()
         for one in objects:
-            kind = type(one)
-            # a type may have come since
+            kind = id(type(one))
+            # the model may give an object another type
             base = bases.get(kind)
             if base is not None:
                 self.sizes[id(one)] = _count(one, base)

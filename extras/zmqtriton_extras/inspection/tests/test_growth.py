@@ -132,6 +132,24 @@ def test_what_loads_on_demand_is_not_loaded(tmp_path: Path) -> None:
     assert 0 == _OnDemand.loads
 
 
+class _Equal(type):
+    """A type of types that are equal, and have no hash."""
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_types_may_lack_a_hash(tmp_path: Path) -> None:
+    kept: list[Any] = []
+    kind = _Equal("kind", (), {})
+
+    seen = measure(tmp_path, lambda number: kept.append(kind()), 0.4)
+
+    assert "kind" in [name for name, _, _ in seen["types"]]
+
+
 def test_tracing_ends_with_the_measurement(tmp_path: Path) -> None:
     measure(tmp_path, lambda number: None, 0.1)
 
