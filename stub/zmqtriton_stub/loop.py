@@ -366,6 +366,7 @@ class Stub:
         if not self._process.has_own_memory:
             # other instances of this process may have what this one has kept in a global
             self._memory.mappings.detach_all()
+        self._instance.measures.flush()  # the loop, which would, has ended
         self._link.close()
         self._instance.tracing.close()
         self._model.forget()

@@ -135,8 +135,10 @@ def _trailers(server: Server) -> dict[str, Any]:
 def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -> None:
     with ThreadPoolExecutor(12) as threads, Full(server, tmp_path / "gate") as full:
         others = [tmp_path / f"other{number}" for number in range(8)]
-        script = textwrap.dedent(GATE).strip()
-        waiting = [threads.submit(_ask, server, "free", script, str(path)) for path in others]
+        waiting = [
+            threads.submit(_ask, server, "free", textwrap.dedent(GATE).strip(), str(path))
+            for path in others
+        ]
         try:
             eventually(lambda: unanswered_requests(server) == 12, 60, "the server is full")
             assert (503, FULL) == _ask(server, "free", "")[:2]

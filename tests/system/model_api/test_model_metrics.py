@@ -44,14 +44,16 @@ def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
     """Return what each comes to, or the text of its error."""
     lines = ", ".join(f"text(lambda: ({expression}))" for expression in expressions)
     script = f"{_SETUP}{before}\nimport json\nreturn [reply(json.dumps([{lines}]))]"
-    texts: list[str] = json.loads(scripted.generate(server, "scripted", script))
-    return texts
+    return list(json.loads(scripted.generate(server, "scripted", script)))
 
 
 def page(server: Server, family: str) -> list[str]:
     """Its lines on the metrics page."""
-    lines = server.metrics_text().splitlines()
-    return [line for line in lines if re.match(rf"(# (HELP|TYPE) )?{family}\b", line)]
+    return [
+        line
+        for line in server.metrics_text().splitlines()
+        if re.match(rf"(# (HELP|TYPE) )?{family}\b", line)
+    ]
 
 
 def starts(server: Server, model: str = "measuring") -> str:
@@ -203,6 +205,17 @@ def test_a_dead_instance_leaves_what_it_counted_to_the_others(server: Server) ->
     # The one that takes its place counts its start.
     more = str(before + 1)
     eventually(lambda: starts(server, "mortal") == more, 30, "the new instance's start")
+
+
+def test_what_an_instance_adds_at_its_end_is_not_lost(server: Server) -> None:
+    before = int(starts(server))
+    ask(server, "setattr(self, 'at_end', 50)")
+    (server.repository / "measuring" / "1" / "model.py").touch()
+
+    server.control_model("load", "measuring")
+
+    # the two instances that take their places count their starts
+    eventually(lambda: starts(server) == str(before + 52), 60, "the changes of finalize()")
 
 
 @pytest.mark.row("A94")

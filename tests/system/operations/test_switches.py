@@ -55,10 +55,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(directory: Path, words: Sequence[str]) -> Iterator[Server]:
     """Start a server with these words; pass it when it has reported READY=1."""
     manager = Manager(directory / "notify")
-    own = {"RUNTIME_DIRECTORY": str(directory / "run")}
-    environment = ENVIRONMENT | manager.environment | own
+    runtime = {"RUNTIME_DIRECTORY": str(directory / "run")}
     try:
-        with stopping(server_of(directory, words, environment)) as server:
+        with stopping(server_of(directory, words, manager.environment | runtime)) as server:
             server.launch()
             heard: list[str] = []
 
@@ -135,8 +134,11 @@ def check_requests(server: Server, words: Sequence[str], pid: int = 0) -> None:
 
 def restarts(server: Server, pid: int) -> list[tuple[str, int]]:
     """Return the roles that were replaced, and how often: a busy machine starts some too late."""
-    rows = json.loads(ctl(server, "status", "-o", "json", pid=pid))["processes"]
-    return sorted((row["role"], row["restarts"]) for row in rows if row.get("restarts"))
+    return sorted(
+        (row["role"], row["restarts"])
+        for row in json.loads(ctl(server, "status", "-o", "json", pid=pid))["processes"]
+        if row.get("restarts")
+    )
 
 
 def check_replace(server: Server, words: Sequence[str] | None = None) -> None:
@@ -165,15 +167,21 @@ def check_embedded(directory: Path, words: Sequence[str]) -> None:
     for word in words:
         name, _, value = word.removeprefix("--").partition("=")
         options.setdefault(name.replace("-", "_"), []).append(value or True)
-    repository = Server(directory / "embedded", ["add_sub"]).repository
-    with zmqtriton.Server(repository, **options) as server:
+    with zmqtriton.Server(
+        Server(directory / "embedded", ["add_sub"]).repository, **options
+    ) as server:
         assert server.ready
 
 
 def ports() -> dict[str, Any]:
     http, grpc, metrics = free_ports(3)
-    addresses = {"http_address": "127.0.0.1", "grpc_address": "127.0.0.1"}
-    return addresses | {"http_port": http, "grpc_port": grpc, "metrics_port": metrics}
+    return {
+        "http_address": "127.0.0.1",
+        "http_port": http,
+        "grpc_address": "127.0.0.1",
+        "grpc_port": grpc,
+        "metrics_port": metrics,
+    }
 
 
 def check_run(directory: Path, words: Sequence[str]) -> None:
@@ -196,9 +204,10 @@ def check_run(directory: Path, words: Sequence[str]) -> None:
         finally:
             process.kill()
             process.wait()
-    without_http = "add_sub is served, but not over HTTP"
-    text = without_http if "--allow-http=false" in words else "zmqtriton-ctl infer"
-    assert text in printed.read_text()
+    has_http = "--allow-http=false" not in words
+    assert (
+        "zmqtriton-ctl infer" if has_http else "add_sub is served, but not over HTTP"
+    ) in printed.read_text()
 
 
 def check_programs(directory: Path, words_in: Callable[[Path], Sequence[str]]) -> None:

@@ -14,6 +14,9 @@ class TritonPythonModel:
         self.starts.increment(1)
         self.at_first = self.starts.value()
 
+    def finalize(self):
+        [self.starts.increment(1) for _ in range(getattr(self, "at_end", 0))]
+
     def later(self, seconds, do):
         threading.Timer(seconds, do).start()
 
