@@ -96,8 +96,8 @@ def test_what_is_too_much_is_refused_at_once_and_the_rest_is_answered(
         )
 
         # on a slow machine it is more than a second
-        assert {(503, FULL, True)} == {(status, text, int(s) < 10) for status, text, s in refused}
-        assert (503, True) == (generated.status, int(generated.headers["Retry-After"]) < 10)
+        assert {(503, FULL, True)} == {(code, text, 1 <= int(s) < 10) for code, text, s in refused}
+        assert (503, True) == (generated.status, 1 <= int(generated.headers["Retry-After"]) < 10)
         assert (200, "in", "") == _ask(server, "free", "return [reply('in')]")
         assert 200 == server.status("/v2/health/ready")
         assert [200] * LIMIT == full.let_go()
@@ -135,13 +135,11 @@ def _trailers(server: Server) -> dict[str, Any]:
 def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -> None:
     with ThreadPoolExecutor(12) as threads, Full(server, tmp_path / "gate") as full:
         others = [tmp_path / f"other{number}" for number in range(8)]
-        waiting = [
-            threads.submit(_ask, server, "free", textwrap.dedent(GATE).strip(), str(path))
-            for path in others
-        ]
+        script = textwrap.dedent(GATE).strip()
+        waiting = [threads.submit(_ask, server, "free", script, str(path)) for path in others]
         try:
             eventually(lambda: unanswered_requests(server) == 12, 60, "the server is full")
-            assert (503, FULL) == _ask(server, "free", "")[:2]
+            assert _ask(server, "free", "") in [(503, FULL, str(s)) for s in range(1, 10)]
         finally:
             for path in others:
                 path.touch()

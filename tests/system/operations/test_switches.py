@@ -55,9 +55,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(directory: Path, words: Sequence[str]) -> Iterator[Server]:
     """Start a server with these words; pass it when it has reported READY=1."""
     manager = Manager(directory / "notify")
-    runtime = {"RUNTIME_DIRECTORY": str(directory / "run")}
     try:
-        with stopping(server_of(directory, words, manager.environment | runtime)) as server:
+        with stopping(
+            server_of(
+                directory,
+                words,
+                {**manager.environment, "RUNTIME_DIRECTORY": str(directory / "run")},
+            )
+        ) as server:
             server.launch()
             heard: list[str] = []
 

@@ -14,7 +14,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
-from zmqtriton_extras.functions.backend.kinds import MismatchError, array_of_one
+from zmqtriton_extras.functions.backend.kinds import MismatchError, Place, array_of_one
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 
 Values = Dict[str, Any]
@@ -50,11 +50,8 @@ def _view(tensor: Any) -> Any:
 
 
 def _decode(parameter: Parameter, array: Any) -> Any:
-    try:
+    with Place(parameter.name):
         return parameter.kind.decode(array)
-    except MismatchError as error:
-        error.place.insert(0, parameter.name)
-        raise
 
 
 def response(signature: Signature, answer: Any) -> Any:
