@@ -35,7 +35,7 @@ OF_ONE_FEATURE = (
             "config/test_model_config.py::test_a_python_model_looks_as_triton_prints_it",
             "config/test_model_config.py::test_a_models_own_completion_takes_over_what_it_may_decide",
             "config/test_model_config.py::test_an_override_stands_in_for_the_file_and_may_bear_another_name",
-            "supervisor/machine/test_model_reading.py::test_a_broken_configuration_is_a_reason",
+            "reading/test_model_reading.py::test_a_broken_configuration_is_a_reason",
         ),
     ),
     pytest.param(

@@ -18,6 +18,8 @@ _FLOOR = "zmqtriton_floor"
 _BACKENDS = "zmqtriton_extras.backends"
 _FLEET = "zmqtriton_extras.fleet"
 _AFFINITY = "zmqtriton_extras.affinity"
+#: What features of the supervisor are made of.
+_DECIDING = ("zmqtriton.supervisor", "zmqtriton.reading.blueprint")
 _REQUESTS = tuple(f"zmqtriton_frontends.{room}" for room in ("gateway", "inference", "process"))
 _STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
 
@@ -666,13 +668,13 @@ LAYERS = (
     *(
         Layer(
             f"zmqtriton_standard.{name}",
-            (_FLOOR, *core, "zmqtriton.supervisor", f"zmqtriton_standard.{name}"),
+            (_FLOOR, *core, *_DECIDING, f"zmqtriton_standard.{name}"),
             (),
             "is a feature of the supervisor, and decides",
         )
         for name, core in (
             ("draining", ()),
-            ("memory", ("zmqtriton_standard.metrics.processes",)),
+            ("memory", ("zmqtriton.host", "zmqtriton_standard.metrics.processes")),
             ("on_demand", ("zmqtriton_standard.memory",)),
             ("operations", ()),
             ("reloading", ()),
@@ -691,7 +693,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.config",
             "zmqtriton.repository",
-            "zmqtriton.supervisor",
+            *_DECIDING,
             "zmqtriton_extras.canaries",
         ),
         (),
@@ -890,7 +892,7 @@ LAYERS = (
             "zmqtriton.config",
             "zmqtriton.embedded",
             "zmqtriton.repository",
-            "zmqtriton.supervisor",
+            "zmqtriton.host.gpus",
             "zmqtriton.addons",
             "zmqtriton_standard.tools.testing",
             "zmqtriton_stub",
@@ -978,7 +980,9 @@ LAYERS = (
             "zmqtriton.options",
             "zmqtriton.repository",
             "zmqtriton.store_places",
-            "zmqtriton.supervisor",
+            "zmqtriton.host.gpus",
+            "zmqtriton.reading.python_settings",
+            "zmqtriton.start.checks",
         ),
         ("tomli",),
         "judges by the rules of a load and starts no server",
@@ -1000,7 +1004,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_extras.storage.object_stores",
-        (_FLOOR, "zmqtriton.store_places", "zmqtriton.supervisor"),
+        (_FLOOR, "zmqtriton.store_places", *_DECIDING),
         (),
         "is a feature of the supervisor, and decides",
     ),
@@ -1111,7 +1115,8 @@ LAYERS = (
             "zmqtriton.options",
             "zmqtriton.repository.default_root",
             "zmqtriton.runtime_places",
-            "zmqtriton.supervisor",
+            "zmqtriton.host",
+            "zmqtriton.start.ports",
             "zmqtriton_standard.tools.explaining.causes",
         ),
         ("click",),
@@ -1217,12 +1222,65 @@ LAYERS = (
             "zmqtriton.runtime_places",
             "zmqtriton.store_places",
             "zmqtriton.supervisor",
-            "zmqtriton.commit",
-            "zmqtriton.console",
             "zmqtriton.systemd",
+            "zmqtriton.host",
+            "zmqtriton.logs",
+            "zmqtriton.reading",
+            "zmqtriton.roles",
+            "zmqtriton.start",
         ),
         ("psutil", "zmq"),
         "can be tested without the broker",
+    ),
+    Layer(
+        "zmqtriton.reading",
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.reading",
+            "zmqtriton.repository",
+        ),
+        (),
+        "runs in processes of its own, and starts none",
+    ),
+    Layer(
+        "zmqtriton.reading.blueprint",
+        (_FLOOR, "zmqtriton.config.parameters", "zmqtriton.environments.demand"),
+        (),
+        "is data, for what decides",
+    ),
+    Layer(
+        "zmqtriton.host",
+        (_FLOOR, "zmqtriton.file_names", "zmqtriton.host", "zmqtriton.options", "zmqtriton.roles"),
+        (),
+        "is asked with and without a running server",
+    ),
+    Layer(
+        "zmqtriton.start",
+        (
+            _FLOOR,
+            "zmqtriton.addons",
+            "zmqtriton.commit",
+            "zmqtriton.console",
+            "zmqtriton.control_client",
+            "zmqtriton.host",
+            "zmqtriton.options",
+            "zmqtriton.reading",
+            "zmqtriton.roles",
+            "zmqtriton.runtime_places",
+            "zmqtriton.start",
+            "zmqtriton.systemd",
+        ),
+        (),
+        "is asked with and without a running server",
+    ),
+    Layer(
+        "zmqtriton.logs",
+        (_FLOOR, "zmqtriton.logs", "zmqtriton.options"),
+        (),
+        "writes, and knows nobody who does",
     ),
     Layer(
         "zmqtriton",

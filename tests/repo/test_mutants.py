@@ -117,11 +117,18 @@ def test_what_acts_is_not_mutated() -> None:
 
     assert "zmqtriton/broker/core.py" in names
     assert "zmqtriton/supervisor/machine/settings/process_settings.py" in names
-    assert (
-        not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/logs/tables.py"} & names
-    )
+    assert not {"zmqtriton/broker/service.py", "zmqtriton/start/tables.py"} & names
     rooms = {room_of(name).name for name in names}
-    assert {"broker", "supervisor", "entrance", "gateway", "stub", "canaries", *FEATURES} == rooms
+    assert {
+        "broker",
+        "supervisor",
+        "reading",
+        "entrance",
+        "gateway",
+        "stub",
+        "canaries",
+        *FEATURES,
+    } == rooms
 
 
 def test_the_tests_of_every_room_are_tried() -> None:

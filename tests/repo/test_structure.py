@@ -17,7 +17,7 @@ MODULES_IMPORTED = 20
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 23,
     "zmqtriton.supervisor.core": 31,
-    "zmqtriton.supervisor.machine.repositories.model_reading": 24,
+    "zmqtriton.reading.model_reading": 23,
     "zmqtriton.supervisor.service": 28,
 }
 

@@ -6,23 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton.options import Options
+from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
+from zmqtriton.reading.model_reading import ModelReader, host_of
+from zmqtriton.reading.plain import loads
+from zmqtriton.reading.reader import ReaderTasks, answer
+from zmqtriton.repository.decisions import KeepDecisions
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.supervisor.actions import (
-    KeepDecisions,
     ListRepository,
-    LoadOverride,
     LocalCopy,
     ReadModel,
     RepositoriesInUse,
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.repositories.model_files import ModelLookups
-from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.repositories.plain import loads
-from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks, answer
 from zmqtriton.supervisor.machine.repositories.readers import Task, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import Repositories
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import tell
 from zmqtriton_floor import wire

@@ -14,7 +14,7 @@ import pytest
 from tests.supervisor.settings import options_with, settings
 from zmqtriton.options import Options
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
-from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
+from zmqtriton.roles import LOCAL_SERVICES
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig

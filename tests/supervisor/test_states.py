@@ -15,6 +15,8 @@ import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from tests.support.refusals import refusal
+from zmqtriton.host.capacity import ProcessorUse
+from zmqtriton.logs.guard import guarded
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import ListRepository
 from zmqtriton.supervisor.backoff import (
@@ -24,8 +26,7 @@ from zmqtriton.supervisor.backoff import (
     WINDOW_S,
     Backoff,
 )
-from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
-from zmqtriton.supervisor.machine.guard import guarded
+from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState, InstanceState, LoadState, ModelState
 from zmqtriton_floor import wire

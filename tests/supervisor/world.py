@@ -17,18 +17,20 @@ from tests.floor.reasons import because
 from tests.supervisor.readings import Readings
 from tests.supervisor.settings import settings as server_settings
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
+from zmqtriton.reading.blueprint import (
+    Blueprint,
+    FinalConfig,
+    InstanceSlot,
+    LoadOverride,
+    ReadFailure,
+    VersionBlueprint,
+)
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
-from zmqtriton.supervisor.models.blueprint import (
-    Blueprint,
-    FinalConfig,
-    ReadFailure,
-    VersionBlueprint,
-)
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import InstanceSlot, StubPlace
+from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.settings import BYTECODE_FOLDER, Policy
 from zmqtriton_floor import wire
@@ -388,7 +390,7 @@ class SupervisorHarness:
             self.core.events.process_ended(serial, because(reason), words, had_begun=had_begun)
 
     def _read(
-        self, model: str, override: actions.LoadOverride | None, selection: VersionSelection
+        self, model: str, override: LoadOverride | None, selection: VersionSelection
     ) -> Blueprint | ReadFailure:
         if self.reader is not None:
             return self.reader.read_model(model, override, selection=selection)

@@ -24,6 +24,7 @@ _FOLDERS = (
     "tests/frontends/entrance/",
     "tests/frontends/gateway/",
     "tests/stub/",
+    "tests/reading/",
     "tests/supervisor/",
     *(f"tests/standard/{room}/" for room in FEATURES),
     "extras/zmqtriton_extras/canaries/tests/",

@@ -46,6 +46,17 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
+class KeepDecisions(NamedTuple):
+    """Decisions to keep about versions that were on trial, for later servers; others to forget."""
+
+    model: str
+    #: The model's files.
+    directory: str
+    decisions: tuple[Decision, ...] = ()
+    #: Versions whose decisions are removed.
+    undecided: tuple[int, ...] = ()
+
+
 def default_root() -> str:
     """Return the directory that systemd names, or the user's for what outlives a program."""
     return runtime_places.lasting("STATE", "~/.local/state")

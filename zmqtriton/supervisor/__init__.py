@@ -11,7 +11,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "actions": "ChangeRepositories FileReport InBackground KeepDecisions LocalCopy LookAtFiles "
+    "actions": "ChangeRepositories FileReport InBackground LocalCopy LookAtFiles "
     "ReadStacks RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Spawn",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
@@ -19,15 +19,7 @@ _NAMES = {
         "find_model optional_model_name required_model_name the_same"
     ),
     "features.feature": "CoreParts Feature HostServer",
-    "machine.host.capacity": "available_bytes enclosing_groups",
-    "machine.host.gpus": "NvmlError chosen_gpus list_nvml_gpus nvml_device nvml_library "
-    "used_nvml_memory visible_gpus",
-    "machine.host.fitness": "lacks",
-    "machine.entry.ports": "describe_listener waits_in_systemd",
-    "machine.settings.python_settings": "check_settings",
-    "machine.host.quotas": "NoControlGroups",
-    "machine.host.start_checks": "find_problems",
-    "models.blueprint": "Blueprint FileSource Scale",
+    "machine.processes.quotas": "NoControlGroups",
     "models.order": "reaches",
     "models.generation": "Generation",
     "models.instance": "StubPlace",
@@ -52,7 +44,6 @@ if TYPE_CHECKING:
         ChangeRepositories,
         FileReport,
         InBackground,
-        KeepDecisions,
         LocalCopy,
         LookAtFiles,
         ReadStacks,
@@ -80,22 +71,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.features.feature import CoreParts, Feature, HostServer
     from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
     from zmqtriton.supervisor.machine.action_runner import OpenedServer
-    from zmqtriton.supervisor.machine.entry.ports import describe_listener, waits_in_systemd
-    from zmqtriton.supervisor.machine.host.capacity import available_bytes, enclosing_groups
-    from zmqtriton.supervisor.machine.host.fitness import lacks
-    from zmqtriton.supervisor.machine.host.gpus import (
-        NvmlError,
-        chosen_gpus,
-        list_nvml_gpus,
-        nvml_device,
-        nvml_library,
-        used_nvml_memory,
-        visible_gpus,
-    )
-    from zmqtriton.supervisor.machine.host.quotas import NoControlGroups
-    from zmqtriton.supervisor.machine.host.start_checks import find_problems
-    from zmqtriton.supervisor.machine.settings.python_settings import check_settings
-    from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, Scale
+    from zmqtriton.supervisor.machine.processes.quotas import NoControlGroups
     from zmqtriton.supervisor.models.generation import Generation
     from zmqtriton.supervisor.models.instance import StubPlace
     from zmqtriton.supervisor.models.model import ServedModel

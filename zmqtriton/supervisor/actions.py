@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
-from zmqtriton.environments.demand import Environment, EnvironmentSpec, GuestHost
-from zmqtriton.repository.decisions import Decision
+from zmqtriton.environments.demand import Environment, EnvironmentSpec
+from zmqtriton.reading.blueprint import LoadOverride as LoadOverride
+from zmqtriton.repository.decisions import KeepDecisions as KeepDecisions
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -129,19 +130,6 @@ class Signal(NamedTuple):
     thread: str = ""
 
 
-class LoadOverride(NamedTuple):
-    """The files and the configuration that a load request brings along."""
-
-    #: The configuration as JSON, in place of the model's file.
-    config: str
-    #: The directory to use in place of the model's; "" for the model's own.
-    directory: str = ""
-    #: The guest that runs the model; None if the server does.
-    host: GuestHost | None = None
-    #: Directory of these files at the predecessor, which is their source; "" if they are here.
-    source: str = ""
-
-
 class LocalCopy(NamedTuple):
     """A model of an object store, as it is on this machine."""
 
@@ -171,17 +159,6 @@ class CancelReading(NamedTuple):
     """Expect no answer to a ReadModel any more."""
 
     ticket: int
-
-
-class KeepDecisions(NamedTuple):
-    """Keep decisions about versions that were on trial, for later servers; forget others."""
-
-    model: str
-    #: The model's files.
-    directory: str
-    decisions: tuple[Decision, ...] = ()
-    #: Versions whose decisions are removed.
-    undecided: tuple[int, ...] = ()
 
 
 class InBackground(NamedTuple):

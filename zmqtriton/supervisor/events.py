@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from zmqtriton.roles import GUEST
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.regions import RegionRegistry
@@ -20,7 +21,6 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
-from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton.supervisor.story import Promise, tell

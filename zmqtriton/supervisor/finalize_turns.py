@@ -8,20 +8,13 @@ A finalizer that only waits, for a disk or another machine, does not count. Does
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 
 #: Interval of the looks at which finalizing instances use a processor.
 _LOOK_S = 0.05
-
-
-class ProcessorUse(NamedTuple):
-    """The time that a process has had of the processors, and whether it wants more."""
-
-    ticks: int = 0
-    is_runnable: bool = False
 
 
 class FinalizeTurns:

@@ -16,33 +16,32 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from zmqtriton import systemd
+from zmqtriton.host import capacity
+from zmqtriton.host.gpus import used_memory_share, visible_gpus
+from zmqtriton.logs import log_ring
+from zmqtriton.logs.guard import guarded
+from zmqtriton.logs.log import LogOutlet, ServerLog, take_over_output
 from zmqtriton.options import Options, describe_options
+from zmqtriton.start import checks, listeners, predecessors, secrets, tables
+from zmqtriton.start.listeners import PortError
+from zmqtriton.start.secrets import SecretError
 from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.machine import clock, own_process
 from zmqtriton.supervisor.machine.action_runner import ActionRunner, OpenedServer
 from zmqtriton.supervisor.machine.background import Worker
+from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all, claim_storage
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
-from zmqtriton.supervisor.machine.entry import listeners, predecessors
-from zmqtriton.supervisor.machine.entry.control_socket import ControlSocket
-from zmqtriton.supervisor.machine.entry.listeners import PortError
-from zmqtriton.supervisor.machine.guard import call_ready, guarded
-from zmqtriton.supervisor.machine.host import capacity, start_checks
-from zmqtriton.supervisor.machine.host.gpus import used_memory_share, visible_gpus
-from zmqtriton.supervisor.machine.logs import log_ring, tables
-from zmqtriton.supervisor.machine.logs.log import LogOutlet, ServerLog, take_over_output
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
-from zmqtriton.supervisor.machine.settings import secrets
 from zmqtriton.supervisor.machine.settings.process_settings import (
     bound_ports,
     process_settings,
     read_policy,
 )
-from zmqtriton.supervisor.machine.settings.secrets import SecretError
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
@@ -62,7 +61,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         to_stderr = take_over_output()
         secrets.hide_from_command_line(options)
         options = secrets.resolve_key_files(options)
-        start_checks.check_certificates(options)
+        checks.check_certificates(options)
         log = ServerLog(options, to_stderr)
         secrets.check_tokens(options)
         passed = systemd.passed_sockets(os.environ, os.getpid())
@@ -75,7 +74,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         offered = {} if predecessor is None else predecessors.take_sockets(predecessor)
         options, adopted = listeners.adopt_offered(options, adopted, offered)
         held = listeners.bind_all(options, adopted, offered)
-    except (PortError, SecretError, start_checks.CertificateError, OSError) as error:
+    except (PortError, SecretError, checks.CertificateError, OSError) as error:
         tables.print_to_stderr(f"error: {error}")
         return 1
     try:
@@ -300,6 +299,20 @@ class SupervisorService:
         accepted = control.accept()
         if accepted is not None:
             self._children.add_caller(self._core.plan.new_serial(), *accepted)
+
+
+def call_ready(
+    selector: selectors.BaseSelector, ready: list[tuple[selectors.SelectorKey, int]]
+) -> None:
+    """Call the handlers of descriptors that are ready at the same moment.
+
+    Except those that an earlier one has unregistered: a process that died may have written, too,
+    and its descriptor's number may be another's by now.
+    """
+    for key, _ in ready:
+        if selector.get_map().get(key.fd) is key:
+            with guarded("an event's handler"):
+                key.data()
 
 
 if sys.platform != "linux":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqtriton.options import TraceOptions
-from zmqtriton.supervisor.server_processes.roles import BROKER, GUEST
+from zmqtriton.roles import BROKER, GUEST, STUB, TRACER
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.broker import BrokerSettings
@@ -19,7 +19,6 @@ from zmqtriton_floor.settings.frontends import Access, FrontendSettings
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings, TracingSettings
 
-STUB, TRACER = "stub", "tracer"
 #: Folder in the runtime directory.
 BYTECODE_FOLDER = "bytecode"
 

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
+from zmqtriton.reading.blueprint import Blueprint
 from zmqtriton.repository import Decision, Promotion, VersionSelection
-from zmqtriton.supervisor import Blueprint, ServedModel, TransitionError, serving_generations
+from zmqtriton.supervisor import ServedModel, TransitionError, serving_generations
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
 from zmqtriton_floor.reasons import Kind

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakSet
 
+from zmqtriton.reading.blueprint import Blueprint
+from zmqtriton.repository import KeepDecisions
 from zmqtriton.supervisor import (
     OWN_CALLER,
-    Blueprint,
     BrokerCounts,
     Change,
     ControlCall,
     CoreParts,
     CountsReport,
     Feature,
-    KeepDecisions,
     Plan,
     Promise,
     RepeatedCall,

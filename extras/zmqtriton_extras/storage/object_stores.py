@@ -11,11 +11,11 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zmqtriton.reading.blueprint import FileSource
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor import (
     CoreParts,
     Feature,
-    FileSource,
     HelperOwner,
     LocalCopy,
     ModelSource,

@@ -7,16 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.supervisor import (
-    Generation,
-    HelperOwner,
-    InBackground,
-    NvmlError,
-    Plan,
-    Policy,
-    Promise,
-    available_bytes,
-)
+from zmqtriton.host.capacity import available_bytes
+from zmqtriton.host.gpus import NvmlError
+from zmqtriton.supervisor import Generation, HelperOwner, InBackground, Plan, Policy, Promise
 from zmqtriton_floor.reasons import Reason
 from zmqtriton_standard.memory.readings import (
     family,

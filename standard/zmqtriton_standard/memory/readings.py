@@ -13,13 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.supervisor import (
-    NvmlError,
-    chosen_gpus,
-    nvml_device,
-    nvml_library,
-    used_nvml_memory,
-)
+from zmqtriton.host.gpus import NvmlError, chosen_gpus, nvml_device, nvml_library, used_nvml_memory
 from zmqtriton_standard.metrics.processes import read_stat
 
 _KIB = 1024

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from zmqtriton.reading.blueprint import Scale
 from zmqtriton.supervisor import (
     ControlCall,
     CoreParts,
@@ -22,7 +23,6 @@ from zmqtriton.supervisor import (
     Generation,
     HelperOwner,
     RepeatedCall,
-    Scale,
     ServedModel,
     Verb,
     Verbs,

@@ -12,9 +12,8 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.supervisor import NvmlError
+from zmqtriton.host.gpus import Gpu, NvmlError
 from zmqtriton.supervisor.actions import Template
-from zmqtriton.supervisor.machine.host.gpus import Gpu
 from zmqtriton_floor import wire
 from zmqtriton_standard.memory import measurements, readings
 from zmqtriton_standard.memory.measurements import HOST, MemoryQuestion, ModelProcesses, Sizes

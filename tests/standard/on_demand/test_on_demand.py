@@ -11,7 +11,7 @@ import pytest
 from tests.standard.memory.world_memory import WorldMemory
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
+from zmqtriton.reading.blueprint import EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.story import kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable

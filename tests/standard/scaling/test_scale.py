@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness
-from zmqtriton.supervisor.models.blueprint import Scale
+from zmqtriton.reading.blueprint import Scale
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton.reading.blueprint import Blueprint
 from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.table import all_features
-from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason

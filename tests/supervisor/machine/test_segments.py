@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
+from zmqtriton.host.capacity import available_bytes
 from zmqtriton.supervisor.actions import OpenRegion
-from zmqtriton.supervisor.machine.host.capacity import available_bytes
 from zmqtriton.supervisor.machine.memory.region_files import (
     LentFile,
     RegionFiles,

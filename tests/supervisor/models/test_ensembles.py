@@ -13,7 +13,7 @@ import pytest
 from tests.floor.reasons import text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
+from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
 from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.models.order import RetirementQueue

@@ -10,17 +10,13 @@ import pytest
 from tests.floor.reasons import because, text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
+from zmqtriton.host.capacity import ProcessorUse
+from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS
-from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
-from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.instance import (
-    ABORT_WITHIN_S,
-    FINALIZE_WITHIN_S,
-    InstanceSlot,
-    StubPlace,
-)
+from zmqtriton.supervisor.finalize_turns import FinalizeTurns
+from zmqtriton.supervisor.models.instance import ABORT_WITHIN_S, FINALIZE_WITHIN_S, StubPlace
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire

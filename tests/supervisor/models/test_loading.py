@@ -12,11 +12,10 @@ import pytest
 
 from tests.floor.reasons import because, text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
+from zmqtriton.reading.blueprint import FinalConfig, LoadOverride
 from zmqtriton.repository.scan import no_version_text
-from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.control import load_calls
 from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
-from zmqtriton.supervisor.models.blueprint import FinalConfig
 from zmqtriton.supervisor.models.load import Load
 from zmqtriton.supervisor.models.model_report import is_loaded, table_rows, troubles
 from zmqtriton.supervisor.models.new_versions import NewVersions

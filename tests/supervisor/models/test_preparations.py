@@ -13,9 +13,8 @@ from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton.environments.demand import INTERPRETER, Environment, EnvironmentSpec
-from zmqtriton.supervisor.actions import Action, LoadOverride, SpawnStub
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
-from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.reading.blueprint import Blueprint, InstanceSlot, LoadOverride, ReadFailure, Scale
+from zmqtriton.supervisor.actions import Action, SpawnStub
 from zmqtriton.supervisor.models.load_history import LoadHistory
 from zmqtriton.supervisor.models.resources import InstanceLimit
 from zmqtriton.supervisor.models.version import ServedVersion

@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervisor.models.test_instance import cpus, grouped
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness
-from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
+from zmqtriton.reading.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
 

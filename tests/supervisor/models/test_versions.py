@@ -12,7 +12,7 @@ import pytest
 from tests.floor.reasons import because
 from tests.supervisor.models.test_preparations import answer, demanding
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.reading.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
+from zmqtriton.roles import LOCAL_SERVICES
 from zmqtriton_floor import wire
 
 READY = "1 of 1 model versions are ready"

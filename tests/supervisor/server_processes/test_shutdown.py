@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.models.blueprint import FinalConfig
-from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.reading.blueprint import FinalConfig, InstanceSlot
 from zmqtriton.supervisor.server_processes.shutdown import CROWDED_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable

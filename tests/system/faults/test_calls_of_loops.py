@@ -48,7 +48,7 @@ ALLOWED = (
     ),
     Allowed(
         "os.fork",
-        "zmqtriton.supervisor.machine.repositories.reader_process:start_reader",
+        "zmqtriton.reading.reader:start_reader",
         "a fork, when all readers are slow",
     ),
     Allowed(

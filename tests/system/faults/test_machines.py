@@ -256,7 +256,7 @@ def test_a_frontend_that_cannot_be_started_any_more_is_named_until_it_can(tmp_pa
 
 @pytest.mark.long(
     "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor",
-    "supervisor/machine/fitness/test_start_checks.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
+    "start/test_start_checks.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
 )
 def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:
     _need_user_of_its_own()

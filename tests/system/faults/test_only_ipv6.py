@@ -55,8 +55,8 @@ def _run(*command: str) -> str:
 
 
 @pytest.mark.long(
-    "supervisor/machine/test_policy_reading.py::test_machines_that_others_reach_by_ipv6_alone",
-    "supervisor/machine/test_listeners.py::test_grpc_has_a_name_s_address_of_each_family_that_the_machine_has",
+    "reading/test_policy_reading.py::test_machines_that_others_reach_by_ipv6_alone",
+    "start/test_listeners.py::test_grpc_has_a_name_s_address_of_each_family_that_the_machine_has",
 )
 def test_a_server_without_options_is_reached(tmp_path: Path, machine: list[str]) -> None:
     everywhere = ["--http-address=0.0.0.0", "--grpc-address=0.0.0.0"]

@@ -86,7 +86,7 @@ def test_instances_of_one_load_run_in_the_model_s_environment(
             "threads",
             marks=pytest.mark.long(
                 "system/model_api/test_instances_surroundings.py::test_what_takes_too_much_memory_is_ended_with_its_reason",
-                "supervisor/machine/test_policy_reading.py::test_a_process_that_grows_beyond_its_limit_is_reported_once",
+                "reading/test_policy_reading.py::test_a_process_that_grows_beyond_its_limit_is_reported_once",
             ),
         ),
     ],

@@ -16,7 +16,7 @@ from tests.support.server import free_ports
 from zmqtriton.command_line import parse_words
 from zmqtriton.options import OPTIONS_BY_NAME, Options
 from zmqtriton.options.kinds import Arity, KnownOption
-from zmqtriton.supervisor.machine.entry.listeners import all_ports
+from zmqtriton.start.listeners import all_ports
 from zmqtriton.supervisor.machine.settings.process_settings import read_policy
 
 #: An address at which this machine has no server.

@@ -22,8 +22,8 @@ from tests.system.replacements.replacing import SMALL, begin_stream, load_with_c
 from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton.options import parse
-from zmqtriton.supervisor.machine.entry import predecessors
-from zmqtriton.supervisor.machine.entry.listeners import PortError
+from zmqtriton.start import predecessors
+from zmqtriton.start.listeners import PortError
 
 pytestmark = pytest.mark.system
 

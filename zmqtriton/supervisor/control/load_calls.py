@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from zmqtriton.environments.demand import GuestHost
-from zmqtriton.supervisor.actions import LoadOverride, RemoveDirectory, RepositoryListing
+from zmqtriton.reading.blueprint import LoadOverride
+from zmqtriton.roles import GUEST, LOCAL_SERVICES
+from zmqtriton.supervisor.actions import RemoveDirectory, RepositoryListing
 from zmqtriton.supervisor.control.verbs import (
     OWN_CALLER,
     ControlCall,
@@ -30,7 +32,6 @@ from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.models.order import NestedLoads
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
-from zmqtriton.supervisor.server_processes.roles import GUEST, LOCAL_SERVICES
 from zmqtriton.supervisor.story import Promise, Result
 from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument, Unavailable

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from zmqtriton.roles import BROKER, BROKERED_ROLES, GUEST
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.helper_processes import HelperOwner
@@ -16,7 +17,6 @@ from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
-from zmqtriton.supervisor.server_processes.roles import BROKER, BROKERED_ROLES, GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton.supervisor.states import GenerationState

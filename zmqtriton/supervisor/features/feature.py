@@ -12,10 +12,10 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
+from zmqtriton.reading.blueprint import Blueprint, LoadOverride
+from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.helper_processes import HelperOwner
-from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.readings import ModelSource

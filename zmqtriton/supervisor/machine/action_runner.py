@@ -9,19 +9,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton import systemd
+from zmqtriton.logs.guard import guarded
+from zmqtriton.logs.log import ServerLog
 from zmqtriton.options import Options
+from zmqtriton.reading.blueprint import ReadFailure
+from zmqtriton.start import listeners, tables
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.machine.background import Worker
-from zmqtriton.supervisor.machine.entry import listeners
-from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.logs import tables
-from zmqtriton.supervisor.machine.logs.log import ServerLog
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
-from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.model_report import serving_config
 from zmqtriton.supervisor.story import Promise, kept, tell
 from zmqtriton_floor import logs, wire

@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import systemd
+from zmqtriton.host import capacity, fitness
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.host import capacity, fitness, start_checks
+from zmqtriton.start import checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl
 
@@ -44,7 +45,7 @@ _MEANINGLESS = frozenset(
 def set_up(options: Options) -> None:
     """Prepare the supervisor's process. Raises OSError with a text if no server can start here."""
     fitness.check(options)
-    start_checks.check_numbers(options)
+    checks.check_numbers(options)
     _restore_inheritance()
     fitness.raise_file_size()
     prctl.set_name("zmqtriton")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from zmqtriton.reading.blueprint import Blueprint
 from zmqtriton.repository.scan import VersionSelection
-from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.environments import EnvironmentPreparations
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner

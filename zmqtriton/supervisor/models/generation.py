@@ -14,16 +14,10 @@ from typing import Any, Protocol
 
 from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
+from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
-from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.instance import (
-    InstanceSet,
-    InstanceSlot,
-    StubPlace,
-    describe_giving_up,
-    shorten,
-)
+from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
 from zmqtriton.supervisor.models.instance_changes import InstanceGroupChange, Roll
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
+from zmqtriton.reading.blueprint import InstanceSlot
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
@@ -68,20 +69,6 @@ _EXCEPTION_TYPES = {**dict.fromkeys(Kind.EXCEPTION.values, str), "line": int}
 
 class ProcessLost(InternalError):
     """Raised when a process ended without saying why, so that the next one may well succeed."""
-
-
-class InstanceSlot(NamedTuple):
-    """The place of an instance in the configuration; its name may repeat on several GPUs."""
-
-    name: str
-    kind: str
-    device: int
-    #: Resources of the rate limiter that it needs; "" for none.
-    resources: str = ""
-    #: Loaded, but never given a request.
-    is_passive: bool = False
-    #: Name of the host policy of its process, or "".
-    host_policy: str = ""
 
 
 class StubPlace:

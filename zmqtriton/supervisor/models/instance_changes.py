@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.instance import InstanceSet, InstanceSlot, StubPlace
+from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
+from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton.supervisor.story import Result
 from zmqtriton_floor.errors import ZmqTritonError

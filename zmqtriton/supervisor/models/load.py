@@ -17,16 +17,16 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
-from zmqtriton.repository.scan import no_version_text
-from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import (
+from zmqtriton.reading.blueprint import (
     Blueprint,
     EnsembleBlueprint,
     FinalConfig,
+    LoadOverride,
     ReadFailure,
     Scale,
 )
+from zmqtriton.repository.scan import no_version_text
+from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFailure, Scale
+from zmqtriton.reading.blueprint import BackendCode, Blueprint, LoadOverride, ReadFailure, Scale
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton_floor.reasons import Reason
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from zmqtriton.reading.blueprint import Blueprint, LoadOverride, Scale
 from zmqtriton.repository.scan import NO_EXCEPTIONS
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.load import Load, LoadRequest

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
+from zmqtriton.reading.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner

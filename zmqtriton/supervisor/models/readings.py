@@ -9,17 +9,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
+from zmqtriton.reading.blueprint import Blueprint, FileSource, LoadOverride, ReadFailure
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.supervisor.actions import (
     CancelReading,
     ListRepository,
-    LoadOverride,
     LocalCopy,
     ReadModel,
     RemoteListing,
     RepositoryListing,
 )
-from zmqtriton.supervisor.models.blueprint import Blueprint, FileSource, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import InternalError, ZmqTritonError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
-from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.reading.blueprint import InstanceSlot
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.reasons import Kind

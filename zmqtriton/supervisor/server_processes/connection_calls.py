@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from zmqtriton.roles import GRPC, HTTP
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, check_names
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.roles import GRPC, HTTP
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument

@@ -16,12 +16,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton.config.parameters import QuotaUse
+from zmqtriton.host.capacity import ProcessorUse
+from zmqtriton.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton.supervisor.actions import KeepSegments, Send
-from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
+from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton.supervisor.settings import Settings, bytecode_directory
 from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from zmqtriton.roles import ARBITER, GRPC, HTTP, OPENING_ROLES
 from zmqtriton.supervisor.actions import PrepareToListen, TellOpen
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.roles import ARBITER, GRPC, HTTP, OPENING_ROLES
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 

@@ -15,17 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
-from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.connection_calls import ConnectionCalls
-from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.opening import Opening
-from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
-from zmqtriton.supervisor.server_processes.roles import (
+from zmqtriton.roles import (
     ARBITER,
     BROKER,
     CATALOGUE_ROLES,
@@ -39,6 +29,16 @@ from zmqtriton.supervisor.server_processes.roles import (
     SERVING_ROLES,
     TELLING,
 )
+from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
+from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
+from zmqtriton.supervisor.server_processes.connection_calls import ConnectionCalls
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.opening import Opening
+from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import Any
 
+from zmqtriton.roles import GUEST
 from zmqtriton.supervisor.actions import Exit, StopListening
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.order import RetirementQueue
@@ -20,7 +21,6 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.port_sharing import SETTLE_S
-from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire

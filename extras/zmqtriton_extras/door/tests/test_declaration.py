@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.supervisor.settings import frontend_settings, settings
+from zmqtriton import roles
 from zmqtriton.options import OptionError, Options, parse
 from zmqtriton.options.values import Restriction, Setting
 from zmqtriton.supervisor.control.server_status import describe_server
 from zmqtriton.supervisor.machine.processes.commands import role_command
 from zmqtriton.supervisor.machine.settings.process_settings import read_policy
-from zmqtriton.supervisor.server_processes import roles
 
 _KEY = Restriction(("trace",), "k", "door-secret")
 

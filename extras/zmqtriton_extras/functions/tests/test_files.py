@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.options import parse
+from zmqtriton.reading.model_reading import ModelReader
+from zmqtriton.reading.plain import ModelReading
 from zmqtriton.repository.scan import ModelPlace
-from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader
-from zmqtriton.supervisor.machine.repositories.plain import ModelReading
 from zmqtriton_extras.functions import backend
 from zmqtriton_standard.tools.checking.repositories import check_files
 from zmqtriton_standard.tools.run import check_file

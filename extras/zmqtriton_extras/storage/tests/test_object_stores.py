@@ -11,17 +11,9 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
+from zmqtriton.reading.blueprint import FileSource, LoadOverride, ReadFailure
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.actions import (
-    ListRepository,
-    LoadOverride,
-    LocalCopy,
-    Log,
-    ReadModel,
-    Send,
-    Spawn,
-)
-from zmqtriton.supervisor.models.blueprint import FileSource, ReadFailure
+from zmqtriton.supervisor.actions import ListRepository, LocalCopy, Log, ReadModel, Send, Spawn
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.settings import Policy

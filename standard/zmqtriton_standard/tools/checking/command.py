@@ -16,9 +16,11 @@ from pathlib import Path
 from zmqtriton.command_line import parse_words
 from zmqtriton.config import ModelHost, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
+from zmqtriton.host.gpus import visible_gpus
 from zmqtriton.options import HelpRequested, OptionError, Options
+from zmqtriton.reading.python_settings import check_settings
+from zmqtriton.start.checks import find_problems
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor import check_settings, find_problems, visible_gpus
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.checking.models import CheckOptions
 from zmqtriton_standard.tools.checking.repositories import Report, check_files, check_repositories

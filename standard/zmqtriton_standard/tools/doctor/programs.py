@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor import NvmlError, list_nvml_gpus
+from zmqtriton.host.gpus import NvmlError, list_nvml_gpus
 from zmqtriton_floor import __version__
 from zmqtriton_standard.tools.doctor.machine import read_limit
 from zmqtriton_standard.tools.doctor.reading import ROOT

@@ -15,7 +15,7 @@ from typing import Any
 from zmqtriton.control_client import user_name
 from zmqtriton.environments import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor import describe_listener, waits_in_systemd
+from zmqtriton.start.ports import describe_listener, waits_in_systemd
 from zmqtriton_floor.hosts import is_loopback
 from zmqtriton_standard.tools.doctor.files import read_place
 from zmqtriton_standard.tools.doctor.reading import ROOT, read

@@ -34,8 +34,8 @@ from zmqtriton.config import (
     to_json,
 )
 from zmqtriton.embedded import InferenceRequest, InferenceResponse
+from zmqtriton.host.gpus import visible_gpus
 from zmqtriton.repository import choose_versions, scan_model, subdirectories
-from zmqtriton.supervisor import visible_gpus
 from zmqtriton_floor import wire
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import InvalidArgument, NotFound, from_number

@@ -19,6 +19,7 @@ import pytest
 from zmqtriton import addons
 from zmqtriton.addons import AddOnService
 from zmqtriton.options import Options
+from zmqtriton.roles import services_of
 from zmqtriton.supervisor.machine.directories import runtime as runtime_directory
 from zmqtriton.supervisor.machine.directories.claims import claim_storage
 from zmqtriton.supervisor.machine.directories.runtime import (
@@ -27,7 +28,6 @@ from zmqtriton.supervisor.machine.directories.runtime import (
     bind_local_services,
     claim,
     remove_stale,
-    services_of,
 )
 from zmqtriton_floor import staging
 

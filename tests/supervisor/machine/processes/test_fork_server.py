@@ -5,7 +5,7 @@ import os
 import pytest
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.failing.threads import no_thread_begins
 from tests.support.waiting import eventually
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import output as module
 from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from zmqtriton.supervisor.machine.entry import ports
-from zmqtriton.supervisor.machine.entry.ports import (
+from zmqtriton.start import ports
+from zmqtriton.start.ports import (
     describe_listener,
     is_shared_with,
     waits_in_systemd,

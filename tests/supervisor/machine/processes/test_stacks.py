@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import stacks
 from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.process import find_thread, signal_thread

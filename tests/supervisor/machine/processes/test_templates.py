@@ -6,8 +6,8 @@ import pytest
 
 from tests.supervisor.machine.processes.test_fork_server import FakePendingStub
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.actions import Template
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.templates import Templates
 from zmqtriton_floor import wire

@@ -15,29 +15,23 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.machine.test_model_reading import CONFIG, add
+from tests.reading.test_model_reading import CONFIG, add
 from tests.supervisor.readings import DirectRunner
 from tests.support.server import MODELS_DIRECTORY
 from tests.support.waiting import eventually
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.model_config import ModelHost, merge_completion
 from zmqtriton.options import Options
-from zmqtriton.repository.decisions import Decision
+from zmqtriton.reading import blueprints, reader
+from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure, Scale
+from zmqtriton.reading.model_reading import ModelReader, host_of
+from zmqtriton.reading.plain import FoundModel, ModelReading, dumps, loads
+from zmqtriton.repository.decisions import Decision, KeepDecisions
 from zmqtriton.repository.scan import ModelPlace, Promotion, VersionSelection
-from zmqtriton.supervisor.actions import (
-    FileReport,
-    KeepDecisions,
-    ListRepository,
-    LoadOverride,
-    ReadModel,
-    RepositoriesInUse,
-)
+from zmqtriton.supervisor.actions import FileReport, ListRepository, ReadModel, RepositoriesInUse
 from zmqtriton.supervisor.machine.processes import process
-from zmqtriton.supervisor.machine.repositories import blueprints, reader_process, readers
+from zmqtriton.supervisor.machine.repositories import readers
 from zmqtriton.supervisor.machine.repositories.model_files import PATIENCE_S, ModelLookups
-from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.repositories.plain import FoundModel, ModelReading, dumps, loads
-from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks
 from zmqtriton.supervisor.machine.repositories.readers import PER_GROUP, Readers, Task, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import (
     LISTING_PATIENCE_S,
@@ -45,7 +39,6 @@ from zmqtriton.supervisor.machine.repositories.repositories import (
     Gathering,
     Repositories,
 )
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import tell
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
@@ -108,7 +101,7 @@ class Loop:
         self.selector = selectors.DefaultSelector()
         self.plan = Plan(time.monotonic())
         self.pids: set[int] = set()
-        serve = partial(reader_process.serve, tasks=TASKS)
+        serve = partial(reader.serve, tasks=TASKS)
         start = partial(process.start_copy, "test-reader", serve)
         self.readers = Readers(self.selector, start, self.plan.call_later, self.pids)
 
@@ -287,8 +280,9 @@ def test_where_none_can_be_started_tasks_wait(
 def read(directory: Path, more: str = "", **options: Any) -> ModelReading:
     """Read a model as a reader does, and send it as one does."""
     add(directory, "m", CONFIG + more)
-    reader = ModelReader(Options(model_repository=(str(directory),), **options))
-    reading = reader.read("m", ModelPlace(directory / "m", directory))
+    reading = ModelReader(Options(model_repository=(str(directory),), **options)).read(
+        "m", ModelPlace(directory / "m", directory)
+    )
     assert isinstance(reading, ModelReading)
     return loads(dumps(reading))
 
@@ -403,7 +397,7 @@ def test_nothing_else_crosses() -> None:
 class Runner(DirectRunner):
     """Does tasks at once, but for those of silent groups, which it does when they speak again."""
 
-    def __init__(self, tasks: ReaderTasks) -> None:
+    def __init__(self, tasks: reader.ReaderTasks) -> None:
         super().__init__(tasks)
         self.silent: set[str] = set()
         self.held: list[tuple[Task, Callable[[], Any]]] = []
@@ -434,7 +428,7 @@ class Repository:
         paths = (f"{directory}/one", f"{directory}/two")
         options = Options(model_repository=paths, state_directory=f"{directory}/state")
         self.plan = Plan()
-        self.runner = Runner(ReaderTasks(ModelReader(options)))
+        self.runner = Runner(reader.ReaderTasks(ModelReader(options)))
         later = self.plan.call_later
         self.repositories = Repositories(options, self.runner, later)
         self.lookups = ModelLookups(self.repositories, self.runner, later, host_of(options, ()))

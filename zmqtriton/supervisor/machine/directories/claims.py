@@ -12,7 +12,11 @@ from typing import NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.environments.users import StubUsers, UserError
+from zmqtriton.logs.guard import guarded
 from zmqtriton.options import Options
+from zmqtriton.reading.model_reading import STUB_DIRECTORY
+from zmqtriton.roles import LOCAL_SOCKETS
+from zmqtriton.start import listeners
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
@@ -22,11 +26,7 @@ from zmqtriton.supervisor.machine.directories.runtime import (
     claim,
     create_directory,
 )
-from zmqtriton.supervisor.machine.entry import listeners
-from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton.supervisor.machine.repositories.model_reading import STUB_DIRECTORY
-from zmqtriton.supervisor.server_processes.roles import LOCAL_SOCKETS
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import InvalidArgument

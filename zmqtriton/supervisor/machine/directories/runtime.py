@@ -28,8 +28,8 @@ from pathlib import Path
 
 from zmqtriton import addons, runtime_places
 from zmqtriton.options import Options
+from zmqtriton.roles import LOCAL_SERVICES, services_of
 from zmqtriton.supervisor import settings
-from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import local_service_path, stream_path
 from zmqtriton_floor.errors import InternalError
@@ -317,12 +317,6 @@ def find_candidates(parent: Path) -> Iterator[Path]:
             continue
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             yield path
-
-
-def services_of(options: Options) -> dict[str, addons.AddOnService]:
-    """Return the services that these options turn on, by name."""
-    services = addons.services()
-    return {name: service for name, service in services.items() if options.value(service.switch)}
 
 
 def bind_local_services(

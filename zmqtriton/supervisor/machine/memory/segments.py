@@ -6,16 +6,15 @@ of them.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.config.parameters import MAX_SEGMENT_BYTES, NO_QUOTA, Quota
+from zmqtriton.host.sealed_memory import anonymous_memory
 from zmqtriton.supervisor.machine.memory.region_files import LentFile, Suspects
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.reasons import Kind, Reason
@@ -32,9 +31,6 @@ _INVALID_HANDLE = "The handle is not of memory on a GPU."
 
 #: Bytes of the kernel's unit for the memory that a file takes (st_blocks).
 _BLOCK_BYTES = 512
-
-_CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
-_MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
 
 #: Sends a message to the process with this serial, with a descriptor or None.
 SendMessage = Callable[[int, Any, int | None], None]
@@ -285,39 +281,3 @@ def _host_bytes(segment: _Segment) -> int:
 def _made_bytes(descriptor: int) -> int:
     """Return the number of bytes of a file that are in memory."""
     return os.fstat(descriptor).st_blocks * _BLOCK_BYTES
-
-
-def anonymous_memory(size: int, name: str = "zmqtriton") -> int:
-    """Return new memory of a fixed size, which no process can resize or execute.
-
-    The kernel shows the name where it is mapped.
-    """
-    try:
-        descriptor = _create_memfd(name, _CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        descriptor = _create_memfd(name, _CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
-    try:
-        os.truncate(descriptor, size)
-        seal_size(descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _create_memfd(name: str, flags: int) -> int:
-    create = getattr(os, "memfd_create", None)
-    if create is not None:
-        made: int = create(name, flags)
-        return made
-    # Not every Python was built with a C library that has it.
-    libc = ctypes.CDLL(None, use_errno=True)
-    number = _MEMFD_CREATE_SYSCALL.get(os.uname().machine)
-    if number is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    made = libc.syscall(number, name.encode(), flags)
-    if made < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return made

@@ -16,12 +16,11 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.config.parameters import Quota
+from zmqtriton.host import capacity
+from zmqtriton.host.cores import pin_to_cores
+from zmqtriton.logs.guard import guarded
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine import clock
-from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.host import capacity
-from zmqtriton.supervisor.machine.host.instance_slots import pin_to_cores
-from zmqtriton.supervisor.machine.host.quotas import QuotaEnforcement
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.memory.segments import (
     SEGMENT_MESSAGES,
     LentRegions,
@@ -40,6 +39,7 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, S
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
+from zmqtriton.supervisor.machine.processes.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.processes.stacks import StackReader
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates

@@ -18,10 +18,10 @@ from zmqtriton import addons
 from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.options.declared import DECLARED
+from zmqtriton.reading.model_reading import STUB_DIRECTORY
+from zmqtriton.roles import ADD_ON, LOCAL_SOCKETS
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
-from zmqtriton.supervisor.machine.repositories.model_reading import STUB_DIRECTORY
-from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SOCKETS
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import InternalError

@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.actions import Template
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.child import Child
 
 #: Seconds for the fork server's start. It loads as much as a stub while everything else starts.

@@ -16,9 +16,9 @@ from contextlib import ExitStack
 
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
 from zmqtriton.environments.demand import GuestHost
+from zmqtriton.logs.guard import guarded
 from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.machine import clock
-from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair

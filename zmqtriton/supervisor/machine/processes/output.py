@@ -21,9 +21,9 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.addons import SHELVES
-from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.host import fitness
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.host import fitness
+from zmqtriton.logs.guard import guarded
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
 from zmqtriton.supervisor.machine.processes.stacks import StackLines
 from zmqtriton_floor import logs, wire

@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.environments.users import StubUser
-from zmqtriton.supervisor.machine.host import fitness
-from zmqtriton.supervisor.machine.host.capacity import restore_descriptor_limit
+from zmqtriton.host import fitness
+from zmqtriton.host.capacity import restore_descriptor_limit
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl, stub_mark
 from zmqtriton_floor.lifeline import Lifeline, pair

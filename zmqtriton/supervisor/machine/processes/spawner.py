@@ -11,20 +11,20 @@ from zmqtriton.environments.users import (
     give_directory,
     lock_in_use,
 )
+from zmqtriton.host.cores import cores_of_policy
+from zmqtriton.host.sealed_memory import anonymous_memory
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.options import Options
+from zmqtriton.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
+from zmqtriton.start import listeners
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.machine.directories.claims import Claims, DirectoryMending
-from zmqtriton.supervisor.machine.entry import listeners
-from zmqtriton.supervisor.machine.host.instance_slots import cores_of_policy
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
-from zmqtriton.supervisor.machine.memory import segments
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.commands import model_variables
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
-from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import execution_progress
 
 #: Bytes of the memory where each broker writes its record of begun requests for the next one.
@@ -50,7 +50,7 @@ class Spawner:
         self._runtime_directory = claims.runtime
         #: Keep the environments that models run in from being removed, by their directory.
         self._cache_locks: dict[str, int | None] = {}
-        self._begun = segments.anonymous_memory(_BEGUN_BYTES)
+        self._begun = anonymous_memory(_BEGUN_BYTES)
         #: The last process of each role.
         self._serials: dict[str, int] = {}
         self.mending = DirectoryMending(
@@ -93,7 +93,7 @@ class Spawner:
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
         stub = StubName(action.model, action.instance, action.version)
-        page = segments.anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
+        page = anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
         host = action.environment.host
         if host is not None:
             self._children.guests.start_instance(host, action, page)

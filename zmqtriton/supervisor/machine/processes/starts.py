@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import variable_overrides
-from zmqtriton.supervisor.machine.logs.log_ring import StubName
+from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener, StreamSockets

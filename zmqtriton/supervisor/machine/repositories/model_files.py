@@ -13,16 +13,19 @@ from functools import partial
 
 from zmqtriton.config.model_config import ModelHost
 from zmqtriton.options import Options
+from zmqtriton.reading import reader
+from zmqtriton.reading.blueprint import Blueprint, ReadFailure
+from zmqtriton.reading.blueprints import make_blueprint
+from zmqtriton.reading.model_reading import ModelReader, host_of
+from zmqtriton.reading.plain import FoundModel, ModelReading
+from zmqtriton.reading.reader import ReaderTasks
 from zmqtriton.repository.scan import not_found, not_unique
 from zmqtriton.supervisor.actions import (
     ListRepository,
     LocalCopy,
     ReadModel,
 )
-from zmqtriton.supervisor.machine.repositories.blueprints import make_blueprint
-from zmqtriton.supervisor.machine.repositories.model_reading import ModelReader, host_of
-from zmqtriton.supervisor.machine.repositories.plain import FoundModel, ModelReading
-from zmqtriton.supervisor.machine.repositories.reader_process import ReaderTasks, start_reader
+from zmqtriton.supervisor.machine.processes import process
 from zmqtriton.supervisor.machine.repositories.readers import Readers, TaskRunner, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import (
     Clock,
@@ -30,10 +33,10 @@ from zmqtriton.supervisor.machine.repositories.repositories import (
     PlaceReading,
     Repositories,
 )
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.story import Promise, Story, tell
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
+_READER = "zmqtriton-reader"
 #: Readers have nothing to lose; one that cannot be killed must not hold up the server's end.
 _END_WITHIN_S = 0.5
 _log = logging.getLogger(__name__)
@@ -162,7 +165,8 @@ class ModelFiles:
         pids: set[int],
     ) -> None:
         """Set up, in the loop of the selector; `pids` get those of the readers."""
-        start = partial(start_reader, ReaderTasks(ModelReader(options, gpus)))
+        tasks = ReaderTasks(ModelReader(options, gpus)).by_name
+        start = partial(process.start_copy, _READER, partial(reader.serve, tasks=tasks))
         self.readers = Readers(selector, start, call_later, pids)
         self.repositories = Repositories(options, self.readers, call_later)
         host = host_of(options, gpus)

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.reading.plain import dumps, loads
 from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess, await_ends
-from zmqtriton.supervisor.machine.repositories.plain import dumps, loads
 from zmqtriton.supervisor.plan import PlanTimer
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from zmqtriton.options import Options
+from zmqtriton.reading.plain import FoundModel
+from zmqtriton.repository.decisions import KeepDecisions
 from zmqtriton.repository.scan import DUPLICATE
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import (
     FileReport,
-    KeepDecisions,
     ListRepository,
     RepositoriesInUse,
     RepositoryListing,
     RepositoryNames,
 )
-from zmqtriton.supervisor.machine.repositories.plain import FoundModel
 from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
 from zmqtriton.supervisor.plan import PlanTimer
 from zmqtriton.supervisor.story import Change, Promise, Result, kept

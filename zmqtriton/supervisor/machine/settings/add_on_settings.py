@@ -1,4 +1,4 @@
-"""The options of add-ons in the form that processes get, and the processes that they turn on."""
+"""The options of add-ons in the form that processes get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.sdk.addon import Option
-from zmqtriton.supervisor.server_processes.roles import ADD_ON
 
 
 def references(options: Options) -> dict[str, Any]:
@@ -45,14 +44,3 @@ def told_alone(options: Options, ports: Mapping[str, int]) -> dict[str, tuple[st
 
 def _document(options: Options, ports: Mapping[str, int], declared: Sequence[Option]) -> str:
     return json.dumps({o.field: ports.get(o.field, options.value(o.field)) for o in declared})
-
-
-def other_roles(options: Options) -> list[str]:
-    """Return the roles of processes that these options turn on, and that serve no requests."""
-    return [
-        name if process.tells_others else f"{ADD_ON}{name}"
-        for name, (_, process) in addons.processes().items()
-        if not process.is_serving
-        and not process.is_on_demand
-        and (not process.on or options.value(process.on.replace("-", "_")))
-    ]

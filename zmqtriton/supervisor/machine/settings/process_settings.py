@@ -13,17 +13,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from zmqtriton import addons
+from zmqtriton.host.capacity import available_bytes, segment_budget_bytes
+from zmqtriton.logs.log import log_options
 from zmqtriton.options import Options
+from zmqtriton.reading.python_settings import PythonSettings
+from zmqtriton.roles import SERVING_ROLES, frontend_roles, services_of
+from zmqtriton.start import listeners, tables
+from zmqtriton.start.secrets import access_by_role, cache_secrets
 from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory, services_of
-from zmqtriton.supervisor.machine.entry import listeners
-from zmqtriton.supervisor.machine.host.capacity import available_bytes, segment_budget_bytes
-from zmqtriton.supervisor.machine.logs import tables
-from zmqtriton.supervisor.machine.logs.log import log_options
+from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.settings import add_on_settings
-from zmqtriton.supervisor.machine.settings.python_settings import PythonSettings
-from zmqtriton.supervisor.machine.settings.secrets import access_by_role, cache_secrets
-from zmqtriton.supervisor.server_processes.roles import SERVING_ROLES
 from zmqtriton.supervisor.settings import Policy, Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
 from zmqtriton_floor.logs import LogOptions
@@ -293,17 +292,6 @@ def _held_requests(text: str) -> int:
 
 def read_policy(options: Options) -> Policy:
     """Return the policy of a server that is started with these options on this machine."""
-    cores = len(os.sched_getaffinity(0))
-    served_too = {port.of for port in addons.ports_in_use(options.value)}
-    roles = ["http-arbiter"] if options.allow_http or "http" in served_too else []
-    if options.allow_grpc:
-        roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
-    roles += services_of(options)
-    if options.allow_metrics or "metrics" in served_too:
-        roles.append("metrics")
-    if options.trace.can_trace:
-        roles.append("tracer")
-    roles += add_on_settings.other_roles(options)
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,
@@ -324,7 +312,7 @@ def read_policy(options: Options) -> Policy:
         repositories=tuple(
             path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
         ),
-        frontend_roles=tuple(roles),
+        frontend_roles=tuple(frontend_roles(options)),
         has_fork_server=True,
         load_on_demand=options.load_on_demand,
         one_by_one=options.one_by_one,

@@ -1,0 +1,1 @@
+"""Models, from the directories of repositories to blueprints; in processes that may hang."""

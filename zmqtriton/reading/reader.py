@@ -1,0 +1,157 @@
+"""A reader: a process that does one task after the other, and answers each.
+
+The tasks are all that touches the files of models, each with plain arguments. The process is a copy
+of the supervisor without its descriptors. It shows no output: an error is an answer.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.reading.blueprint import LoadOverride, ReadFailure
+from zmqtriton.reading.model_reading import ModelReader
+from zmqtriton.reading.plain import FoundModel, ModelReading, dumps, loads
+from zmqtriton.repository.decisions import KeepDecisions
+from zmqtriton.repository.scan import (
+    LOST_AND_FOUND,
+    ModelPlace,
+    VersionSelection,
+    list_places,
+    place_of_file,
+    repository_hint,
+    unnamed_directories,
+)
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.lifeline import Lifeline
+
+
+class ReaderTasks:
+    """A place of a model is its folder and its repository, or one file."""
+
+    def __init__(self, reader: ModelReader) -> None:
+        self._reader = reader
+        self.by_name: Mapping[str, Callable[..., Any]] = {
+            task.__name__: task
+            for task in (
+                self.find_model,
+                self.read_model,
+                self.list_models,
+                self.fingerprints,
+                self.keep_decisions,
+                self.check_directory,
+                self.hint,
+                self.remove_directory,
+            )
+        }
+
+    def find_model(
+        self,
+        name: str,
+        place: tuple[str, str],
+        override: LoadOverride | None,
+        selection: VersionSelection,
+    ) -> FoundModel | None:
+        """Read a model, if it is there."""
+        where = _existing(place)
+        if where is None:
+            return None
+        return FoundModel(_identity(where), self._reader.read(name, where, override, selection))
+
+    def read_model(
+        self,
+        name: str,
+        directory: str,
+        override: LoadOverride | None,
+        selection: VersionSelection,
+        fingerprint: str,
+    ) -> ModelReading | ReadFailure:
+        """Read a model that the caller has put there."""
+        path = Path(directory)
+        place = ModelPlace(path, path.parent)
+        return self._reader.read(name, place, override, selection, fingerprint)
+
+    def list_models(self, repository: str) -> dict[str, str]:
+        """Return the real path of each model by its folder. Raises InternalError."""
+        return list_places(Path(repository))
+
+    def fingerprints(
+        self, places: Mapping[str, tuple[str, str]]
+    ) -> tuple[dict[str, tuple[str, str]], float]:
+        """Return the real path and fingerprint of each of these models, and the seconds taken."""
+        began_s, seen = time.monotonic(), {}
+        for name, place in places.items():
+            where = _existing(place)
+            if where is not None:
+                seen[name] = (_identity(where), self._reader.fingerprint(name, where))
+        return seen, time.monotonic() - began_s
+
+    def keep_decisions(self, action: KeepDecisions, places: Sequence[tuple[str, str]]) -> str:
+        """Keep and forget decisions about a model's versions; return why not, or ""."""
+        existing = (_existing(place) for place in places)
+        different = {_identity(place): place for place in existing if place is not None}
+        return self._reader.keep_decisions(action, list(different.values()))
+
+    def check_directory(self, path: str) -> None:
+        """Refuse a path to register that leads to no directory. Raises InvalidArgument."""
+        if not os.path.isdir(path):
+            raise InvalidArgument(f"failed to register '{path}', repository not found")
+
+    def hint(self, repository: str) -> list[str]:
+        """Return warnings about a repository itself, as far as it can be read."""
+        path, hints = Path(repository), []
+        if os.path.isdir(path / LOST_AND_FOUND):
+            hints.append(f"'{path / LOST_AND_FOUND}' is left out: it is a file system's")
+        hints += unnamed_directories(path)
+        try:
+            hints.append(repository_hint(path))
+        except InternalError:
+            pass  # the start reports that
+        return [text for text in hints if text]
+
+    def remove_directory(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _existing(place: tuple[str, str]) -> ModelPlace | None:
+    """Return the place if there is a model; a file alone is one, whatever it is."""
+    path, repository = place
+    if not repository:
+        return place_of_file(Path(path))
+    # Path.is_dir() raises if a name is longer than the file system allows
+    return ModelPlace(Path(path), Path(repository)) if os.path.isdir(path) else None
+
+
+def _identity(place: ModelPlace) -> str:
+    """Return a text that two names of one place have in common."""
+    return str(place.code_file or place.directory.resolve())
+
+
+def serve(line: Lifeline, tasks: Mapping[str, Callable[..., Any]]) -> None:
+    """Do each task that comes, until the supervisor closes its end or is dead."""
+    # otherwise a collection would write to every object, and copy its page
+    gc.freeze()
+    while not line.ended:
+        line.wait()
+        for message, _ in line.receive():
+            line.send(answer(message, tasks))
+
+
+def answer(call: wire.Call, tasks: Mapping[str, Callable[..., Any]]) -> wire.CallResult:
+    """Do a task; the document of an unexpected error is its traceback."""
+    try:
+        result = dumps(tasks[call.verb](*loads(call.arguments)))
+    except ZmqTritonError as error:
+        return wire.CallResult(call.id, error.number, error.text, "", error.reason)
+    except OSError as error:
+        return wire.CallResult(call.id, InternalError.number, str(error), "")
+    except Exception as error:  # noqa: BLE001 - the edge: the supervisor logs it
+        return wire.CallResult(call.id, InternalError.number, str(error), traceback.format_exc())
+    return wire.CallResult(call.id, 0, "", result)

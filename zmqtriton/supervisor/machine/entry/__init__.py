@@ -1,1 +1,0 @@
-"""Ports, listeners and sockets of the server, and the servers before it on the same ports."""

@@ -1,1 +1,0 @@
-"""The log and its last lines, and the tables that are printed at the start."""
