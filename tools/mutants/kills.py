@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 from tools.mutants.mutations import Mutation
 
+#: So many tests need not be known to notice a fault: it depends on none of them.
+ENOUGH = 40
+
 
 class Fault(NamedTuple):
     """A mutant of a plan."""
@@ -34,6 +37,7 @@ class Kill(NamedTuple):
     change: str
     #: The number of tests that reach it.
     reached_by: int
+    #: Of a fault that more tests notice than ENOUGH, the cheapest ones.
     noticed_by: list[str]
     #: True if not all of its tests were run: the first ones hung, or the import failed.
     is_cut: bool = False

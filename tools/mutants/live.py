@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from tools.mutants.kills import Fault, KillFile, kill_of
+from tools.mutants.kills import ENOUGH, Fault, KillFile, function_of, kill_of
 from tools.mutants.matrix import Folder
 from tools.mutants.mutations import Mutation
+from tools.mutants.reach import file_of
 from tools.mutants.rooms import ROOT
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -185,8 +186,9 @@ class Live:
         self._interpreter = Interpreter()
         self._check_soundness()
         tried = {kill.name for kill in self._kills.read()}
-        for fault in self._folder.plan():
-            if fault.mutation.name not in tried and not fault.needs_import:
+        mine, of = self._folder.share
+        for number, fault in enumerate(self._folder.plan()):
+            if number % of == mine and fault.mutation.name not in tried and not fault.needs_import:
                 self._try(fault)
         return True
 
@@ -201,7 +203,7 @@ class Live:
         if self._folder.begin(fault.mutation.name):
             self._kills.append(kill_of(fault, ["the end of the process"], is_cut=True))
             return
-        tests = [test for test in fault.tests if test in self._items]
+        tests = self._cheapest_first([test for test in fault.tests if test in self._items])
         try:
             begin = self._interpreter.fault(fault.mutation)
         except NeedsImport:
@@ -212,6 +214,16 @@ class Live:
         if len(failed) <= _MAX_CONFIRMED and not trial.hanging:
             failed = {test for test in failed if self._run([test], begin).failed}
         self._kills.append(kill_of(fault, failed, is_cut=trial.left > 0))
+
+    def _cheapest_first(self, tests: list[str]) -> list[str]:
+        """Order tests by files, which share what they prepare, from the cheapest."""
+        files = defaultdict[str, list[str]](list)
+        for test in tests:
+            files[file_of(test)].append(test)
+        mean_s = {
+            name: sum(self._seconds[test] for test in own) / len(own) for name, own in files.items()
+        }
+        return [test for name in sorted(files, key=mean_s.__getitem__) for test in files[name]]
 
     # -------------------------------------------------------------------- forks
 
@@ -224,7 +236,7 @@ class Live:
             if ended_in is not None:
                 failed.add(ended_in)
                 hanging += 1
-            left = left[done:]
+            left = [] if is_enough(failed) else left[done:]
         return Trial(failed, hanging, len(left))
 
     def _fork(
@@ -253,9 +265,11 @@ class Live:
                     done += 1
                 buffer = b""
                 clock.reset()
+                if is_enough(failed):
+                    break
             elif clock.is_over(_MAX_S + _PATIENCE * self._seconds.get(tests[done], 0.0)):
                 break
-        is_complete = done == len(tests)
+        is_complete = done == len(tests) or is_enough(failed)
         os.close(reading)
         _end_children()
         if is_complete:
@@ -278,6 +292,10 @@ class Live:
                 os.write(writing, b"F" if self._failed else b".")
         finally:
             os._exit(0)
+
+
+def is_enough(failed: Collection[str]) -> bool:
+    return len(failed) >= ENOUGH and len({*map(function_of, failed)}) >= ENOUGH
 
 
 class _Clock:

@@ -1,13 +1,14 @@
 """Find out which tests notice which faults of core and standard, over hours and many runs.
 
-    python -m tools.mutants.matrix run FOLDER [--seed 1] [--count 5000] [PATH…]
+    python -m tools.mutants.matrix run FOLDER [--seed 1] [--count 5000] [--jobs 1] [PATH…]
     python -m tools.mutants.matrix show FOLDER [nobody|alone|others]
 
 `run` draws the faults by the seed, with a path of the modules below it alone, and tries each with
-all quick tests that reach it, one fault at a time. All of it lies in FOLDER, also the code as it
-was when the first run began: a run may be killed at any time, and the next one goes on where it
-was. More are drawn by a run with a larger count. Of a fault that no test reaches there is nothing
-to run. `show` prints, at any time, the figures of each room, and with a word:
+all quick tests that reach it, or until forty have noticed it, in so many processes as jobs. All of
+it lies in FOLDER, also the code as it was when the first run began: a run may be killed at any
+time, and the next one goes on where it was. More are drawn by a run with a larger count. Of a fault
+that no test reaches there is nothing to run. `show` prints, at any time, the figures of each room,
+and with a word:
 
     nobody     faults that tests reach and none notices
     alone      tests that alone notice a fault, and which
@@ -23,10 +24,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 
 import coverage
@@ -56,7 +59,9 @@ class Folder:
         self._plan = path / "plan.jsonl"
         self._count = path / "count"
         self._coverage = path / "coverage.main"
-        self._begun = path / "begun"
+        #: Which of the faults the process tries, and of how many parts they are.
+        self.share = _share(os.environ.get("ZT_MUTANTS_SHARE", "0/1"))
+        self._begun = path / f"begun.{self.share[0]}"
         self._unsound = path / "unsound"
         self._import = path / "import"
         path.mkdir(parents=True, exist_ok=True)
@@ -128,9 +133,14 @@ class Folder:
         return {*_lines(self._unsound)}
 
     def add_unsound(self, tests: set[str]) -> None:
-        self._unsound.touch()
-        for test in sorted(tests):
-            _append(self._unsound, test)
+        draft = self.path / f"unsound.{self.share[0]}"
+        draft.write_text("".join(f"{test}\n" for test in sorted(self.unsound() | tests)), "utf-8")
+        draft.rename(self._unsound)
+
+
+def _share(text: str) -> tuple[int, int]:
+    mine, of = text.split("/")
+    return int(mine), int(of)
 
 
 def _lines(path: Path) -> list[str]:
@@ -145,7 +155,7 @@ def _append(path: Path, line: str) -> None:
 # ------------------------------------------------------------------------- run
 
 
-def run(folder: Folder, seed: int, count: int, below: tuple[str, ...]) -> int:
+def run(folder: Folder, seed: int, count: int, jobs: int, below: tuple[str, ...]) -> int:
     sandbox = Sandbox(folder.path, keeps_first=True)
     if not folder.is_recorded:
         command = sandbox.pytest(*_PYTEST, "tests")
@@ -155,14 +165,21 @@ def run(folder: Folder, seed: int, count: int, below: tuple[str, ...]) -> int:
     command = sandbox.pytest(*_PYTEST, "-p", "tools.mutants.live", "tests")
     fruitless = 0
     while (left := folder.left()) and fruitless <= _MAX_BEGUN:
-        # a fault may end even the process that forks for each
-        status = sandbox.run(command, {"ZT_MUTANTS_MATRIX": str(folder.path)}, _FOREVER_S)
+        # a fault may end even the processes that fork for each
+        shares = [f"{number}/{jobs}" for number in range(jobs)]
+        with ThreadPoolExecutor(jobs) as pool:
+            statuses = [*pool.map(partial(_run_share, sandbox, command, folder.path), shares)]
         fruitless = fruitless + 1 if folder.left() == left else 0
     if left:
-        print(f"no fault can be tried any more: status {status}", file=sys.stderr)
+        print(f"no fault can be tried any more: status {statuses}", file=sys.stderr)
         return 1
     _try_imported(folder, sandbox)
     return 0
+
+
+def _run_share(sandbox: Sandbox, command: list[str], folder: Path, share: str) -> int | None:
+    environment = {"ZT_MUTANTS_MATRIX": str(folder), "ZT_MUTANTS_SHARE": share}
+    return sandbox.run(command, environment, _FOREVER_S)
 
 
 def _faults(
@@ -313,12 +330,13 @@ def main() -> int:
     parser.add_argument("words", nargs="*", metavar="PATH", help="or nobody, alone, others")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_intermixed_args()
     folder = Folder(options.folder.resolve())
     if options.command == "show":
         return _show(folder, options.words)
     try:
-        return run(folder, options.seed, options.count, tuple(options.words))
+        return run(folder, options.seed, options.count, options.jobs, tuple(options.words))
     except NoSandbox as error:
         print(f"no fault can be tried here: {error}", file=sys.stderr)
         return 1
