@@ -48,12 +48,12 @@ ALLOWED = (
     ),
     Allowed(
         "os.fork",
-        "zmqtriton.reading.reader:start_reader",
+        "zmqtriton.supervisor.machine.processes.process:start_copy",
         "a fork, when all readers are slow",
     ),
     Allowed(
         "os.truncate",
-        "zmqtriton.supervisor.machine.memory.segments:anonymous_memory",
+        "zmqtriton.host.sealed_memory:anonymous_memory",
         "memory without a file, which takes no pages yet",
     ),
     Allowed(
