@@ -54,7 +54,7 @@ all-environments: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .v
 	@:
 
 # The files that have a mark.
-marked = grep -rl --include='test_*.py' '^pytestmark.*mark\.$(1)' tests extras | sort
+marked = grep -rlE --include='test_*.py' '^(pytestmark|    pytest).*mark\.$(1)' tests extras | sort
 
 # What has most to do with who models run as, with models of another user; for root.
 kind-as-nobody: .venv/test.stamp

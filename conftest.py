@@ -18,7 +18,7 @@ import psutil
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from tests.session import order, tiers
+from tests.session import order, servers, tiers
 from tests.session.file_times import FileTimes
 from tests.support import leaks
 from tests.support.needs import LeftOut, environment_program, skip_missing
@@ -75,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = tempfile.mkdtemp(prefix="zmqtriton-tests-")
         config.stash[_OWN_PLACE] = config.option.basetemp
     config.pluginmanager.register(order)
+    config.pluginmanager.register(servers)
     config.pluginmanager.register(tiers)
     number = config.getoption("--durations-files")
     if number is not None:

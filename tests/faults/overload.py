@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 from tests.bench import clients as load
 from tests.faults.attacks.watching import percentiles
-from tests.faults.deaths import use_instances
 from tests.support.journal import journal_inputs
-from tests.support.scripted import extend_config, string_parameter
-from tests.support.server import Server
+from tests.support.scripted import string_parameter
+from tests.support.server import Copy, Server
 from tests.support.tools import serving
 
 #: And how many milliseconds an execution takes.
@@ -42,11 +41,10 @@ class Answer(NamedTuple):
         return b"retry-after" in self.head
 
 
-def add_slow_model(server: Server, name: str, instances: int) -> None:
-    """A model that sleeps as long as each request says."""
-    server.add_model("journal", name)
-    use_instances(server, name, instances)
-    extend_config(server, name, string_parameter("max_requests", str(instances * (1 + _WAITING))))
+def slow_model(name: str, instances: int) -> Copy:
+    """Return a model that sleeps as long as each request says."""
+    limit = string_parameter("max_requests", str(instances * (1 + _WAITING)))
+    return Copy("journal", name, limit, ("count: 1", f"count: {instances}"))
 
 
 def body(milliseconds: int) -> bytes:
@@ -139,4 +137,4 @@ def run(seconds: float) -> None:
 
 def _add_models(server: Server) -> None:
     for name in _MODELS:
-        add_slow_model(server, name, 2)
+        server.add_models([slow_model(name, 2)])

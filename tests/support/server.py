@@ -21,7 +21,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from email.message import Message
 from pathlib import Path
@@ -112,6 +112,26 @@ def exchange(request: str | urllib.request.Request, within_s: float = 60.0) -> A
             return Answer(error.code, error.headers, error.read())
 
 
+class Copy(NamedTuple):
+    """A model of tests/models under another name, with more or other text in its configuration."""
+
+    source: str
+    name: str = ""
+    config: str = ""
+    #: A part of the configuration, and what stands in its place.
+    edit: tuple[str, str] = ("", "")
+    #: In place of its code.
+    code: str = ""
+
+
+class Written(NamedTuple):
+    """A model that a test writes."""
+
+    name: str
+    config: str
+    code: str = ""
+
+
 def is_open(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -142,7 +162,7 @@ class Server:
     def __init__(
         self,
         directory: Path,
-        models: Sequence[str | Path] = (),
+        models: Sequence[str | Path | Copy | Written] = (),
         *,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
@@ -185,8 +205,22 @@ class Server:
         self.wrapper: Sequence[str] = ()
         self.repository.mkdir(parents=True)
         self.scratch.mkdir()
+        self.add_models(models)
+
+    def add_models(self, models: Iterable[str | Path | Copy | Written]) -> None:
+        """Put models into the repository."""
         for model in models:
-            self.add_model(model)
+            if isinstance(model, Written):
+                self.write_model(*model)
+            elif isinstance(model, Copy):
+                path = self.add_model(model.source, model.name) / "config.pbtxt"
+                text = path.read_text("utf-8")
+                assert model.edit[0] in text
+                path.write_text(text.replace(*model.edit) + model.config, "utf-8")
+                if model.code:
+                    (path.parent / "1" / "model.py").write_text(model.code, "utf-8")
+            else:
+                self.add_model(model)
 
     def add_model(self, model: str | Path, name: str = "") -> Path:
         """Copies a model into the repository, as `name` if given; returns its directory."""

@@ -1,13 +1,14 @@
-"""The servers that system tests share: those of a module, and those of all modules."""
+"""The servers that tests share: what tests/session/servers.py finds that they need, running."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.session.servers import NEXT, Needs
 from tests.support import stub_user
 from tests.support.server import Server
 from tests.system.shared_server import SharedServer
@@ -22,43 +23,67 @@ def tmp_path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def running(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    """A server with the MODELS, OPTIONS and FRONTENDS of the module, after its prepare(server).
+class Pool:
+    """The last server with options that tests had, running as long as the next ones need it."""
 
-    Where an option has @DIRECTORY@ it gets a directory of the module's own. A module with
-    SHARED = True has the server of all modules, with LOADED of its models loaded; all without that.
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._needs: Needs | None = None
+        self._server: Server | None = None
+        self._running = ExitStack()
+
+    def take(self, needs: Needs) -> Server:
+        if self._server is None or self._needs != needs:
+            self.end()
+            self._needs, self._server = needs, self._start(needs)
+        return self._server
+
+    def _start(self, needs: Needs) -> Server:
+        directory = self._factory.mktemp("server")
+        server = Server(
+            directory / "s",
+            needs.models,
+            options=[option.replace("@DIRECTORY@", str(directory)) for option in needs.options],
+            environment=dict(needs.environment),
+            frontends=("grpc", "metrics") if needs.frontends is None else needs.frontends,
+        )
+        if needs.prepare:
+            needs.prepare(server)
+        return self._running.enter_context(server)
+
+    def end(self) -> None:
+        self._server = None
+        self._running.close()
+
+
+@pytest.fixture(scope="session")
+def pool(session_mark: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    servers = Pool(tmp_path_factory)
+    yield servers
+    servers.end()
+
+
+@pytest.fixture(scope="module")
+def running(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The running server that the mark `server` describes, after its file's prepare(server).
+
+    Where an option has @DIRECTORY@ the server gets a directory of its own. Without options,
+    frontends and `own` it is the one that all tests share, with the models loaded.
     """
-    module = request.module
-    if getattr(module, "SHARED", False):
-        assert not {"OPTIONS", "FRONTENDS"} & vars(module).keys(), "those of all modules"
-        kills = getattr(module, "KILLS", False)
-        with request.getfixturevalue("shared_server").lent(kills=kills) as shared:
-            fill(shared, module)
+    needs: Needs = request.param
+    if needs.is_of_all:
+        with request.getfixturevalue("shared_server").lent(kills=needs.kills) as shared:
+            shared.add_models(needs.models)
+            if needs.prepare:
+                needs.prepare(shared)
             names = sorted(path.name for path in shared.repository.iterdir())
-            shared.load(*getattr(module, "LOADED", names))
+            shared.load(*names if needs.load is None else needs.load)
             yield shared
         return
-    directory = tmp_path_factory.mktemp(module.__name__.rpartition(".")[2].removeprefix("test_"))
-    options = getattr(module, "OPTIONS", ())
-    server = Server(
-        directory / "s",
-        options=[option.replace("@DIRECTORY@", str(directory)) for option in options],
-        frontends=getattr(module, "FRONTENDS", ("grpc", "metrics")),
-    )
-    fill(server, module)
-    with server:
-        yield server
-
-
-def fill(server: Server, module: Any) -> None:
-    """Put a module's models into the server's repository."""
-    for model in getattr(module, "MODELS", ()):
-        server.add_model(model)
-    if hasattr(module, "prepare"):
-        module.prepare(server)
+    servers = request.getfixturevalue("pool")
+    yield servers.take(needs)
+    if request.config.stash[NEXT] != needs:
+        servers.end()
 
 
 @pytest.fixture(scope="module")

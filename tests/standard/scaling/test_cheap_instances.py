@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 from tests.support.scripted import string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
 
 CODE = """
 import numpy as np
@@ -32,13 +29,8 @@ class TritonPythonModel:
 """
 #: Room for one load of the model, and for few instances of it.
 OPTIONS = ["--model-control-mode=explicit", "--load-on-demand", "--model-memory-budget=330M"]
+pytestmark = [pytest.mark.system, pytest.mark.server(options=OPTIONS)]
 OUTPUT = 'output { name: "OUT" data_type: TYPE_INT32 dims: 1 }\n'
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("scaling"), options=OPTIONS) as running:
-        yield running
 
 
 def write(directory: Path, kind: str) -> None:

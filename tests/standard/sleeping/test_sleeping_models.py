@@ -9,11 +9,7 @@ import psutil
 import pytest
 
 from tests.standard.ctl.system.commands import ctl
-from tests.support.server import Server
-
-pytestmark = pytest.mark.system
-
-SHARED = True
+from tests.support.server import Server, Written
 
 MIB = 1 << 20
 CONFIG = """
@@ -41,13 +37,10 @@ class TritonPythonModel:
         assert self.weights.sum() == 64 << 17
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one)]) for one in doubled]
 """
-
-
-def prepare(server: Server) -> None:
-    path = server.repository / "heavy"
-    (path / "1").mkdir(parents=True)
-    (path / "config.pbtxt").write_text(CONFIG)
-    (path / "1" / "model.py").write_text(CODE)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[Written("heavy", CONFIG, CODE)]),
+]
 
 
 def memory(server: Server) -> float:

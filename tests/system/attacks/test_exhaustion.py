@@ -14,20 +14,28 @@ from tests.support.journal import read_journal
 from tests.support.process_memory import pss_mib
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.scraping import sum_series
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served
 
-pytestmark = pytest.mark.system
-
-
-MODELS = ("identity_fp32", "journal", "tokens")
-OPTIONS = ("--allow-client-shm=true",)
-
-
-def prepare(server: Server) -> None:
-    bound = "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n"
-    server.edit_config("journal", "max_batch_size: 8\n", f"max_batch_size: 1\n{bound}")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "identity_fp32",
+            Copy(
+                "journal",
+                edit=(
+                    "max_batch_size: 8\n",
+                    "max_batch_size: 1\n"
+                    "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n",
+                ),
+            ),
+            "tokens",
+        ],
+        options=("--allow-client-shm=true",),
+    ),
+]
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
 SECRET = 1234.5
 #: Another client's tensor, and that of who asks; both in the same segment.
 SIZE = 400_000
 
 
-MODELS = ("forger", "identity_fp32", "keeper")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("forger", "identity_fp32", "keeper")),
+]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,18 +14,22 @@ from tests.support.server import Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["add_sub", "intruder"],
+        options=["--runtime-directory=@DIRECTORY@/run"],
+        frontends=["metrics"],
+    ),
+]
 
 COUNT = 10_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("fuzz")
-    options = [f"--runtime-directory={folder / 'run'}"]
-    models = ["add_sub", "intruder"]
-    with Server(folder / "s", models, options=options, frontends=("metrics",)) as server:
-        yield server
+@pytest.fixture
+def server(running: Server) -> Server:
+    """As it is, without the check of a folder whose attacks end no stub."""
+    return running
 
 
 def _intrude(server: Server, door: str, count: int) -> None:

@@ -17,12 +17,10 @@ from tests.support.clients import infer_message
 from tests.support.process_memory import pss_mib, uss_mib
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.scraping import sum_series
-from tests.support.server import Server, tensor
+from tests.support.server import Server, Written, tensor
 from tests.support.waiting import eventually, value_at_rest
 from tests.support.waits.endless_requests import send_endless_body, send_endless_message
 from tests.system.attacks.connections import connect, is_served
-
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 MIB = 1 << 20
 LIMIT = 256 * MIB
@@ -50,12 +48,14 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 """
 
 
-MODELS = ("identity_fp32",)
-OPTIONS = (f"--client-memory-byte-size={LIMIT}",)
-
-
-def prepare(server: Server) -> None:
-    server.write_model("large", _CONFIG, _LARGE)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=["identity_fp32", Written("large", _CONFIG, _LARGE)],
+        options=(f"--client-memory-byte-size={LIMIT}",),
+    ),
+]
 
 
 @contextmanager

@@ -17,20 +17,10 @@ from tests.support.clients import infer_message
 from tests.support.process_memory import pss_mib
 from tests.support.raw_http import raw_request
 from tests.support.scraping import sum_series
-from tests.support.server import Server, tensor
+from tests.support.server import Server, Written, tensor
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect
 from zmqtriton_extras.door.tests.raw_door import RawDoor
-
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.long(
-        "frontends/process/test_ledger.py::test_requests_and_answers_come_out_of_one_budget",
-        "frontends/process/test_ledger.py::test_answers_of_one_client_leave_as_much_for_others",
-        "frontends/grpc_api/transport/test_large_answers.py::test_answers_that_are_not_read_are_bounded_and_go_with_their_clients",
-        "frontends/gateway/test_streams.py::test_a_grant_waits_for_room",
-    ),
-]
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -86,20 +76,29 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 #: Nothing is read of the data, and all frames of an answer fit.
 UNREAD = h2.PREFACE + h2.NO_WINDOW
 
-MODELS = ("identity_fp32",)
-OPTIONS = (
-    f"--client-memory-byte-size={LIMIT}",
-    "--grpc-processes=1",
-    "--zmq-door",
-    "--runtime-directory=@DIRECTORY@/r",
-)
-
-
-def prepare(server: Server) -> None:
-    # what attackers ask keeps nobody else waiting for its model
-    for name in ("sized", "another"):
-        server.write_model(name, _CONFIG, _MODEL)
-    server.write_model("streamed", _STREAM_CONFIG, _STREAM_MODEL)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "frontends/process/test_ledger.py::test_requests_and_answers_come_out_of_one_budget",
+        "frontends/process/test_ledger.py::test_answers_of_one_client_leave_as_much_for_others",
+        "frontends/grpc_api/transport/test_large_answers.py::test_answers_that_are_not_read_are_bounded_and_go_with_their_clients",
+        "frontends/gateway/test_streams.py::test_a_grant_waits_for_room",
+    ),
+    pytest.mark.server(
+        models=[
+            "identity_fp32",
+            Written("sized", _CONFIG, _MODEL),
+            Written("another", _CONFIG, _MODEL),
+            Written("streamed", _STREAM_CONFIG, _STREAM_MODEL),
+        ],
+        options=(
+            f"--client-memory-byte-size={LIMIT}",
+            "--grpc-processes=1",
+            "--zmq-door",
+            "--runtime-directory=@DIRECTORY@/r",
+        ),
+    ),
+]
 
 
 def _held_mib(server: Server, role: str) -> float:

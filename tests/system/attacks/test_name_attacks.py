@@ -21,9 +21,6 @@ from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.system
-
-SHARED = True
 _SERVICE = "/inference.GRPCInferenceService/"
 _TENSOR = {"data_type": "TYPE_FP32", "dims": [1]}
 CONFIG: dict[str, Any] = {
@@ -34,7 +31,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
-MODELS = LOADED = ("identity_fp32",)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("identity_fp32",), load=("identity_fp32",)),
+]
 
 
 def prepare(server: Server) -> None:

@@ -21,10 +21,10 @@ from tests.support.server import Server
 from zmqtriton_floor import __version__
 from zmqtriton_standard.tools.demo import MODELS as DEMO
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = [DEMO / "add_sub", DEMO / "tokens"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[DEMO / "add_sub", DEMO / "tokens"]),
+]
 ROOTS = ("", "stub", "frontends", "standard", "extras")
 #: Import names of what each extra asks for.
 EXTRAS = {"": [], "grpc": ["grpc", "google", "typing_extensions"], "door": ["zmq", "msgpack"]}

@@ -15,16 +15,16 @@ from tests.support.needs import ROOT, find_tool, skip_missing
 from tests.support.server import Server
 from zmqtriton_standard.tools.demo import MODELS as DEMO
 
-pytestmark = pytest.mark.system
-
 GUIDE = ROOT / "docs" / "guides" / "clients.md"
 CLIENTS = ROOT / "docs" / "guides" / "grpc_clients"
 PROTOS = Path(zmqtriton_protos.__file__).parent
 #: Made by `make .venv-clients/stamp`, where there is npm.
 NODE_MODULES = ROOT / ".venv-clients" / "node" / "node_modules"
 PRINTED = ["HELLO", "one", "word", "after", "the", "other"]
-SHARED = True
-MODELS = [DEMO / "string_upper", DEMO / "tokens"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[DEMO / "string_upper", DEMO / "tokens"]),
+]
 
 
 def printed(command: list[str], directory: Path, **variables: str) -> list[str]:

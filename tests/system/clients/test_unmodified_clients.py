@@ -20,13 +20,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.server import Server
 from tests.system.clients import kserve_calls, mlserver_calls
 
-pytestmark = pytest.mark.system
-
-MODELS = ["add_sub", "doubled", "sequences", "string_upper", "tokens"]
-OPTIONS = [
-    "--allow-client-shm=true",
-    "--metrics-config=histogram_latencies=true",
-    "--metrics-config=summary_latencies=true",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["add_sub", "doubled", "sequences", "string_upper", "tokens"],
+        options=[
+            "--allow-client-shm=true",
+            "--metrics-config=histogram_latencies=true",
+            "--metrics-config=summary_latencies=true",
+        ],
+    ),
 ]
 
 REQUESTS = 20

@@ -20,19 +20,22 @@ from tests.faults import deaths
 from tests.faults.load import Load
 from tests.support.clients import infer_inputs
 from tests.support.journal import UNTIL_RELEASED, ask_journal, executions, release_execution
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-
-MODELS = ["journal", "tokens", "counting"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("journal", edit=("count: 1", f"count: {deaths.INSTANCES}")),
+            "tokens",
+            "counting",
+        ],
+        own=True,
+    ),
+]
 #: No more than what is kept for a reader, however long a new broker takes.
 COUNT = 1200
-
-
-def prepare(server: Server) -> None:
-    deaths.use_instances(server)
 
 
 @pytest.fixture

@@ -10,13 +10,21 @@ from pathlib import Path
 import pytest
 
 from tests.support import scripted
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
 KILLS = 5
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            *(Copy("scripted", name) for name in ("asking", "callee")),
+            *(Copy("scripted", name, scripted.DECOUPLED) for name in ("streaming", "sending")),
+        ],
+        frontends=(),
+        own=True,
+    ),
+]
 
 #: Shows that the caller has its first response, and sends the next one when it may.
 STREAM = """
@@ -84,13 +92,6 @@ os.waitpid(child, 0)
 return [reply(os.read(reading, 1000).decode())]
 """,
 }
-
-
-def prepare(server: Server) -> None:
-    for name in ("asking", "callee"):
-        scripted.add_model(server, "scripted", name)
-    for name in ("streaming", "sending"):
-        scripted.add_model(server, "scripted", name, scripted.DECOUPLED)
 
 
 @pytest.mark.parametrize("way", WAYS)

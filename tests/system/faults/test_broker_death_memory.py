@@ -16,22 +16,20 @@ from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.long(
-        "broker/requests/test_recovery.py::test_owners_hear_who_still_reads_and_then_that_all_have_told",
-        "floor/test_arena.py::test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it",
-    ),
-]
-
 MODEL = "identity_fp32"
 PATH = f"/v2/models/{MODEL}/infer"
 #: Empty segments go back after some seconds.
 REST_S = 60.0
 
 
-FRONTENDS = ("metrics",)
-MODELS = [MODEL]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "broker/requests/test_recovery.py::test_owners_hear_who_still_reads_and_then_that_all_have_told",
+        "floor/test_arena.py::test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it",
+    ),
+    pytest.mark.server(models=[MODEL], frontends=("metrics",), own=True),
+]
 
 
 def _kill_broker(server: Server) -> None:

@@ -29,15 +29,16 @@ from tests.support.waiting import eventually
 from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("grpc", "metrics")
 MODELS = ["identity_fp32"]
 OPTIONS = (
     "--runtime-directory=@DIRECTORY@/run",
     "--model-control-mode=explicit",
     "--load-model=*",
 )
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=MODELS, options=OPTIONS, frontends=("grpc", "metrics"), own=True),
+]
 #: Empty segments go back after some seconds.
 REST_S = 60.0
 #: Memory of the dead was once kept for five seconds, whoever read it.

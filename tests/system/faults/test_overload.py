@@ -22,24 +22,26 @@ from tritonclient.utils import InferenceServerException
 from tests.faults import overload
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
-from tests.support.scripted import GATE, add_model, generate, string_parameter
-from tests.support.server import Server, tensor
+from tests.support.scripted import GATE, generate, string_parameter
+from tests.support.server import Copy, Server, tensor
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
-
-pytestmark = pytest.mark.system
 
 FULL = "Exceeds maximum queue size"
 LIMIT = 4
 
 
-OPTIONS = ["--max-requests=12"]
-
-
-def prepare(server: Server) -> None:
-    add_model(server, "scripted", "limited", string_parameter("max_requests", str(LIMIT)))
-    add_model(server, "scripted", "free")
-    overload.add_slow_model(server, "asleep", 2)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("scripted", "limited", string_parameter("max_requests", str(LIMIT))),
+            Copy("scripted", "free"),
+            overload.slow_model("asleep", 2),
+        ],
+        options=["--max-requests=12"],
+    ),
+]
 
 
 def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[int, str, str]:

@@ -15,11 +15,14 @@ from tests.support.foreign_sockets import needs_pidfd_getfd, tear
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("grpc",)
-MODELS = ("add_sub", "tokens")
-OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--zmq-door")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("add_sub", "tokens"),
+        options=("--runtime-directory=@DIRECTORY@/run", "--zmq-door"),
+        frontends=("grpc",),
+    ),
+]
 
 
 def runtime(server: Server) -> Path:

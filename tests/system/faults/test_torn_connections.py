@@ -13,20 +13,21 @@ from tests.faults import deaths
 from tests.faults.load import Load
 from tests.faults.mixed_clients import StreamClient
 from tests.support.foreign_sockets import confuse, needs_pidfd_getfd, tear
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = [pytest.mark.system, needs_pidfd_getfd]
 
 BREAK = pytest.mark.parametrize("break_off", [tear, confuse], ids=["torn", "strange bytes"])
 Break = Callable[[int, int], int]
 
 
-MODELS = ["journal", "tokens"]
-
-
-def prepare(server: Server) -> None:
-    deaths.use_instances(server)
+pytestmark = [
+    pytest.mark.system,
+    needs_pidfd_getfd,
+    pytest.mark.server(
+        models=[Copy("journal", edit=("count: 1", f"count: {deaths.INSTANCES}")), "tokens"],
+        own=True,
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = ("add_sub",)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("add_sub",)),
+]
 MODEL = "versioned"
 _CONFIG = """
 backend: "python"

@@ -12,10 +12,6 @@ import pytest
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-
 #: Answers with what it was told, and which instance it is.
 MODEL = """
 import json
@@ -47,11 +43,17 @@ output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.tx
 ensemble_scheduling { step [ { model_name: "plain" model_version: -1
   input_map { key: "A" value: "X" } output_map { key: "SCORES" value: "Y" } } ] }
 """
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--log-verbose=1",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        options=(
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--log-verbose=1",
+        ),
+        frontends=(),
+    ),
+]
 
 
 def write(server: Server, name: str, config: str) -> None:

@@ -22,8 +22,6 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.loads.test_environments import pack
 
-pytestmark = pytest.mark.system
-
 CODE = """
 import os
 import sys
@@ -51,14 +49,19 @@ TENSORS: dict[str, Any] = {
     "version_policy": {"all": {}},
 }
 CONFIG = json.dumps(TENSORS)
-FRONTENDS = ("grpc",)
-MODELS = ("scripted",)
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=scripted",
-    "--runtime-directory=@DIRECTORY@/run",
-    "--environment-directory=@DIRECTORY@/cache",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("scripted",),
+        options=(
+            "--model-control-mode=explicit",
+            "--load-model=scripted",
+            "--runtime-directory=@DIRECTORY@/run",
+            "--environment-directory=@DIRECTORY@/cache",
+        ),
+        frontends=("grpc",),
+    ),
+]
 
 
 def code(name: str) -> bytes:

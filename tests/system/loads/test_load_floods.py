@@ -10,11 +10,11 @@ import pytest
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-
 MODELS = ["identity_fp32", "add_sub", "string_upper"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=MODELS),
+]
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one", "several"])

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import scripted
-from tests.support.server import Server
-
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
+from tests.support.server import Copy, Server
 
 _MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
 _NOT_EXPLICIT = (
@@ -21,20 +17,28 @@ _NOT_EXPLICIT = (
 )
 
 
-MODELS = ("scripted", "add_sub")
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=scripted",
-    "--load-model=busy",
-    # One place for loads: who waits for another load must not keep it.
-    "--model-load-thread-count=1",
-)
-
-
-def prepare(server: Server) -> None:
-    server.add_model("scripted", "busy")
-    for name, loads in (("outer", "middle"), ("middle", "add_sub")):
-        scripted.add_model(server, "loader", name, scripted.string_parameter("LOADS", loads))
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "scripted",
+            "add_sub",
+            Copy("scripted", "busy"),
+            *(
+                Copy("loader", name, scripted.string_parameter("LOADS", loads))
+                for name, loads in (("outer", "middle"), ("middle", "add_sub"))
+            ),
+        ],
+        options=(
+            "--model-control-mode=explicit",
+            "--load-model=scripted",
+            "--load-model=busy",
+            # One place for loads: who waits for another load must not keep it.
+            "--model-load-thread-count=1",
+        ),
+        frontends=(),
+    ),
+]
 
 
 def tries(server: Server, *calls: str) -> list[str]:

@@ -14,15 +14,17 @@ from tests.faults.stamps import (
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-
 POLLS = "Polling model repository"
 
 
-MODELS = (MODEL,)
-OPTIONS = ("--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbose=1")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=(MODEL,),
+        options=("--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbose=1"),
+        frontends=(),
+    ),
+]
 
 
 def _stamp(asking: SteadyLoad) -> int:

@@ -12,13 +12,14 @@ import tritonclient.http
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
 #: More than the 5 seconds that a model has.
 _LONG_S = 30.0
 
 
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(),
+]
 
 
 def prepare(server: Server) -> None:

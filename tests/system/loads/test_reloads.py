@@ -16,15 +16,15 @@ from tests.faults.stamps import MODEL, SteadyLoad, control_model
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
 PER_SECOND = 50
 #: Above what allocators and caches need at first, below what a kept load would cost.
 MAX_KIB_PER_LOAD = 100
 
 
-MODELS = [MODEL]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[MODEL]),
+]
 
 
 @pytest.fixture(autouse=True)

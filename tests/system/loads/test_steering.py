@@ -12,10 +12,10 @@ from tests.support.journal import ask_journal
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = [MODEL, "journal"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[MODEL, "journal"]),
+]
 
 
 @pytest.mark.row("L06")

@@ -20,12 +20,10 @@ import pytest
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-
-
-MODELS = ["api_completed", "api_probe", "told"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=["api_completed", "api_probe", "told"]),
+]
 
 
 def prepare(server: Server) -> None:

@@ -15,16 +15,17 @@ from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
-
-SHARED = True
-
 _ASKED = ["add_sub", "identity_fp32", "told", "counting"]
 _ASKERS = ["bls_threads", "bls_report", "bls_large"]
 ONE = {"INPUT0": ["float32", [1]]}
 
 
-MODELS = [*_ASKED, *_ASKERS]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.as_nobody,
+    pytest.mark.server(models=[*_ASKED, *_ASKERS]),
+]
 
 
 def _infer(server: Server, model: str, *inputs: dict[str, Any]) -> Any:

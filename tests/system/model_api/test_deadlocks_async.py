@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted import ASYNC, add_model, generate
-from tests.support.server import Server
+from tests.support.scripted import ASYNC, generate
+from tests.support.server import Copy, Server
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            *(Copy("scripted", name, ASYNC) for name in ("a", "b")),
+            *(Copy("scripted", name) for name in ("x", "y", "z")),
+            Copy("scripted", "twice", edit=("count: 1", "count: 2")),
+            Copy("scripted", "two", ASYNC, ("count: 1", "count: 2")),
+        ]
+    ),
+]
 
 #: ARGUMENT names the models that are asked in turn; `{}` is how.
 _CHAIN = """
@@ -73,16 +81,6 @@ _RESULT = _CHAIN.format(
         answer = answer_of(threads.submit(ask(first, script, rest).exec).result())
 """
 )
-
-
-def prepare(server: Server) -> None:
-    for name in ("a", "b"):
-        add_model(server, "scripted", name, ASYNC)
-    for name in ("x", "y", "z", "twice"):
-        add_model(server, "scripted", name)
-    add_model(server, "scripted", "two", ASYNC)
-    for name in ("two", "twice"):
-        server.edit_config(name, "count: 1", "count: 2")
 
 
 def circle(*names: str) -> str:

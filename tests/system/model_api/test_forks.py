@@ -11,13 +11,8 @@ import textwrap
 import pytest
 
 from tests.support import scripted
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = ["scripted"]
 
 #: Makes its pool of forks before it is connected to anybody.
 POOLED = """
@@ -47,6 +42,17 @@ class TritonPythonModel:
     def finalize(self):
         self.pool.terminate()
 """
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "scripted",
+            Copy("scripted", "asked"),
+            Copy("scripted", "streaming", scripted.DECOUPLED),
+            Copy("scripted", "pooled", code=POOLED),
+        ]
+    ),
+]
 #: A module that programs import which are no forks.
 PROGRAM = """
 import triton_python_backend_utils as pb_utils
@@ -71,10 +77,6 @@ def said(what):
 
 
 def prepare(server: Server) -> None:
-    server.add_model("scripted", "asked")
-    scripted.add_model(server, "scripted", "streaming", scripted.DECOUPLED)
-    scripted.add_model(server, "scripted", "pooled")
-    (server.repository / "pooled" / "1" / "model.py").write_text(POOLED)
     (server.repository / "scripted" / "1" / "program.py").write_text(PROGRAM)
 
 

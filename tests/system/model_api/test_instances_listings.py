@@ -16,6 +16,7 @@ import pytest
 from tests.support.scripted import string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 
 pytestmark = [
     pytest.mark.system,
@@ -255,14 +256,12 @@ _ERRORS = {"error": (500, "An Error Occurred"), "code": (404, "The file is not f
 
 
 @pytest.fixture(scope="module", params=["processes", "forks", "threads"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    started = Server(tmp_path_factory.mktemp("server") / "server", frontends=())
-    for name, (config, code) in _LISTINGS.items():
-        text = (config or 'backend: "python"\n') + string_parameter("INSTANCES", request.param)
-        started.write_model(name, text, _IMPORTS + code)
-    with started:
+def server(request: pytest.FixtureRequest, shared_server: SharedServer) -> Iterator[Server]:
+    with shared_server.lent() as started:
+        for name, (config, code) in _LISTINGS.items():
+            text = (config or 'backend: "python"\n') + string_parameter("INSTANCES", request.param)
+            started.write_model(name, text, _IMPORTS + code)
+        started.load(*_LISTINGS)
         yield started
 
 

@@ -6,7 +6,6 @@ import os
 import pwd
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,10 @@ from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.model_api.test_instances_threads import CODE, ask, write_model
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.server()]
 
 KINDS = ("forks", "threads")
 DRIVER = "int cuDeviceGetCount(int *count) { *count = 1; return 0; }"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("server") / "server"
-    options = ["--model-control-mode=explicit"]
-    with Server(directory, frontends=(), options=options, stub_user="") as started:
-        yield started
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ from tests.support.scripted import string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(),
+]
 THREADS = string_parameter("INSTANCES", "threads")
 CONFIG = """
 backend: "python"

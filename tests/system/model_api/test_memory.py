@@ -22,14 +22,16 @@ from tests.support.scraping import read_series, sum_series
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
 MODEL = "identity_fp32"
 #: Empty segments go back after some seconds, those of the dead after some more.
 REST_S = 60.0
 
 
-MODELS = [MODEL, "keeper"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(models=[MODEL, "keeper"], own=True),
+]
 
 
 @pytest.fixture(params=["http", "grpc"])

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import scripted, stub_user
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
 
 _REFUSED = "Failed to process the request for model 'scripted_0_0', message: "
 _SETUP = """
@@ -29,15 +27,16 @@ def text(call, *arguments, **named):
 """
 
 
-FRONTENDS = ("metrics",)
-MODELS = ("scripted", "measuring")
 _LOADED = ("scripted", "measuring", "mortal")
-OPTIONS = ("--model-control-mode=explicit", *(f"--load-model={name}" for name in _LOADED))
-
-
-def prepare(server: Server) -> None:
-    for name in ("again", "mortal"):
-        server.add_model("measuring", name)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["scripted", "measuring", Copy("measuring", "again"), Copy("measuring", "mortal")],
+        options=("--model-control-mode=explicit", *(f"--load-model={name}" for name in _LOADED)),
+        frontends=("metrics",),
+        own=True,
+    ),
+]
 
 
 def said(server: Server, expressions: list[str], before: str = "") -> list[str]:

@@ -7,24 +7,25 @@ import json
 import pytest
 
 from tests.support.scraping import sum_series
-from tests.support.scripted import DECOUPLED, add_model, generate, generate_stream, open_stream
-from tests.support.server import Server
+from tests.support.scripted import DECOUPLED, generate, generate_stream, open_stream
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("scripted", "plain", "max_batch_size: 4\ndynamic_batching {}\n"),
+            Copy("scripted", "streams", DECOUPLED),
+        ]
+    ),
+]
 
 _FAILED = "Failed to process the request(s) for model '{}_0_0', message: "
 _PLAIN = _FAILED.format("plain")
 _STREAMS = _FAILED.format("streams")
 _LET_GO = "The model let go of a request without a response to it."
 _NO_END = "The model let go of a response sender without the FINAL flag."
-
-
-def prepare(server: Server) -> None:
-    add_model(server, "scripted", "plain", "max_batch_size: 4\ndynamic_batching {}\n")
-    add_model(server, "scripted", "streams", DECOUPLED)
 
 
 @pytest.mark.row("A20", "A22")

@@ -15,13 +15,22 @@ from tests.support.scripted import (
     open_stream,
     string_parameter,
 )
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("scripted", "plain", ASYNC),
+            Copy("scripted", "wide", ASYNC + string_parameter("MAX_INFLIGHT", "4")),
+            Copy("scripted", "streams", ASYNC + DECOUPLED),
+            Copy("scripted", "narrow", ASYNC + DECOUPLED + string_parameter("MAX_INFLIGHT", "2")),
+            Copy("scripted", "echo"),
+        ]
+    ),
+]
 
 _SEND = "request.get_response_sender().send(reply(text_of(request)), FINAL)"
 #: Waits until as many are here as it says, the first time; alone it would wait for the clock.
@@ -39,15 +48,6 @@ _MEET = """
         await asyncio.sleep(0.01)
     self.kept["here"] -= 1
 """
-
-
-def prepare(server: Server) -> None:
-    add_model(server, "scripted", "plain", ASYNC)
-    add_model(server, "scripted", "wide", ASYNC + string_parameter("MAX_INFLIGHT", "4"))
-    add_model(server, "scripted", "streams", ASYNC + DECOUPLED)
-    more = ASYNC + DECOUPLED + string_parameter("MAX_INFLIGHT", "2")
-    add_model(server, "scripted", "narrow", more)
-    add_model(server, "scripted", "echo")
 
 
 def _all(server: Server, model: str, script: str, arguments: list[str]) -> list[list[str]]:

@@ -17,14 +17,23 @@ from tests.support.scripted import (
     generate_stream,
     open_stream,
 )
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-
+OLDEST = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("scripted", "steps", ITERATIVE),
+            Copy("scripted", "streams", OLDEST + DECOUPLED),
+            Copy("scripted", "background", OLDEST + DECOUPLED + ASYNC),
+            Copy("scripted", "plain"),
+            Copy("scripted", "plain_streams", DECOUPLED),
+        ]
+    ),
+]
 _REFUSED = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
     "configured to handle such a flag."
@@ -42,15 +51,6 @@ _COUNT = f"""
         del self.kept[key]
         sender.send(reply(left), FINAL)
 """
-
-
-def prepare(server: Server) -> None:
-    oldest = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
-    add_model(server, "scripted", "steps", ITERATIVE)
-    add_model(server, "scripted", "streams", oldest + DECOUPLED)
-    add_model(server, "scripted", "background", oldest + DECOUPLED + ASYNC)
-    add_model(server, "scripted", "plain")
-    add_model(server, "scripted", "plain_streams", DECOUPLED)
 
 
 @pytest.mark.row("A55", "E76")

@@ -12,13 +12,11 @@ import tritonclient.grpc as triton
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
 from tests.support.scripted import string_parameter
-from tests.support.server import Server
+from tests.support.server import Server, Written
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-SHARED = True
 SPLIT = string_parameter("SPLIT_BATCHES", "true")
+BATCHING = "dynamic_batching { }\n"
 LIMIT = 4
 INPUTS = """input [
   { name: "X" data_type: TYPE_FP32 dims: [ -1 ] },
@@ -90,25 +88,28 @@ ENSEMBLE = """ensemble_scheduling { step [ {
   output_map { key: "ROWS" value: "ROWS" }
 } ] }
 """
-
-
-def add(server: Server, name: str, config: str, code: str) -> None:
-    directory = server.repository / name
-    (directory / "1").mkdir(parents=True)
-    (directory / "config.pbtxt").write_text(config)
-    (directory / "1" / "model.py").write_text(code)
-
-
-def prepare(server: Server) -> None:
-    batching = "dynamic_batching { }\n"
-    add(server, "parts", CONFIG + SPLIT + batching, BODY % "")
-    more = SPLIT + string_parameter("MAX_INFLIGHT", "4")
-    add(server, "coroutines", CONFIG + more, BODY % "async ")
-    threads = SPLIT + string_parameter("INSTANCES", "threads") + batching
-    add(server, "threads", CONFIG + threads, BODY % "")
-    add(server, "whole", CONFIG, BODY % "")
-    add(server, "chain", 'platform: "ensemble"\n' + LARGE + ENSEMBLE, "")
-    add(server, "caller", 'backend: "python"\n' + LARGE, CALLER)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=[
+            Written("parts", CONFIG + SPLIT + BATCHING, BODY % ""),
+            Written(
+                "coroutines",
+                CONFIG + SPLIT + string_parameter("MAX_INFLIGHT", "4"),
+                BODY % "async ",
+            ),
+            Written(
+                "threads",
+                CONFIG + SPLIT + string_parameter("INSTANCES", "threads") + BATCHING,
+                BODY % "",
+            ),
+            Written("whole", CONFIG, BODY % ""),
+            Written("chain", 'platform: "ensemble"\n' + LARGE + ENSEMBLE),
+            Written("caller", 'backend: "python"\n' + LARGE, CALLER),
+        ]
+    ),
+]
 
 
 def rows(count: int, *values: float) -> np.ndarray:

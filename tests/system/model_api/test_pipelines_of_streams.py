@@ -8,13 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support import scripted
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-SHARED = True
-
-MODELS = ["scripted"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=[
+            "scripted",
+            *(Copy("scripted", name, scripted.DECOUPLED) for name in ("asking", "streaming")),
+        ]
+    ),
+]
 
 #: Sends COUNT responses of SIZE characters, and sees to it where.
 INNER = """
@@ -85,11 +90,6 @@ OUTERS = {
     ),
     "a thread": "threading.Thread(target=run).start()",
 }
-
-
-def prepare(server: Server) -> None:
-    for name in ("asking", "streaming"):
-        scripted.add_model(server, "scripted", name, scripted.DECOUPLED)
 
 
 def _pipeline(count: int, size: int, inner: str, body: str, outer: str) -> str:

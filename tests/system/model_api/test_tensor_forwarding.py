@@ -14,23 +14,21 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.process_memory import segments
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
-
-SHARED = KILLS = True
 
 ONES = np.ones(150_000, np.float32)
 _LONG_S = 60.0
 
 
-MODELS = ["passer", "held", "identity_fp32"]
-
-
-def prepare(server: Server) -> None:
-    # It has made no tensors of its own before.
-    server.add_model("passer", "another_passer")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.as_nobody,
+    pytest.mark.server(
+        models=["passer", "held", "identity_fp32", Copy("passer", "another_passer")], kills=True
+    ),
+]
 
 
 @pytest.fixture

@@ -18,13 +18,9 @@ import psutil
 import pytest
 
 from tests.standard.ctl.system.commands import ctl
-from tests.support.scripted import add_model, generate, string_parameter
-from tests.support.server import ROOT, Server
+from tests.support.scripted import generate, string_parameter
+from tests.support.server import ROOT, Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
-
-SHARED = KILLS = True
 
 #: Instances of the model that starts; more than one, so that forks overlap.
 INSTANCES = 2
@@ -72,13 +68,17 @@ LOOKS = {
 }
 
 
-MODELS = ("add_sub",)
-
-
-def prepare(server: Server) -> None:
-    server.add_model("scripted", "born")
-    add_model(server, "scripted", "spawned", string_parameter("PYTHON_EXECUTABLE", ANOTHER_PYTHON))
-    server.edit_config("add_sub", "count: 1", f"count: {INSTANCES}")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("add_sub", edit=("count: 1", f"count: {INSTANCES}")),
+            Copy("scripted", "born"),
+            Copy("scripted", "spawned", string_parameter("PYTHON_EXECUTABLE", ANOTHER_PYTHON)),
+        ],
+        kills=True,
+    ),
+]
 
 
 def ask(server: Server, model: str, question: str) -> Any:

@@ -13,19 +13,16 @@ import pytest
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import read_series
-from tests.support.scripted import GATE, add_model, asked_meanwhile, generate
-from tests.support.server import Server
+from tests.support.scripted import GATE, asked_meanwhile, generate
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
 QUICK = "return [reply('x')]"
 MORE = "instance_group { count: 2 kind: KIND_CPU }\n"
-
-
-def prepare(server: Server) -> None:
-    add_model(server, "scripted", "pair", MORE)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[Copy("scripted", "pair", MORE)]),
+]
 
 
 @contextmanager

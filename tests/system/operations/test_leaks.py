@@ -8,13 +8,14 @@ import re
 import pytest
 
 from tests.standard.ctl.system.commands import ctl
-from tests.support.scripted import add_model, generate
-from tests.support.server import Server
+from tests.support.scripted import generate
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[Copy("scripted", name) for name in ("asker", "leaking", "thrifty")]),
+]
 EXECUTIONS = 400
 #: A model asks another one that often, which is quicker than a client.
 ASKS = """
@@ -24,11 +25,6 @@ ASKS = """
         kept = answer_of(ask(model, script).exec())
     return [reply(kept)]
 """
-
-
-def prepare(server: Server) -> None:
-    for name in ("asker", "leaking", "thrifty"):
-        add_model(server, "scripted", name)
 
 
 @pytest.mark.row("L13")

@@ -25,14 +25,17 @@ from tests.support.needs import find_tool
 from tests.support.server import Server, free_ports, is_open, tensor
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-MODELS = ("journal", "add_sub", "doubled", "tokens")
-OPTIONS = (
-    "--agent-check-port=0",
-    "--max-model-requests=50",
-    "--grpc-restricted-protocol=statistics:balancer-key=7c1f",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("journal", "add_sub", "doubled", "tokens"),
+        options=(
+            "--agent-check-port=0",
+            "--max-model-requests=50",
+            "--grpc-restricted-protocol=statistics:balancer-key=7c1f",
+        ),
+    ),
+]
 _numbers = itertools.count()
 _DOCUMENT = {"inputs": [tensor(f"INPUT{n}", "FP32", [1.0] * 16, [1, 16]) for n in range(2)]}
 STAGES = ["queue", "compute_input", "compute", "compute_output", "total"]

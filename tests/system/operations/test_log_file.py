@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,8 @@ import pytest
 
 from tests.support import scripted
 from tests.support.scripted import generate
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
-
 
 # ---------------------------------------------------------------------------- log file
 # The log file of `--log-file`, and how logrotate changes it.
@@ -82,21 +78,28 @@ _INTERLEAVED = """
 
 
 #: Every request is traced, and nobody collects that.
-_OPTIONS = [
-    "--log-format=json",
-    *(f"--trace-config={each}" for each in ("mode=opentelemetry", "rate=1", "level=TIMESTAMPS")),
-    "--trace-config=opentelemetry,url=http://127.0.0.1:1/v1/traces",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "scripted",
+            Copy(
+                "scripted",
+                "together",
+                scripted.ASYNC + scripted.string_parameter("MAX_INFLIGHT", "2"),
+            ),
+        ],
+        frontends=(),
+        options=[
+            "--log-format=json",
+            *(
+                f"--trace-config={each}"
+                for each in ("mode=opentelemetry", "rate=1", "level=TIMESTAMPS")
+            ),
+            "--trace-config=opentelemetry,url=http://127.0.0.1:1/v1/traces",
+        ],
+    ),
 ]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path = tmp_path_factory.mktemp("ids")
-    server = Server(path / "s", models=["scripted"], options=_OPTIONS, frontends=())
-    together = scripted.ASYNC + scripted.string_parameter("MAX_INFLIGHT", "2")
-    scripted.add_model(server, "scripted", "together", together)
-    with server:
-        yield server
 
 
 @pytest.mark.row("L21")

@@ -21,10 +21,12 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.system
-
 CORES = sorted(os.sched_getaffinity(0))
 SHARED = ("--reuse-http-port=true", "--reuse-grpc-port=true", "--allow-metrics=false")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(),
+]
 
 
 @pytest.fixture(scope="module")

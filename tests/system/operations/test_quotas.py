@@ -10,13 +10,30 @@ import pytest
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
-from tests.support.scripted import add_model, asked_meanwhile, generate, string_parameter
-from tests.support.server import Server
+from tests.support.scripted import asked_meanwhile, generate, string_parameter
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy("scripted", "beside"),
+            Copy("scripted", "large", string_parameter("max_segment_bytes", "3M")),
+            Copy(
+                "scripted",
+                "growing",
+                string_parameter("max_memory_bytes", "200M") + string_parameter("cpu_weight", "50"),
+            ),
+            Copy(
+                "scripted",
+                "fast",
+                string_parameter("max_executions_per_second", "2")
+                + string_parameter("max_requests", "3"),
+            ),
+        ]
+    ),
+]
 MIB = 1 << 20
 LARGE = 'return [reply("x" * int(text_of(request)))]'
 GROW = """
@@ -26,15 +43,6 @@ GROW = """
     return [reply("grown")]
 """
 SMALL = 'return [reply("small")]'
-
-
-def prepare(server: Server) -> None:
-    add_model(server, "scripted", "beside")
-    add_model(server, "scripted", "large", string_parameter("max_segment_bytes", "3M"))
-    memory = string_parameter("max_memory_bytes", "200M")
-    add_model(server, "scripted", "growing", memory + string_parameter("cpu_weight", "50"))
-    pace = string_parameter("max_executions_per_second", "2")
-    add_model(server, "scripted", "fast", pace + string_parameter("max_requests", "3"))
 
 
 @pytest.fixture(autouse=True)

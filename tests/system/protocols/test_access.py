@@ -21,27 +21,30 @@ from tests.support.server import Server, status_of, tensor
 from zmqtriton_frontends.http_api.app import routes
 from zmqtriton_protos import SERVICES
 
-pytestmark = pytest.mark.system
-
 ADMIN, INFER = "Open-Sesame=7c1f", "infer-5d0b-from-a-file"
 _ADMIN_CATEGORIES = "shared-memory,model-config,model-repository,statistics,trace,logging"
 _OPEN = ("health", "metadata", "")
 _METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 
 
-MODELS = ("add_sub",)
-OPTIONS = (
-    f"--http-restricted-api={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
-    "--http-restricted-api=inference:Infer-Key=@@DIRECTORY@/key",
-    f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
-    "--grpc-restricted-protocol",
-    "inference:infer-key=@@DIRECTORY@/key",
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--http-allowed-origin=https://desk.example",
-    "--log-verbose=1",
-    "--runtime-directory=@DIRECTORY@/run",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("add_sub",),
+        options=(
+            f"--http-restricted-api={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
+            "--http-restricted-api=inference:Infer-Key=@@DIRECTORY@/key",
+            f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
+            "--grpc-restricted-protocol",
+            "inference:infer-key=@@DIRECTORY@/key",
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--http-allowed-origin=https://desk.example",
+            "--log-verbose=1",
+            "--runtime-directory=@DIRECTORY@/run",
+        ),
+    ),
+]
 
 
 def prepare(server: Server) -> None:

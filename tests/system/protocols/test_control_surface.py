@@ -13,12 +13,10 @@ from tests.support.server import Server
 from zmqtriton.commit import full_version
 from zmqtriton_floor import TRITON_VERSION
 
-pytestmark = pytest.mark.system
-
-
-SHARED = True
-MODELS = ("add_sub", "string_upper")
-LOADED = ("add_sub",)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("add_sub", "string_upper"), load=("add_sub",)),
+]
 
 
 def prepare(server: Server) -> None:

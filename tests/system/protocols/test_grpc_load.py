@@ -7,14 +7,13 @@ import pytest
 from tests.faults import grpc_load
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-
 STREAMS, RESPONSES, CANCELS, READERS = 100, 50, 500, 20
 
 
-MODELS = grpc_load.MODELS
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=grpc_load.MODELS),
+]
 
 
 @pytest.mark.row("D48")

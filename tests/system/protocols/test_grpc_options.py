@@ -10,18 +10,21 @@ from tests.support.clients import infer_message
 from tests.support.server import Server
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.system
-
-OPTIONS = (
-    "--grpc-infer-response-compression-level=low",
-    "--grpc-max-connection-age=600000",
-    "--grpc-max-input-size=100000",
-)
 _COUNT = 1000
 
 
-FRONTENDS = ("grpc",)
-MODELS = ["identity_fp32"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["identity_fp32"],
+        options=(
+            "--grpc-infer-response-compression-level=low",
+            "--grpc-max-connection-age=600000",
+            "--grpc-max-input-size=100000",
+        ),
+        frontends=("grpc",),
+    ),
+]
 
 
 @pytest.mark.row("D14")

@@ -30,12 +30,8 @@ from tests.support.journal import (
 from tests.support.needs import find_tool
 from tests.support.raw_http import raw_request
 from tests.support.scraping import cancelled_requests, pending_requests
-from tests.support.server import Server
+from tests.support.server import Copy, Server, Written
 from tests.support.waiting import eventually
-
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-SHARED = KILLS = True
 
 DETECTOR = """
 backend: "python"
@@ -68,15 +64,20 @@ ASK_WITH_A_PICTURE = """
 })()
 """
 OF_THE_PICTURE = ["5", hashlib.sha256(bytes((255, 216, 255, 0, 128))).hexdigest()]
-MODELS = ["identity_fp32", "journal"]
-
-
-def prepare(server: Server) -> None:
-    scripted.add_model(server, "scripted", "plain")
-    scripted.add_model(server, "scripted", "decoupled", scripted.DECOUPLED)
-    detector = server.add_model("identity_fp32", "detector")
-    (detector / "config.pbtxt").write_text(DETECTOR)
-    (detector / "1" / "model.py").write_text(DETECTOR_CODE)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=[
+            "identity_fp32",
+            "journal",
+            Copy("scripted", "plain"),
+            Copy("scripted", "decoupled", scripted.DECOUPLED),
+            Written("detector", DETECTOR, DETECTOR_CODE),
+        ],
+        kills=True,
+    ),
+]
 
 
 def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:

@@ -16,15 +16,15 @@ from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.scenarios import scenario
 from tests.support.server import Server
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-SHARED = True
-
 A = np.arange(16, dtype=np.float32).reshape(1, 16)
 B = np.full((1, 16), 2, dtype=np.float32)
 
 
-MODELS = ["add_sub", "string_upper", "identity_fp32"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(models=["add_sub", "string_upper", "identity_fp32"]),
+]
 
 
 def _add_sub(client: Any) -> list[Any]:

@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from tests.support.server import Server
+from tests.support.server import Server, Written
 from zmqtriton_extras.door.tests.raw_door import RawDoor
-
-pytestmark = pytest.mark.system
 
 COUNT = 150_000
 SIZE = 4 * COUNT
@@ -27,8 +25,6 @@ RESPONSES = 4
 PATH = Path(f"/dev/shm/zmqtriton_under_{os.getpid()}")
 #: Two names of one file.
 NAMES = ("a", "b")
-OPTIONS = ("--http-workers=1", "--zmq-door", "--runtime-directory=@DIRECTORY@/r")
-FRONTENDS = ("grpc",)
 
 _CONFIG = """
 backend: "python"
@@ -68,11 +64,14 @@ ensemble_scheduling { step [ {
   input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" }
 } ] }
 """
-
-
-def prepare(server: Server) -> None:
-    server.write_model("again", _CONFIG, _CODE)
-    server.write_model("whole", _ENSEMBLE)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[Written("again", _CONFIG, _CODE), Written("whole", _ENSEMBLE)],
+        options=("--http-workers=1", "--zmq-door", "--runtime-directory=@DIRECTORY@/r"),
+        frontends=("grpc",),
+    ),
+]
 
 
 class Spot(NamedTuple):

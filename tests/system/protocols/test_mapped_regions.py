@@ -23,18 +23,13 @@ import numpy as np
 import pytest
 
 from tests.support.raw_http import raw_request
-from tests.support.server import Server
+from tests.support.server import Server, Written
 from tests.support.waiting import eventually
-
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
 COUNT = 1 << 18
 SIZE = 4 * COUNT
 PATH = Path(f"/dev/shm/zmqtriton_mapped_{os.getpid()}")
 
-MODELS = ["held", "identity_fp32"]
-OPTIONS = ("--http-workers=1",)
-FRONTENDS = ()
 
 _TOTAL_CONFIG = """
 backend: "python"
@@ -69,10 +64,16 @@ class TritonPythonModel:
         output = pb_utils.Tensor("OUTPUT0", np.array([self.total], np.float32))
         return pb_utils.InferenceResponse([output])
 """
-
-
-def prepare(server: Server) -> None:
-    server.write_model("total", _TOTAL_CONFIG, _TOTAL)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=["held", "identity_fp32", Written("total", _TOTAL_CONFIG, _TOTAL)],
+        options=("--http-workers=1",),
+        frontends=(),
+        own=True,
+    ),
+]
 
 
 _URL = "/v2/systemsharedmemory"

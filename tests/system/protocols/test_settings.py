@@ -18,8 +18,6 @@ from tests.support.clients import infer_inputs, open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
 _LOG = {
     "log_file": "",
     "log_info": True,
@@ -38,9 +36,14 @@ _TRACE = {
 }
 
 
-FRONTENDS = ("grpc",)
-MODELS = ("talker",)
-OPTIONS = ("--http-workers=2", "--runtime-directory=@DIRECTORY@/run")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("talker",),
+        options=("--http-workers=2", "--runtime-directory=@DIRECTORY@/run"),
+        frontends=("grpc",),
+    ),
+]
 
 
 @pytest.fixture

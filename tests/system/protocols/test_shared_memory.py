@@ -21,9 +21,15 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.server import Server
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
-
 PROCESSES = ("--http-workers=2", "--grpc-processes=2")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.as_nobody,
+    pytest.mark.server(
+        models=["identity_fp32", "string_upper", "journal"], options=PROCESSES, frontends=["grpc"]
+    ),
+]
 #: Each on a connection of its own; the kernel gives all of them to one process once in 2^15 runs.
 CONNECTIONS = 16
 SIZE = 64 * 1024
@@ -32,20 +38,12 @@ OWN = f"zmqtriton_{os.getpid()}_"
 SHAPE = [SIZE // 4]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def tracker() -> Iterator[None]:
     """The client's library has Python start a process that tracks shared memory."""
     shm.destroy_shared_memory_region(shm.create_shared_memory_region("t", f"{OWN}track", 8))
     yield
     resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, tracker: None) -> Iterator[Server]:
-    models = ["identity_fp32", "string_upper", "journal"]
-    directory = tmp_path_factory.mktemp("shm") / "s"
-    with Server(directory, models=models, options=PROCESSES, frontends=("grpc",)) as server:
-        yield server
 
 
 def open_alone(server: Server, protocol: str) -> Any:

@@ -21,9 +21,6 @@ from tests.support.scraping import pending_requests, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
-
-SHARED = True
 TOKENS = 64
 STREAMS = 32
 PAUSE_S = 5.0
@@ -34,7 +31,11 @@ FLOOD = 12_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
-MODELS = ["tokens"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.as_nobody,
+    pytest.mark.server(models=["tokens"]),
+]
 
 
 def was_cancelled(server: Server, request_id: str) -> bool:

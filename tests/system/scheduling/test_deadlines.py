@@ -15,13 +15,22 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
-from tests.support.scripted import ASYNC, DECOUPLED, add_model, open_stream, string_parameter
-from tests.support.server import Server, tensor
+from tests.support.scripted import ASYNC, DECOUPLED, open_stream, string_parameter
+from tests.support.server import Copy, Server, tensor
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=[
+            *(Copy("scripted", name) for name in ("asker", "middle", "leaf", "mortal")),
+            Copy("scripted", "detached", string_parameter("DETACHED_CALLS", "yes")),
+            Copy("scripted", "stream", DECOUPLED),
+            Copy("scripted", "coroutines", ASYNC + DECOUPLED),
+        ]
+    ),
+]
 #: In so many seconds a request is executed by the last of three models, however busy a machine is.
 _DEADLINE = "2"
 #: Shows that it is executed, and goes on until it is told that nobody waits.
@@ -34,14 +43,6 @@ UNTIL_CANCELLED = """
     print(f"cancelled {name}.", flush=True)
     return [reply("too late")]
 """
-
-
-def prepare(server: Server) -> None:
-    for name in ("asker", "middle", "leaf", "mortal"):
-        add_model(server, "scripted", name)
-    add_model(server, "scripted", "detached", string_parameter("DETACHED_CALLS", "yes"))
-    add_model(server, "scripted", "stream", DECOUPLED)
-    add_model(server, "scripted", "coroutines", ASYNC + DECOUPLED)
 
 
 def source(script: str) -> str:

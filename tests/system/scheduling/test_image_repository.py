@@ -15,8 +15,6 @@ from tests.support import image_repository
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
 #: As the example has them, with the slip that it shows.
 OPTIONS = [
     "--strict-model-config=false",
@@ -24,6 +22,10 @@ OPTIONS = [
     "--repository-poll-secs=10",
     "--backend-config=tensorflow,version=2",
     "--log-verbose=1=1",
+]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(options=OPTIONS),
 ]
 
 

@@ -12,9 +12,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
-
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
+from tests.support.server import Copy, Server
 
 _START, _END = 1, 2
 
@@ -25,14 +23,21 @@ class Said(NamedTuple):
     batch: list[tuple[int | str, dict[str, list[Any]]]]
 
 
-FRONTENDS = ()
-MODELS = ["stateful"]
-OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
-
-
-def prepare(server: Server) -> None:
-    server.add_model("stateful", "oldest")
-    server.edit_config("oldest", "direct { }", "oldest { max_candidate_sequences: 4 }")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=[
+            "stateful",
+            Copy(
+                "stateful", "oldest", edit=("direct { }", "oldest { max_candidate_sequences: 4 }")
+            ),
+        ],
+        options=["--model-control-mode=explicit", "--load-model=*"],
+        frontends=(),
+        own=True,
+    ),
+]
 
 
 @pytest.fixture(scope="module")

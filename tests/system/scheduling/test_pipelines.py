@@ -18,10 +18,21 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-FRONTENDS = ("grpc",)
-MODELS = ["doubled", "relay", "streamed", "add_sub", "identity_fp32", "tokens", "string_upper"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=[
+            "doubled",
+            "relay",
+            "streamed",
+            "add_sub",
+            "identity_fp32",
+            "tokens",
+            "string_upper",
+        ],
+    ),
+]
 PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 
 

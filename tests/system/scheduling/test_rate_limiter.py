@@ -11,10 +11,8 @@ import pytest
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.journal import ask_journal, read_journal
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
 
 _GROUPS = {
     "first": 'resources { name: "R" count: 1 }',
@@ -22,27 +20,28 @@ _GROUPS = {
 }
 
 
-def _add(server: Server, name: str) -> None:
-    path = server.add_model("journal", name) / "config.pbtxt"
-    text = path.read_text()
-    group = f"instance_group [ {{ count: 1 kind: KIND_CPU rate_limiter {{ {_GROUPS[name]} }} }} ]"
-    path.write_text(re.sub(r"instance_group \[.*\]", group, text))
-
-
-FRONTENDS = ("metrics",)
-OPTIONS = (
-    "--runtime-directory=@DIRECTORY@/run",
-    "--rate-limit=execution_count",
-    "--rate-limit-resource=R:1",
-    "--model-control-mode=explicit",
-    "--load-model=first",
-    "--load-model=second",
-)
-
-
-def prepare(server: Server) -> None:
-    for name in _GROUPS:
-        _add(server, name)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy(
+                "journal",
+                name,
+                edit=("kind: KIND_CPU }", f"kind: KIND_CPU rate_limiter {{ {group} }} }}"),
+            )
+            for name, group in _GROUPS.items()
+        ],
+        options=(
+            "--runtime-directory=@DIRECTORY@/run",
+            "--rate-limit=execution_count",
+            "--rate-limit-resource=R:1",
+            "--model-control-mode=explicit",
+            "--load-model=first",
+            "--load-model=second",
+        ),
+        frontends=("metrics",),
+    ),
+]
 
 
 def _open(path: Path) -> set[str]:

@@ -8,9 +8,7 @@ import tritonclient.grpc as grpc_client
 
 from tests.support import scripted
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
-
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
+from tests.support.server import Copy, Server, Written
 
 _CACHED = "response_cache { enable: true }\n"
 #: Says how often the instance has executed this one.
@@ -26,17 +24,18 @@ ensemble_scheduling { step [ {
 """
 
 
-MODELS = ["scripted"]
-OPTIONS = [
-    "--cache-config=local,size=4194304",
-    "--model-control-mode=explicit",
-    "--load-model=*",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=["scripted", Copy("scripted", "first_asked", _CACHED), Written("around", _ENSEMBLE)],
+        options=[
+            "--cache-config=local,size=4194304",
+            "--model-control-mode=explicit",
+            "--load-model=*",
+        ],
+    ),
 ]
-
-
-def prepare(server: Server) -> None:
-    scripted.add_model(server, "scripted", "first_asked", _CACHED)
-    server.write_model("around", _ENSEMBLE)
 
 
 def counts(server: Server, model: str) -> dict[str, int]:

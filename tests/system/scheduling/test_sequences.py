@@ -14,10 +14,8 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
+from tests.support.server import Copy, Server, Written
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
 
 _START, _END = 1, 2
 #: Passes on to `sequences` what it is asked, as another request of the same sequence.
@@ -53,16 +51,24 @@ class Said(NamedTuple):
     batch: list[tuple[int | str, int, dict[str, list[Any]]]]
 
 
-SHARED = True
-MODELS = ["sequences"]
-
-
-def prepare(server: Server) -> None:
-    oldest = "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }"
-    for name in ("oldest", "mortal"):
-        server.add_model("sequences", name)
-    server.edit_config("oldest", "direct { }", oldest)
-    server.write_model("caller", _CALLER_CONFIG, _CALLER)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "sequences",
+            Copy(
+                "sequences",
+                "oldest",
+                edit=(
+                    "direct { }",
+                    "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }",
+                ),
+            ),
+            Copy("sequences", "mortal"),
+            Written("caller", _CALLER_CONFIG, _CALLER),
+        ]
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.scripted import (
     DECOUPLED,
-    add_model,
     dedented,
     extend_config,
     generate,
@@ -26,14 +25,29 @@ from tests.support.scripted import (
     open_stream,
     string_parameter,
 )
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
 KINDS = ["processes", "forks", "threads"]
 BOUND = 2
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            *(
+                Copy(
+                    "scripted",
+                    kind,
+                    DECOUPLED
+                    + string_parameter("MAX_STREAMS", str(BOUND))
+                    + string_parameter("INSTANCES", kind),
+                )
+                for kind in KINDS
+            ),
+            Copy("scripted", "asking"),
+        ]
+    ),
+]
 #: A thread of the model answers, when it may; execute() has returned long before.
 STREAM = """
     import os, threading, time
@@ -52,13 +66,6 @@ ASK = """
     texts = [answer_of(one) for one in requests[0].exec(decoupled=True) if one.output_tensors()]
     return [reply(" ".join(texts))]
 """
-
-
-def prepare(server: Server) -> None:
-    for kind in KINDS:
-        bound = string_parameter("MAX_STREAMS", str(BOUND)) + string_parameter("INSTANCES", kind)
-        add_model(server, "scripted", kind, DECOUPLED + bound)
-    add_model(server, "scripted", "asking")
 
 
 class Streams:

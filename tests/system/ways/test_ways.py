@@ -43,23 +43,27 @@ from tests.system.ways.ways import (
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
 HTTP = (HttpWay, JsonWay, ChunkedWay, PackedWay)
 GRPC = (GrpcWay, PackedGrpcWay)
 WAYS: tuple[type[Way], ...] = (*HTTP, *GRPC, StreamWay, DoorWay, GuestWay, BlsWay)
 NAMES = tuple(way.name for way in WAYS)
-FRONTENDS = ("grpc",)
-OPTIONS = (
-    "--zmq-door",
-    "--runtime-directory=@DIRECTORY@/r",
-    "--cache-config=local,size=1048576",
-    "--model-control-mode=explicit",
-    *(f"--load-model={n}" for n in repository.LOADED),
-    "--tokens=@DIRECTORY@/tokens",
-    "--trace-config=triton,file=@DIRECTORY@/trace.json",
-)
-MODELS = repository.MODELS
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=repository.MODELS,
+        options=(
+            "--zmq-door",
+            "--runtime-directory=@DIRECTORY@/r",
+            "--cache-config=local,size=1048576",
+            "--model-control-mode=explicit",
+            *(f"--load-model={n}" for n in repository.LOADED),
+            "--tokens=@DIRECTORY@/tokens",
+            "--trace-config=triton,file=@DIRECTORY@/trace.json",
+        ),
+        frontends=("grpc",),
+    ),
+]
 #: Good for other models.
 OTHERS = "zmqt_a-token-of-others-0123456789"
 

@@ -21,9 +21,10 @@ from tests.support.scripted import add_model, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(),
+]
 
 WHO = 'return [reply(self.args["model_instance_name"])]'
 _SESSIONS = [f"session-{number}" for number in range(24)]

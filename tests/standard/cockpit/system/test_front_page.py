@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,21 +20,19 @@ from tests.standard.cockpit.system.front_page import (
 from tests.support.browser import Browser
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["add_sub", "parrot", "raising", "string_upper", "tokens"],
+        options=["--allow-openai"],
+        frontends=["metrics"],
+    ),
+]
 
 SAID = (
     "[...document.querySelectorAll('.chat li')]"
     ".map((li) => [li.dataset.role, li.lastChild.textContent])"
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    models = ["add_sub", "parrot", "raising", "string_upper", "tokens"]
-    options, frontends = ["--allow-openai"], ["metrics"]
-    server = Server(tmp_path_factory.mktemp("s"), models, options=options, frontends=frontends)
-    with server as running:
-        yield running
 
 
 def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:

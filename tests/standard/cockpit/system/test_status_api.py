@@ -11,11 +11,14 @@ import pytest
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("metrics",)
-MODELS = ["add_sub"]
-OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["add_sub"],
+        options=["--model-control-mode=explicit", "--load-model=*"],
+        frontends=("metrics",),
+    ),
+]
 
 
 def get(server: Server, path: str) -> Any:

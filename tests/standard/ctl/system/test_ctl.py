@@ -20,25 +20,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.standard.ctl.system.commands import ctl, place
-from tests.support.server import Server, ask_add_sub, tensor
+from tests.support.server import Copy, Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
 from zmqtriton.commit import full_version
 from zmqtriton.ctl.main import cli
 
-pytestmark = pytest.mark.system
-
-
 PROGRAM = (sys.executable, "-m", "zmqtriton.ctl.main")
-SHARED = True
-MODELS = ("add_sub", "coded")
-LOADED = ("add_sub", "coded", "mortal")
-
-
-def prepare(server: Server) -> None:
-    # Its processes end; those of `add_sub` do not.
-    server.add_model("add_sub", "mortal")
-    # The index has no more of it than its name.
-    server.add_model("add_sub", "spare")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["add_sub", "coded", Copy("add_sub", "mortal"), Copy("add_sub", "spare")],
+        load=("add_sub", "coded", "mortal"),
+    ),
+]
 
 
 def stub_of(status: Any, model: str) -> Any:

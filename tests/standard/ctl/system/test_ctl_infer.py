@@ -17,11 +17,13 @@ from tests.standard.ctl.system.commands import ctl, place
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = ("add_sub", "string_upper", "raising", "tokens", "scripted")
-LOADED = ("add_sub", "string_upper", "tokens", "scripted")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("add_sub", "string_upper", "raising", "tokens", "scripted"),
+        load=("add_sub", "string_upper", "tokens", "scripted"),
+    ),
+]
 ONES = ",".join("1" * 16)
 
 

@@ -25,11 +25,12 @@ from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli
 from zmqtriton_standard.ctl.output import LiveLine
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = [MODEL, "add_sub", "counting", "raising"]
-LOADED = [MODEL, "add_sub", "counting"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[MODEL, "add_sub", "counting", "raising"], load=[MODEL, "add_sub", "counting"]
+    ),
+]
 
 
 def prepare(server: Server) -> None:

@@ -13,16 +13,18 @@ from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-
-MODELS = ("add_sub", "counting")
-OPTIONS = (
-    OPTION,
-    "--model-control-mode=none",
-    "--http-restricted-api=shared-memory:x-key=SECRET",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("add_sub", "counting"),
+        options=(
+            OPTION,
+            "--model-control-mode=none",
+            "--http-restricted-api=shared-memory:x-key=SECRET",
+        ),
+        frontends=(),
+    ),
+]
 
 
 @pytest.mark.row("L13")

@@ -16,21 +16,32 @@ import pytest
 from tests.standard.deploy.test_expressions import panels
 from tests.support import raw_http2 as h2
 from tests.support.needs import ROOT, find_tool
-from tests.support.server import Server, ask_add_sub, free_ports
+from tests.support.server import Copy, Server, ask_add_sub, free_ports
 from tests.support.waiting import eventually
 from tools.metrics_table import names_in, read_table
 
-pytestmark = pytest.mark.system
-
-MODELS = ["add_sub", "doubled"]
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--metrics-config=histogram_latencies=true",
-    "--metrics-config=summary_latencies=true",
-    "--cache-config=local,size=1048576",
-    "--rate-limit=execution_count",
-    "--max-model-segment-bytes=1000000000",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            Copy(
+                "add_sub",
+                config="\nresponse_cache { enable: true }\n"
+                "instance_group [{ count: 1 rate_limiter { "
+                "resources [{ name: 'R' count: 1 }] } }]\n",
+            ),
+            "doubled",
+        ],
+        options=[
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--metrics-config=histogram_latencies=true",
+            "--metrics-config=summary_latencies=true",
+            "--cache-config=local,size=1048576",
+            "--rate-limit=execution_count",
+            "--max-model-segment-bytes=1000000000",
+        ],
+    ),
 ]
 FILES = ROOT / "deploy" / "prometheus"
 #: What this server cannot have, a GPU, models loaded on demand, canaries, jobs and a collector, or
@@ -40,15 +51,6 @@ _ABSENT = re.compile(
     r"|zmqtriton_(client_memory|affinity|token|access|model_refused|model_trouble|webhook|otlp|captures|certificate)_|zmqtriton_(oldest_)?jobs?(_|$)"
 )
 _TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
-
-
-def prepare(server: Server) -> None:
-    cached = server.repository / "add_sub" / "config.pbtxt"
-    with cached.open("a") as config:
-        config.write("\nresponse_cache { enable: true }\n")
-        config.write(
-            "instance_group [{ count: 1 rate_limiter { resources [{ name: 'R' count: 1 }] } }]\n"
-        )
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,10 +22,10 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
-pytestmark = pytest.mark.system
-
-SHARED = True
-MODELS = [MODEL, "journal"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[MODEL, "journal"]),
+]
 PER_SECOND = 50
 _CHECK = message("grpc.health.v1.HealthCheckResponse")
 

@@ -11,11 +11,14 @@ import pytest
 
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-MODELS = ["told", "all_types"]
-OPTIONS = ["--http-header-forward-pattern=^x-my-", "--http-header-forward-generate"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["told", "all_types"],
+        options=["--http-header-forward-pattern=^x-my-", "--http-header-forward-generate"],
+        frontends=(),
+    ),
+]
 
 
 def generate(server: Server, model: str, document: Any) -> tuple[int, dict[str, Any]]:

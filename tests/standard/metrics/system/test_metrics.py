@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 from zmqtriton_floor.metrics import OWN_LABELS
-
-pytestmark = pytest.mark.system
 
 _BUCKETS = """
 model_metrics { metric_control {
@@ -29,24 +27,23 @@ _FIRST = "nv_inference_first_response_histogram_ms"
 
 
 FRONTENDS = ("metrics",)
-MODELS = ["tokens", "add_sub"]
 #: Copies of `tokens`, each of which one test alone asks.
 _OWN = ("timed", "summed")
-OPTIONS = [
-    "--metrics-config=histogram_latencies=true",
-    "--metrics-config=summary_latencies=true",
-    "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
-    f"--metrics-interval-ms={3_600_000}",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[*(Copy("tokens", name, _BUCKETS) for name in ("tokens", *_OWN)), "add_sub"],
+        options=[
+            "--metrics-config=histogram_latencies=true",
+            "--metrics-config=summary_latencies=true",
+            "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
+            f"--metrics-interval-ms={3_600_000}",
+        ],
+        frontends=FRONTENDS,
+    ),
 ]
 #: Labels of the server that the last test starts.
 _LABELS = {"team": 'vision "2"', "site": "a"}
-
-
-def prepare(server: Server) -> None:
-    config = server.repository / "tokens" / "config.pbtxt"
-    config.write_text(config.read_text() + _BUCKETS)
-    for name in _OWN:
-        server.add_model(server.repository / "tokens", name)
 
 
 def page(server: Server) -> dict[str, float]:

@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.system
 
 _SIXTEEN = {"datatype": "FP32", "shape": [1, 16], "data": [[1.0] * 16]}
 _TWO = {"inputs": [{"name": name, **_SIXTEEN} for name in ("INPUT0", "INPUT1")]}
@@ -28,13 +26,18 @@ _OPTIONS = (
 )
 
 
-MODELS = ["add_sub", "bls_sync", "tokens"]
-OPTIONS = _OPTIONS
-
-
-def prepare(server: Server) -> None:
-    broken = server.add_model("add_sub", "broken")
-    (broken / "1" / "model.py").write_text("raise RuntimeError('no weights here')\n")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "add_sub",
+            "bls_sync",
+            "tokens",
+            Copy("add_sub", "broken", code="raise RuntimeError('no weights here')\n"),
+        ],
+        options=_OPTIONS,
+    ),
+]
 
 
 def _index(server: Server) -> dict[str, tuple[str, str]]:

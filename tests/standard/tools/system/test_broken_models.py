@@ -19,22 +19,23 @@ pytestmark = [
         "standard/tools/system/test_explain.py::test_each_model_that_is_not_ready_is_explained",
         "standard/tools/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
     ),
-]
-
-FRONTENDS = ()
-MODELS = ("add_sub",)
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-model=add_sub",
-    "--model-load-thread-count=8",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-    "--exit-timeout-secs=1",
-    "--build-environments",
-    "--environment-directory=@DIRECTORY@/environments",
-    "--routes",
-    "--model-repository=@DIRECTORY@/second",
-    OPTION,
+    pytest.mark.server(
+        models=("add_sub",),
+        options=[
+            "--model-control-mode=explicit",
+            "--load-model=add_sub",
+            "--model-load-thread-count=8",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+            "--exit-timeout-secs=1",
+            "--build-environments",
+            "--environment-directory=@DIRECTORY@/environments",
+            "--routes",
+            "--model-repository=@DIRECTORY@/second",
+            OPTION,
+        ],
+        frontends=(),
+    ),
 ]
 
 

@@ -18,10 +18,10 @@ from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-MODELS = ("add_sub",)
-OPTIONS = (OPTION,)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("add_sub",), options=(OPTION,)),
+]
 
 
 def doctor(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:

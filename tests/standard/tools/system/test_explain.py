@@ -18,21 +18,23 @@ from tests.standard.tools.system import broken_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("metrics",)
-
 ON_REQUEST = {"asleep", "loads_long"}
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-on-demand",
-    "--model-load-thread-count=8",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-    "--exit-timeout-secs=1",
-    OPTION,
-    "--model-repository=@DIRECTORY@/second",
-    *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        options=[
+            "--model-control-mode=explicit",
+            "--load-on-demand",
+            "--model-load-thread-count=8",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+            "--exit-timeout-secs=1",
+            OPTION,
+            "--model-repository=@DIRECTORY@/second",
+            *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
+        ],
+        frontends=("metrics",),
+    ),
 ]
 BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
 

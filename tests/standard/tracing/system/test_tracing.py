@@ -19,8 +19,6 @@ from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
 _OFF = {"trace_level": ["OFF"], "trace_rate": "1", "trace_count": "-1", "log_frequency": "0"}
 _IDENTITY, _TRACED = "identity_fp32", "traced"
 _INSIDE = (
@@ -34,9 +32,14 @@ _INSIDE = (
 )
 
 
-FRONTENDS = ("grpc",)
-MODELS = (_IDENTITY, _TRACED)
-OPTIONS = ("--http-workers=2", "--trace-config=triton,file=@DIRECTORY@/s/trace.json")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=(_IDENTITY, _TRACED),
+        options=("--http-workers=2", "--trace-config=triton,file=@DIRECTORY@/s/trace.json"),
+        frontends=("grpc",),
+    ),
+]
 
 
 @pytest.fixture

@@ -13,15 +13,18 @@ import tritonclient.http as triton
 from tests.support.needs import import_or_skip
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        options=(
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+        ),
+        frontends=(),
+    ),
+]
 FEATURES = 4
 ROWS = np.random.default_rng(7).normal(size=(6, FEATURES)).astype(np.float32)
 

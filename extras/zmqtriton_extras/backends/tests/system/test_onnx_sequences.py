@@ -15,9 +15,10 @@ from tests.support import onnx_models
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(),
+]
 
 
 #: The configurations of Triton's docs/examples/model_repository, in shorter lines.

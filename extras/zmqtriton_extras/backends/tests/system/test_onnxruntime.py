@@ -20,17 +20,20 @@ from tests.support import onnx_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("grpc",)
-MODELS = ("string_upper",)
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-    "--log-verbose=1",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=("string_upper",),
+        options=(
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+            "--log-verbose=1",
+        ),
+        frontends=("grpc",),
+    ),
+]
 IO = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] } ]

@@ -16,19 +16,22 @@ from tritonclient.utils import np_to_triton_dtype
 
 from tests.support.server import ROOT, Server
 
-pytestmark = pytest.mark.system
-
 SQUARE = ROOT / "extras" / "zmqtriton_extras" / "backends" / "square" / "model.py"
-FRONTENDS = ("grpc",)
-OPTIONS = (
-    "--backend-directory=@DIRECTORY@/s/backends",
-    "--backend-config=scale,offset=5",
-    "--backend-config=default-max-batch-size=8",
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        options=(
+            "--backend-directory=@DIRECTORY@/s/backends",
+            "--backend-config=scale,offset=5",
+            "--backend-config=default-max-batch-size=8",
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+        ),
+        frontends=("grpc",),
+    ),
+]
 #: Multiplies by what the model's file says, and adds what the command line says.
 SCALE = """
 import json

@@ -18,16 +18,21 @@ from zmqtriton_extras.backends.tests.system import torch_models
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.system, pytest.mark.frameworks]
 
-FRONTENDS = ()
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-    "--backend-config=pytorch,INTRA_OP_THREAD_COUNT=1",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.frameworks,
+    pytest.mark.server(
+        options=(
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+            "--backend-config=pytorch,INTRA_OP_THREAD_COUNT=1",
+        ),
+        frontends=(),
+    ),
+]
 #: Its samples of two columns are more than the model can multiply.
 COLD = """backend: "pytorch" max_batch_size: 8
 input [ { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 2 ] } ]

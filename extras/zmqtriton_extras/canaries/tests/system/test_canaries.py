@@ -36,11 +36,12 @@ from tests.support.waiting import eventually
 from zmqtriton_floor.routing import ALL, goes_to_trial
 from zmqtriton_floor.wire import TrafficSplit
 
-pytestmark = pytest.mark.system
-
 SEQUENCES = "sequences"
-MODELS = [MODEL, SEQUENCES]
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[MODEL, SEQUENCES], options=OPTIONS),
+]
 
 
 def prepare(server: Server) -> None:

@@ -27,18 +27,22 @@ from zmqtriton_extras.door.client.connection import Door
 from zmqtriton_extras.door.tests.raw_door import RawDoor
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
-
-FRONTENDS = ()
-
 MODELS = ("identity_fp32", "add_sub", "string_upper", "tokens", "doubled")
-OPTIONS = (
-    "--zmq-door",
-    "--zmq-door-restricted=model-repository:admin=secret",
-    "--runtime-directory=@DIRECTORY@/r",
-    "--model-control-mode=explicit",
-    *(f"--load-model={name}" for name in MODELS[:-1]),
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.server(
+        models=MODELS,
+        options=(
+            "--zmq-door",
+            "--zmq-door-restricted=model-repository:admin=secret",
+            "--runtime-directory=@DIRECTORY@/r",
+            "--model-control-mode=explicit",
+            *(f"--load-model={name}" for name in MODELS[:-1]),
+        ),
+        frontends=(),
+    ),
+]
 
 
 def path_of(server: Server) -> str:

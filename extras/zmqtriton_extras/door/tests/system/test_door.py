@@ -28,24 +28,28 @@ from tests.support.waiting import eventually
 from zmqtriton import control_client as ctl
 from zmqtriton_extras.door.tests.raw_door import RawDoor, floats, held, tokens
 
-pytestmark = pytest.mark.system
-
 FRONTENDS = ()
 
 MIB = 1 << 20
 LIMIT = 128 * MIB
 _LOADED = ("identity_fp32", "tokens", "journal", "add_sub")
 _KEYS = {"keys": {"admin": "secret"}}
-MODELS = (*_LOADED, "doubled")
-OPTIONS = (
-    "--zmq-door",
-    f"--zmq-door-group={os.getgid()}",
-    "--zmq-door-restricted=model-repository:admin=secret",
-    "--runtime-directory=@DIRECTORY@/r",
-    "--model-control-mode=explicit",
-    *(f"--load-model={name}" for name in _LOADED),
-    f"--client-memory-byte-size={LIMIT}",
-)
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=(*_LOADED, "doubled"),
+        options=(
+            "--zmq-door",
+            f"--zmq-door-group={os.getgid()}",
+            "--zmq-door-restricted=model-repository:admin=secret",
+            "--runtime-directory=@DIRECTORY@/r",
+            "--model-control-mode=explicit",
+            *(f"--load-model={name}" for name in _LOADED),
+            f"--client-memory-byte-size={LIMIT}",
+        ),
+        frontends=FRONTENDS,
+    ),
+]
 
 
 def path_of(server: Server) -> str:

@@ -25,11 +25,10 @@ from zmqtriton_extras.inspection.tests.operators import (
     wait_for,
 )
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-MODELS = ("add_sub",)
-OPTIONS = [OPTION]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("add_sub",), options=[OPTION], frontends=()),
+]
 #: Waits for its release, if it is told to; each of its instances can.
 LIMITED = broken.CONFIG + broken.parameter("max_execution_seconds", "1")
 LINE = next(n for n, text in enumerate(STOPS.splitlines(), 1) if "breakpoint()" in text)

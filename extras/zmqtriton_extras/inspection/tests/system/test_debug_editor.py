@@ -31,11 +31,11 @@ from zmqtriton_extras.inspection.tests.operators import (
 
 import_or_skip("debugpy")
 
-pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-MODELS = ("add_sub",)
-OPTIONS = [OPTION]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=("add_sub",), options=[OPTION], frontends=()),
+]
 #: Its environment has no debugpy.
 BARE = "import sys\n\nsys.modules['debugpy'] = None\n" + STOPS
 LIMITED = broken.CONFIG + broken.parameter("max_execution_seconds", "1")

@@ -18,18 +18,19 @@ pytestmark = [
         "extras/inspection/test_explaining.py"
         "::test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled",
     ),
-]
-
-FRONTENDS = ()
-MODELS = ("add_sub",)
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-model=add_sub",
-    "--model-load-thread-count=8",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-    "--exit-timeout-secs=1",
-    OPTION,
+    pytest.mark.server(
+        models=("add_sub",),
+        options=[
+            "--model-control-mode=explicit",
+            "--load-model=add_sub",
+            "--model-load-thread-count=8",
+            "--exit-on-error=false",
+            "--strict-readiness=false",
+            "--exit-timeout-secs=1",
+            OPTION,
+        ],
+        frontends=(),
+    ),
 ]
 
 

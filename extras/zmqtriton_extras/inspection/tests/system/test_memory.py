@@ -15,10 +15,10 @@ from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
 from zmqtriton_extras.inspection.tests.advice.models_at_work import clients
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ()
-OPTIONS = [OPTION]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(options=[OPTION], frontends=()),
+]
 CODE = code_of(
     "    def initialize(self, args):\n        self.cache = []\n\n"
     + broken.executing("self.cache.append(np.ones(20000))  # leaks")

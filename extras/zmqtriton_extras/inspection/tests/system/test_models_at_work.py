@@ -18,16 +18,17 @@ pytestmark = [
     pytest.mark.long(
         "extras/inspection/test_explaining.py::test_an_ensemble_has_its_slowest_step_named_and_is_not_scaled"
     ),
-]
-
-FRONTENDS = ()
-MODELS = ("add_sub",)
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-model=add_sub",
-    "--exit-on-error=false",
-    "--exit-timeout-secs=1",
-    OPTION,
+    pytest.mark.server(
+        models=("add_sub",),
+        options=[
+            "--model-control-mode=explicit",
+            "--load-model=add_sub",
+            "--exit-on-error=false",
+            "--exit-timeout-secs=1",
+            OPTION,
+        ],
+        frontends=(),
+    ),
 ]
 #: Of these lines of a profile one must be the cause.
 _FIRST = 2

@@ -17,9 +17,10 @@ from tests.standard.ctl.system.commands import ctl
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 
-pytestmark = pytest.mark.system
-
-SHARED = True
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(),
+]
 CONFIG = """backend: "python"
 max_batch_size: 16
 input [

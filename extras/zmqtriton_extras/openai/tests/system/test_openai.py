@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 else:
     openai = Later("openai")
 
-pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-MODELS = ["parrot", "lettering", "string_upper"]
 OPTIONS = ["--allow-openai"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=["parrot", "lettering", "string_upper"], options=OPTIONS, frontends=()
+    ),
+]
 
 HELLO: list[Any] = [
     {"role": "system", "content": "Repeat."},

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 else:
     openai = Later("openai")
 
-pytestmark = pytest.mark.system
 
-FRONTENDS = ()
-MODELS: list[str] = []
-OPTIONS = ["--allow-openai"]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(models=[], options=["--allow-openai"], frontends=()),
+]
 #: Each model says the last message.
 TEMPLATE = (
     "{% if tools %}{{ tools | map(attribute='function.name') | join(' ') }}\n{% endif %}"

@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 else:
     openai = Later("openai")
 
+
+OPTIONS = ["--allow-openai"]
 pytestmark = [
     pytest.mark.system,
-    # OpenAI's client calls `connect` of websockets 17 in the older way
     pytest.mark.filterwarnings("ignore:connect.. must be used as a context:DeprecationWarning"),
+    pytest.mark.server(models=["parrot"], options=OPTIONS, frontends=()),
 ]
-
-FRONTENDS = ()
-MODELS = ["parrot"]
-OPTIONS = ["--allow-openai"]
 CANCEL = {"type": "response.cancel"}
 HANDSHAKE = (
     "GET /v1/realtime?model=parrot HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"

@@ -36,17 +36,28 @@ from zmqtriton_extras.pytriton.client.utils import (
     wait_for_server_ready,
 )
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("grpc",)
-MODELS = ["add_sub", "string_upper", "identity_fp32", "tokens", "raising", "scripted", "journal"]
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--http-header-forward-pattern=x-.*",
-    "--grpc-header-forward-pattern=x-.*",
-    "--http-restricted-api=model-repository:triton-access-token=secret",
-    "--grpc-restricted-protocol=model-repository:triton-access-token=secret",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "add_sub",
+            "string_upper",
+            "identity_fp32",
+            "tokens",
+            "raising",
+            "scripted",
+            "journal",
+        ],
+        options=[
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--http-header-forward-pattern=x-.*",
+            "--grpc-header-forward-pattern=x-.*",
+            "--http-restricted-api=model-repository:triton-access-token=secret",
+            "--grpc-restricted-protocol=model-repository:triton-access-token=secret",
+        ],
+        frontends=("grpc",),
+    ),
 ]
 A = np.arange(16, dtype=np.float32)
 B = np.full(16, 2, dtype=np.float32)

@@ -13,17 +13,28 @@ import pytest
 from tests.support.server import Server
 from zmqtriton_extras.pytriton.tests.system import client_calls
 
-pytestmark = pytest.mark.system
-
-FRONTENDS = ("grpc",)
-MODELS = ["add_sub", "string_upper", "identity_fp32", "tokens", "raising", "scripted", "journal"]
-OPTIONS = [
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--http-header-forward-pattern=x-.*",
-    "--grpc-header-forward-pattern=x-.*",
-    "--http-restricted-api=model-repository:triton-access-token=secret",
-    "--grpc-restricted-protocol=model-repository:triton-access-token=secret",
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.server(
+        models=[
+            "add_sub",
+            "string_upper",
+            "identity_fp32",
+            "tokens",
+            "raising",
+            "scripted",
+            "journal",
+        ],
+        options=[
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            "--http-header-forward-pattern=x-.*",
+            "--grpc-header-forward-pattern=x-.*",
+            "--http-restricted-api=model-repository:triton-access-token=secret",
+            "--grpc-restricted-protocol=model-repository:triton-access-token=secret",
+        ],
+        frontends=("grpc",),
+    ),
 ]
 
 _TEXT = "only the text: theirs has a slip"
