@@ -303,6 +303,33 @@ def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may
     assert "must specify the START flag" in world.finals(F, 2)[0].text
 
 
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_who_shares_and_may_not_begin_after_its_delay_waits_for_no_time_that_has_passed(
+    is_cancelled: bool,
+) -> None:
+    oldest = {"preferred_batch_size": [2], "max_queue_delay_microseconds": 1000}
+    idle = {"max_sequence_idle_microseconds": "1000000"}
+    config = {"max_batch_size": 2, "sequence_batching": {"oldest": oldest, **idle}}
+    world = world_of(demand(R=1), config=config)
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(B, 2, Page(), demand=demand(R=1))
+    ask(world, 1, 1, correlation=7, flags=wire.SEQUENCE_START)
+
+    if is_cancelled:
+        world.cancel(F, 1)
+    else:
+        ask(world, 2, 2)
+    world.tick(2_000_000)
+
+    due_ns = world.core.due_ns
+    assert due_ns is None or due_ns > world.now
+    ask(world, 1, 3, correlation=8, flags=wire.SEQUENCE_START)
+    if not is_cancelled:
+        world.finish_batch(B)
+    world.tick(2_000_000)
+    assert {A} == executing(world)
+
+
 # ---------------------------------------------------------------------- execution rate
 # A limit on executions per second: who waits, who is refused, and what the others notice.
 

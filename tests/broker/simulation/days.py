@@ -7,6 +7,7 @@ a rate limiter, a response cache and limits. promises.py has what must hold mean
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from tests.broker.ensemble_world import ensemble, model, step, tensor
@@ -14,6 +15,7 @@ from tests.broker.scheduling.test_rate_limiter import demand
 from tests.broker.simulation.promises import ExpectedModel, Invariants
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
+from zmqtriton.config.resources import NO_DEVICE, ResourceNeed
 from zmqtriton_floor import wire
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.settings.broker import (
@@ -27,16 +29,27 @@ from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
 _IDLE_NS = 1_000_000
-_RESOURCES = {"R": 4, "S": 3}
+_STEPS_NS = {0: 10, 1: 10, 300: 10, 1_500: 10, 5_000: 10, 2 * _IDLE_NS: 1}
+_RESOURCES = (
+    RateLimitResource("R", 4, 0),
+    RateLimitResource("S", 3, NO_DEVICE),
+    RateLimitResource("T", 9, 0),
+)
 _KEYS = [bytes([number]) * 32 for number in range(3)]
 _DECOUPLED: dict[str, Any] = {"model_transaction_policy": {"decoupled": True}}
 _BOUNDED = {"default_queue_policy": {"max_queue_size": 3}}
 _TIMED = {"default_queue_policy": {"default_timeout_microseconds": 2}}
 _DELAYED = {"timeout_action": "DELAY", "default_timeout_microseconds": 1}
+_BOTH = {"default_queue_policy": {"max_queue_size": 2, "default_timeout_microseconds": 2}}
 _LEVELS = {
     "priority_levels": 3,
     "default_priority_level": 2,
     "priority_queue_policy": {"1": _DELAYED, "3": {"max_queue_size": 2}},
+}
+_LATE_LEVELS = {
+    **_LEVELS,
+    "default_queue_policy": {**_DELAYED, "allow_timeout_override": True},
+    "priority_queue_policy": {"3": {"max_queue_size": 1, "default_timeout_microseconds": 1}},
 }
 _DIRECT: dict[str, Any] = {"direct": {}}
 _PATIENT = {"direct": {"minimum_slot_utilization": 0.7, "max_queue_delay_microseconds": 2}}
@@ -71,9 +84,26 @@ def _steps(*names: str, batches: int = 0, max_requests: int = 0, **more: Any) ->
     return config
 
 
+#: One tensor is read twice, and there are two outputs.
+_FORK = ensemble(
+    [
+        step("plain", {"I": "x"}, {"O": "p"}),
+        step("plain", {"I": "p"}, {"O": "q"}),
+        step("plain", {"I": "p"}, {"O": "y"}),
+        step("plain", {"I": "q"}, {"O": "z"}),
+    ],
+    outputs="yz",
+)
+_NESTED = ensemble(
+    [step("mixed", {"x": "x"}, {"y": "t"}), step("fork", {"x": "t"}, {"y": "y"})],
+)
 #: What a generation of each name may be.
 MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "plain": [{}, {"parameters": {"MAX_REQUESTS": {"string_value": "3"}}}],
+    "plain": [
+        {},
+        {"parameters": {"MAX_REQUESTS": {"string_value": "3"}}},
+        {"parameters": {"max_execution_seconds": {"string_value": "0.000001"}}},
+    ],
     "wide": [{"parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}],
     "one": [{"max_batch_size": 4}],
     "dynamic": [
@@ -81,7 +111,9 @@ MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
         _batching(preferred_batch_size=[2, 3]),
         _batching(preferred_batch_size=[3], max_queue_delay_microseconds=1),
         _batching(**_LEVELS),
+        _batching(**_LATE_LEVELS),
         _batching(preserve_ordering=True, **_BOUNDED),
+        _batching(preserve_ordering=True, preferred_batch_size=[3], **_BOTH),
         _batching(max_queue_delay_microseconds=2, **_TIMED),
     ],
     "many": [_DECOUPLED, {**_DECOUPLED, **_batching()}],
@@ -99,15 +131,28 @@ MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
         _steps("many", "leaf", **_DECOUPLED),
     ],
     "mixed": [_steps("plain", "cached"), _steps("cached", "wide", "plain")],
+    "fork": [_FORK],
+    "nested": [_NESTED],
 }
 
 
 class RandomRun:
-    def __init__(self, seed: int, pace: str = "") -> None:
-        """Set up; with a pace, some models begin so many executions per second and no more."""
+    def __init__(
+        self,
+        seed: int,
+        pace: str = "",
+        names: Sequence[str] = sorted(MODEL_VARIANTS),
+        sharing: float = 0.3,
+    ) -> None:
+        """Set up; with a pace, some models begin so many executions per second and no more.
+
+        Models share resources with the probability `sharing`.
+        """
         self.random = random.Random(seed)
+        self.sharing = sharing
+        self.names = names
         self.pace = pace
-        self.paced = self.random.sample(sorted(MODEL_VARIANTS), 4) if pace else []
+        self.paced = self.random.sample(names, 4) if pace else []
         self.settings = self._settings()
         self.world = CheckedHarness()
         self.world.core.configure(1, self.settings, lambda: self.world.now)
@@ -120,11 +165,9 @@ class RandomRun:
         #: What each model was the last time, and the models that have two versions.
         self.variants: dict[str, dict[str, Any]] = {}
         self.divided: set[str] = set()
-        #: Those that are to end once they have answered what they have.
-        self.draining: set[int] = set()
         #: Of each stub and route of a decoupled model: how many responses it has sent.
         self.sent: dict[tuple[int, wire.RequestKey], int] = {}
-        for name in self.random.sample(sorted(MODEL_VARIANTS), 5):
+        for name in self.random.sample(names, min(5, len(names))):
             self.load(name)
         self.new_frontend()
         self.moves = self._moves()
@@ -132,9 +175,8 @@ class RandomRun:
     def _settings(self) -> BrokerSettings:
         cache = Cache("00", self.random.choice([300, 100_000]), 1_000_000)
         rate = RateLimits()
-        if self.random.random() < 0.3:
-            resources = [RateLimitResource(name, n, 0) for name, n in _RESOURCES.items()]
-            rate = RateLimits(True, tuple(resources))
+        if self.random.random() < self.sharing:
+            rate = RateLimits(True, self.random.choice([(), _RESOURCES]))
         limits = RequestLimits(
             max_requests=12 if self.random.random() < 0.2 else 0,
             max_model_requests=5 if self.random.random() < 0.2 else 0,
@@ -145,6 +187,8 @@ class RandomRun:
         return {
             self.send_requests: 12,
             self.finish_random_batch: 14,
+            self.return_batch: 4,
+            self.answer_late: 6,
             self.send_partial_response: 2,
             self.cancel: 2,
             self.new_stub: 3,
@@ -160,7 +204,7 @@ class RandomRun:
     # ------------------------------------------------------------- models
 
     def load_any(self) -> None:
-        self.load(self.random.choice(sorted(MODEL_VARIANTS)))
+        self.load(self.random.choice(self.names))
 
     def load(self, name: str, version: int = 1, variant: dict[str, Any] | None = None) -> None:
         if len(self.promises.live_models) > 12:
@@ -177,7 +221,7 @@ class RandomRun:
         self.world.add_generation(number, version, config)
         self.world.drain_outbox()
         self.promises.live_models[number] = served = ExpectedModel(number, config)
-        served.is_limited = "rate_limit" in self.settings and self.random.random() < 0.6
+        served.is_limited = self.settings.rate.is_on and self.random.random() < 0.8
         if not served.is_ensemble:
             for _ in range(self.random.randint(0, 2)):
                 self.new_stub_of(number)
@@ -215,16 +259,13 @@ class RandomRun:
 
     def new_stub_of(self, generation: int) -> None:
         serial = next(self.numbers)
-        needs: dict[str, int] = {}
+        text = ""
         if self.promises.live_models[generation].is_limited:
-            needs = {
-                name: self.random.randint(1, 3) for name in self.random.choice(["R", "S", "RS"])
-            }
+            needs = {name: self.random.randint(1, 3) for name in "RS" if self.random.random() < 0.6}
+            text = demand(self.random.randint(1, 3), **needs)
         self.stubs[serial] = generation
         self.pages[serial] = Page()
-        self.promises.needs[serial] = needs
-        priority = self.random.randint(1, 3)
-        text = demand(priority, **needs) if needs else ""
+        self.promises.needs[serial] = ResourceNeed.from_json(text) if text else ResourceNeed({}, 1)
         self.world.add_stub(serial, generation, self.pages[serial], text)
 
     def kill_stub(self) -> None:
@@ -233,33 +274,43 @@ class RandomRun:
             numbers = [work.batch for work in self.world.batched_requests.get(serial, [])]
             # What was sent ahead and not begun will be executed by another one.
             begun = self.random.choice(numbers) if numbers else 0
-            self.pages[serial].last_begun_batch = begun
-            self.promises.record_stub_death(serial, begun)
-            self._forget_stub(serial)
-            self.world.kill_peer(serial)
+            self._kill(serial, begun)
+
+    def _kill(self, serial: int, begun: int) -> None:
+        self.pages[serial].last_begun_batch = begun
+        self.promises.record_stub_death(serial, begun)
+        self._forget_stub(serial)
+        self.world.kill_peer(serial)
 
     def drain_stub(self) -> None:
         """Have a stub leave, and another one come in its place; sequences would be lost with it."""
         plain = {n for n, served in self.promises.live_models.items() if not served.is_sequential}
-        meant = [s for s, g in self.stubs.items() if g in plain and s not in self.draining]
+        meant = [s for s, g in self.stubs.items() if g in plain and s not in self.promises.draining]
         if meant:
             serial = self.random.choice(sorted(meant))
-            self.draining.add(serial)
+            self.promises.draining.add(serial)
             self.world.retire(self.stubs[serial], serial)
 
-    def _end_drained(self) -> None:
+    def _end_stubs(self) -> None:
+        """End those that the broker says are drained or overdue; others come in their places."""
         for message in self.world.supervisor_messages:
-            serial = message.serial if type(message) is wire.Drained else 0
-            if serial in self.draining:
-                generation = self.stubs[serial]
-                assert not self.world.batched_requests.get(serial), "it had something to answer"
+            kind, serial = type(message), getattr(message, "serial", 0)
+            generation = self.stubs.get(serial)
+            if kind is wire.Drained and serial in self.promises.draining:
+                late = [work for stub, work in self.promises.owed if stub == serial]
+                works = self.world.batched_requests.get(serial, [])
+                assert not [*late, *works], "it had something to answer"
                 self._forget_stub(serial)
                 self.world.kill_peer(serial, "exited with status 0")
-                if generation in self.promises.live_models:
-                    self.new_stub_of(generation)
+            elif kind is wire.ExecutionOverdue and serial in self.stubs:
+                works = self.world.batched_requests.get(serial, [])
+                self._kill(serial, works[0].batch if works else 0)
+            if serial not in self.stubs and generation in self.promises.live_models:
+                self.new_stub_of(generation)
 
     def _forget_stub(self, serial: int) -> None:
-        self.draining.discard(serial)
+        self.promises.owed = [one for one in self.promises.owed if one[0] != serial]
+        self.promises.draining.discard(serial)
         del self.stubs[serial]
         self.promises.needs.pop(serial)
 
@@ -304,11 +355,12 @@ class RandomRun:
     def _random_request(self, served: ExpectedModel) -> wire.Request:
         chance = self.random
         fields: dict[str, Any] = {"priority": chance.randint(0, 4)}
+        fields["timeout_us"] = chance.choice([0, 0, 0, 1])
         if chance.random() < 0.2:
             fields["deadline_ns"] = self.world.now + chance.randint(1, 3_000)
-            fields["timeout_us"] = chance.choice([0, 1])
         if served.is_sequential:
-            fields["correlation"] = chance.choice([1, 2, 3, 4, "a"])
+            fields["correlation"] = chance.choice([1, 2, 3, 4, "a", "b"])
+            fields["batch_key"] = chance.choice([0, 0, 0, 7])
             fields["flags"] = chance.choice([0, 0, 0, 0, START, START, END, START | END])
         elif served.max_batch_size and not served.is_iterative:
             fields |= {
@@ -337,6 +389,26 @@ class RandomRun:
         busy = self.busy_stubs()
         if busy:
             self.finish_batch(self.random.choice(busy), self.random.random() < 0.3)
+
+    def return_batch(self) -> None:
+        """execute() of a stub returns, and the answers come later."""
+        # Who waits for the answer to the same question waits for what is late.
+        at_once = {"iterative", "cached"}
+        models = {stub: self.promises.model_of(number) for stub, number in self.stubs.items()}
+        busy = [stub for stub in self.busy_stubs() if models[stub].name not in at_once]
+        if busy:
+            serial = self.random.choice(busy)
+            batch = self.world.take_batch(serial)
+            self.promises.owed += [(serial, work) for work in batch]
+            self.world.send_results(serial, executed=[wire.Executed(batch[0].batch, 1, 2, 3)])
+
+    def answer_late(self) -> None:
+        if owed := self.promises.owed:
+            serial, work = owed.pop(self.random.randrange(len(owed)))
+            served = self.promises.model_of(self.stubs[serial])
+            outcome, body = self._outcome(serial, served, work)
+            self.promises.record_execution(serial, [work], [work])
+            self.world.send_results(serial, outcome, body=body)
 
     def finish_batch(self, serial: int, goes_on: bool) -> None:
         """With goes_on, some of an iterative model's are to be executed again."""
@@ -411,31 +483,30 @@ class RandomRun:
         for _ in range(steps):
             [move] = self.random.choices(moves, weights)
             move()
-            self._end_drained()
+            self._end_stubs()
             self.promises.check()
-            self.world.tick(self.random.choice([0, 1, 300, 1_500, 5_000]))
+            [passed_ns] = self.random.choices(list(_STEPS_NS), list(_STEPS_NS.values()))
+            self.world.tick(passed_ns)
             self.promises.check()
 
     def run_to_end(self) -> None:
         """Everything that can be executed is; the rest goes with its model."""
         looks = 0
         while looks < 20:
+            self.answer_late()
             busy = self.busy_stubs()
-            looks = 0 if busy else looks + 1
+            looks = 0 if busy or self.promises.owed else looks + 1
             if busy:
                 self.finish_batch(self.random.choice(busy), False)
-                self._end_drained()
+            self._end_stubs()
             self.world.tick(5_000 if busy else _IDLE_NS)
             self.promises.check()
         self.promises.check_sequences()
         self.world.remove_all()
-        for serial in list(self.stubs):
-            self._forget_stub(serial)
-            self.world.kill_peer(serial)
         self.promises.check_end()
         for peer in self.frontends:
             self.world.kill_peer(peer)
-        self.promises.check_memory()
+        self.promises.check_memory(set(self.stubs))
 
 
 class CheckedHarness(BrokerHarness):

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
+from zmqtriton.config.resources import ResourceKey, ResourceNeed, ResourcePool
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.broker import BrokerSettings
 
@@ -48,6 +51,9 @@ class ExpectedModel:
         self.max_requests = int(text)
         #: The time between two executions at least.
         self.interval_ns = interval_ns(config)
+        #: Its requests may wait though an instance is free, for more of them or for their turn.
+        self.may_wait = bool(sequences or self.delay_ns or self.interval_ns)
+        self.may_wait |= "response_cache" in config
 
     def level(self, row: wire.Request) -> int:
         return row.priority if 0 < row.priority <= self.levels else 2 * bool(self.levels)
@@ -82,7 +88,12 @@ class Invariants:
         #: When each model whose pace is limited may be executed again.
         self._next_ns: dict[str, int] = {}
         #: What each stub needs of the rate limiter's resources.
-        self.needs: dict[int, dict[str, int]] = {}
+        self.needs: dict[int, ResourceNeed] = {}
+        self._supply = ResourcePool(settings.rate)
+        #: At the last look.
+        self._used: Counter[ResourceKey] = Counter()
+        #: Stubs that are to end once they have answered what they have.
+        self.draining: set[int] = set()
         #: Asked and not answered; and all that was ever asked.
         self.open_requests: dict[RequestKey, TrackedRequest] = {}
         self._all_requests: dict[RequestKey, TrackedRequest] = {}
@@ -91,7 +102,10 @@ class Invariants:
         self._call = 0
         self._executed: Counter[RequestKey] = Counter()
         self._finals: Counter[RequestKey] = Counter()
-        #: By stub: the batch of what it executes.
+        #: Those that were told of their end while they still execute.
+        self._abandoned: Counter[RequestKey] = Counter()
+        #: Each stub's requests that it answers after its execute() has returned.
+        self.owed: list[tuple[int, wire.BatchedRequest]] = []
         self.leased_blocks: Counter[wire.Block] = Counter()
         #: The request before in its sequence, by the request; the last one of each.
         self._predecessors: dict[RequestKey, RequestKey] = {}
@@ -157,6 +171,7 @@ class Invariants:
         works = [
             work for work in self._world.batched_requests.get(serial, []) if work.batch <= begun
         ]
+        works += [work for stub, work in self.owed if stub == serial]
         self.record_execution(serial, works, works)
 
     def check_replies(self, replies: dict[int, list[tuple[wire.Reply, bytes]]]) -> None:
@@ -165,6 +180,8 @@ class Invariants:
             for reply, body in answers:
                 route = (peer, reply.id)
                 assert not self._finals[route], "something after the last answer"
+                self._abandoned[route] += bool(reply.flags & wire.ABANDONED)
+                assert self._abandoned[route] <= 1, "it is told of its end twice"
                 if reply.flags & wire.FINAL:
                     self._finals[route] += 1
                     self.open_requests.pop(route, None)
@@ -263,8 +280,7 @@ class Invariants:
         # A generation that is about to go may still be amid one of the same id.
         others = [
             work
-            for works in self._world.batched_requests.values()
-            for work in works
+            for work in self._executing()
             if (other := self._all_requests.get((work.peer, work.id))) is not None
             and work.id < FIRST_PADDING_ID
             and (other.model, other.row.correlation) == (tracked.model, tracked.row.correlation)
@@ -272,32 +288,47 @@ class Invariants:
         ]
         assert not others, "two of one sequence at once"
 
+    def _executing(self) -> list[wire.BatchedRequest]:
+        """Return what stubs have been given and have not answered."""
+        works = [work for works in self._world.batched_requests.values() for work in works]
+        return works + [work for _, work in self.owed]
+
+    def _idle_instances(self) -> list[Instance]:
+        return [
+            instance
+            for serial, instance in self._world.core.instances.items()
+            if serial in self.needs.keys() - self.draining
+            and not self._world.batched_requests.get(serial)
+        ]
+
     # ---------------------------------------------------- at any moment
 
     def check(self) -> None:
         assert all(count == 1 for count in self._finals.values())
+        due_ns = self._world.core.due_ns
+        assert due_ns is None or due_ns > self._world.now, "it is busy without end"
         self._check_resources()
         self._check_limits()
+        for scheduler in self._world.core.generations.schedulers.values():
+            self._check_queue(scheduler)
         waiting: dict[int, list[TrackedRequest]] = {}
-        routes = {
-            (work.peer, work.id)
-            for works in self._world.batched_requests.values()
-            for work in works
-        }
+        routes = {(work.peer, work.id) for work in self._executing()}
         for route, tracked in self.open_requests.items():
             if route not in routes and self._inflight(route) is not None:
                 waiting.setdefault(tracked.model.number, []).append(tracked)
-        idle = [
-            instance
-            for serial, instance in self._world.core.instances.items()
-            if serial in self.needs and not self._world.batched_requests.get(serial)
-        ]
-        for instance in idle:
+        for instance in self._idle_instances():
             served = self.model_of(instance.generation)
             rest = waiting.get(served.number, [])
             if not served.is_limited and rest and self._is_at_pace(served):
                 self._check_idle(instance.serial, served, rest)
-        self._check_deadlock(waiting)
+
+    def _check_queue(self, scheduler: Scheduler) -> None:
+        """Check that nobody who was never dispatched waits longer than he may."""
+        if scheduler.sequences is None:
+            queued = scheduler.queued()
+            expiries_ns = {scheduler.expiry_ns(one) for one in queued if not one.dispatched_ns}
+            assert all(expiry_ns > self._world.now for expiry_ns in expiries_ns - {0})
+            assert scheduler.pending == len(queued)
 
     def _check_idle(
         self, serial: int, served: ExpectedModel, waiting: list[TrackedRequest]
@@ -306,10 +337,12 @@ class Invariants:
         if served.is_iterative:
             return
         if served.is_sequential:
+            late = {work.correlation for stub, work in self.owed if stub == serial}
             for tracked in waiting:
                 sequence = (served.name, tracked.row.correlation)
                 first = next(a for a in waiting if a.row.correlation == tracked.row.correlation)
-                has_begun = self._owner.get(sequence) == serial and first is tracked
+                is_next = first is tracked and tracked.row.correlation not in late
+                has_begun = self._owner.get(sequence) == serial and is_next
                 goes_on = has_begun and not tracked.row.flags & wire.SEQUENCE_START
                 assert served.delay_ns or not goes_on, f"{serial} is idle, {tracked.row} waits"
             return
@@ -318,30 +351,39 @@ class Invariants:
         assert oldest_ns < served.delay_ns, f"{serial} is idle, {waiting[0].row} waits"
         assert rows < served.batch_capacity or len(keys) > 1, f"{serial} is idle, {rows} wait"
 
-    def _check_deadlock(self, waiting: dict[int, list[TrackedRequest]]) -> None:
-        """Check that where resources are shared, somebody of those who wait for them executes."""
-        limited = {s for s, i in self._world.core.instances.items() if s in self.needs}
-        limited = {
-            s for s in limited if self.model_of(self._world.core.instances[s].generation).is_limited
-        }
-        if any(self._world.batched_requests.get(serial) for serial in limited):
-            return
-        for serial in limited:
-            served = self.model_of(self._world.core.instances[serial].generation)
-            is_patient = served.delay_ns or served.interval_ns
-            is_plain = not (served.is_sequential or served.is_iterative or is_patient)
-            assert not is_plain or not waiting.get(served.number), "resources lie idle"
-
     def _check_resources(self) -> None:
-        if not self._settings.rate.resources:
-            return
-        used: Counter[str] = Counter()
-        for serial, needs in self.needs.items():
+        limits = self._supply.limits(self.needs.values())
+        used: Counter[ResourceKey] = Counter()
+        for serial, need in self.needs.items():
             batches = {work.batch for work in self._world.batched_requests.get(serial, [])}
-            for name, count in needs.items():
-                used[name] += count * len(batches)
-        limits = {name: count for name, count, _ in self._settings.rate.resources}
-        assert all(used[name] <= limits[name] for name in used), (used, limits)
+            for key, count in need.amounts.items():
+                used[key] += count * len(batches)
+        # Where the greediest one has gone there is less than before; what runs goes on.
+        assert all(used[key] <= max(limits[key], self._used[key]) for key in used), (used, limits)
+        self._used = used
+        self._check_sharing({key: limits[key] - used[key] for key in limits})
+
+    def _check_sharing(self, free: dict[ResourceKey, int]) -> None:
+        """Check that an instance that could execute stands back only for one that cannot."""
+        schedulers = self._world.core.generations.schedulers
+        idle = [
+            (self.model_of(instance.generation), self.needs[instance.serial])
+            for instance in self._idle_instances()
+            if instance.generation in schedulers and schedulers[instance.generation].queued()
+        ]
+        idle = [one for one in idle if one[0].is_limited]
+        back = [
+            (served, need)
+            for served, need in idle
+            if served.may_wait or any(free[key] < count for key, count in need.amounts.items())
+        ]
+        for served, need in back:
+            back += [
+                one
+                for one in idle
+                if one not in back and one[0] is not served and one[1].amounts.keys() & need.amounts
+            ]
+        assert all(one in back for one in idle), (idle, back, free)
 
     def _check_limits(self) -> None:
         # Whose answer only waits for those of others is through.
@@ -363,6 +405,7 @@ class Invariants:
             if sequences is not None and not sequences.is_iterative:
                 waiting = {request.row.correlation for request in sequences.waiting()}
                 assert sequences.count == len(waiting), "an idle sequence is still open"
+                assert waiting or (0, 0) == (scheduler.pending, scheduler.due_ns)
 
     def check_end(self) -> None:
         core = self._world.core
@@ -376,10 +419,12 @@ class Invariants:
         assert 0 == core.traffic.malformed
         assert all(not peer.requests for peer in core.peers.values())
 
-    def check_memory(self) -> None:
+    def check_memory(self, living: set[int]) -> None:
         """Check that what was lent comes back, once for each time."""
         assert 0 == self._world.core.blocks.leases.count
         lent = self.leased_blocks + Counter(
             b for blocks in self._world.leased_blocks.values() for b in blocks
         )
-        assert Counter(b for blocks in self._world.released_blocks.values() for b in blocks) <= lent
+        released = Counter(b for blocks in self._world.released_blocks.values() for b in blocks)
+        assert released <= lent
+        assert all(released[block] == lent[block] for block in lent if block.owner in living)

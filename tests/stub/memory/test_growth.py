@@ -47,8 +47,17 @@ def test_a_large_leak_is_told_within_the_warm_up() -> None:
     assert growth.before == (26 + 20 * EARLY) * MIB
 
 
-def test_a_large_warm_up_is_taken_back() -> None:
-    first, *others = watch(lambda n: (26 + 20 * min(n, 60)) * MIB, 1000)
+@pytest.mark.parametrize(
+    ("mib", "executions"),
+    [
+        pytest.param(lambda n: 26 + 20 * min(n, 60), 1000, id="a large warm-up"),
+        pytest.param(lambda n: 100 + min(n, 1000), 20_000, id="a cache that has become full"),
+    ],
+)
+def test_what_grew_and_grows_no_more_is_taken_back(
+    mib: Callable[[int], float], executions: int
+) -> None:
+    first, *others = watch(lambda n: mib(n) * MIB, executions)
 
     assert first.executions
     assert [MemoryGrowth(0, 0, 0)] == others[-1:]
@@ -89,13 +98,6 @@ def _drops(n: int) -> float:
 )
 def test_what_is_no_leak_is_not_told(mib: Callable[[int], float]) -> None:
     assert [] == watch(lambda n: mib(n) * MIB, 20_000)
-
-
-def test_a_cache_that_has_become_full_is_taken_back() -> None:
-    first, *others = watch(lambda n: (100 + min(n, 1000)) * MIB, 20_000)
-
-    assert first.executions
-    assert [MemoryGrowth(0, 0, 0)] == others[-1:]
 
 
 def test_looks_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,7 @@ class Dispatch(BrokerPart):
         """End sequences whose idle time is over, whether or not it is anybody's turn."""
         if scheduler.sequences is not None:
             scheduler.sequences.end_idle(now_ns)
+            scheduler.sequences.assignment.end_delays(now_ns)
             self._notify_ended_sequences(scheduler.sequences)
             self._await_due(scheduler)
 

@@ -254,6 +254,12 @@ class SlotAssignment:
         times += [at_ns for at_ns, _, _ in self._expiries[:1]]
         return min(times, default=0)
 
+    def end_delays(self, now_ns: int) -> None:
+        """Forget times that have come: an instance that still may not begin waits for an event."""
+        for slots in self._slots.values():
+            if slots.due_ns <= now_ns:
+                slots.due_ns = 0
+
     def _may_expire(self, expiry: tuple[int, int, Sequence]) -> bool:
         at_ns, _, sequence = expiry
         return sequence.slots is None and sequence.expires_ns == at_ns and bool(sequence.waiting)
