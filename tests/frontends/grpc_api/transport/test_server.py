@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
 import weakref
@@ -211,6 +210,7 @@ class OnePlace:
         self.freed += blocks
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_collector(
     server: GrpcServerThread,
 ) -> None:
@@ -219,25 +219,21 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
 
     server.hold()
     server.gateway.payload = place
-    gc.disable()
-    try:
-        with server.connect() as connection:
-            prefix = b"\0" + len(data).to_bytes(4, "big")
-            parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
-            connection.send(
-                h2.headers_frame(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p)
-            )
-            eventually(lambda: server.gateway.requests, within_s=20)
-            server.run_function(server.gateway.requests.clear)
-            assert place.watched() is not None
+    with server.connect() as connection:
+        prefix = b"\0" + len(data).to_bytes(4, "big")
+        parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
+        connection.send(
+            h2.headers_frame(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p)
+        )
+        eventually(lambda: server.gateway.requests, within_s=20)
+        server.run_function(server.gateway.requests.clear)
+        assert place.watched() is not None
 
-            connection.send(h2.reset_frame(1))
+        connection.send(h2.reset_frame(1))
 
-            eventually(lambda: place.freed == [7], within_s=20)
-            server.run_function(server.gateway.pending_tasks.clear)
-            eventually(lambda: place.watched() is None, within_s=20)
-    finally:
-        gc.enable()
+        eventually(lambda: place.freed == [7], within_s=20)
+        server.run_function(server.gateway.pending_tasks.clear)
+        eventually(lambda: place.watched() is None, within_s=20)
 
 
 def test_who_does_not_read_is_not_read_from(server: GrpcServerThread) -> None:
