@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.fake_gateway import version_info
+from tests.frontends.fake_gateway import LendingArena, version_info
 from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, FakeGateway, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
@@ -182,32 +182,19 @@ class Place(bytearray):
     """Memory that can be watched."""
 
 
-class OnePlace:
+class OnePlace(LendingArena):
     """An arena with room for one message."""
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self._place: Place | None = Place(size)
         self.watched = weakref.ref(self._place)
-        self.freed: list[int] = []
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer:
         assert self._place is not None
         view, self._place = memoryview(self._place)[:size], None
         arena: Any = self
         return ArenaBuffer(view, arena, 7)
-
-    def make(self, block: int, end: int) -> None:
-        """All of it is there."""
-
-    def abandon(self, room: ArenaBuffer) -> None:
-        room.free()
-
-    @property
-    def leases(self) -> Any:
-        return self
-
-    def end(self, blocks: list[int]) -> None:
-        self.freed += blocks
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
