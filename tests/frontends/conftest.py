@@ -1,4 +1,4 @@
-"""What tests of every frontend may need: a client's memory, and a process without collections."""
+"""Fixtures of every frontend: the memory of a client, and a process without collections."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class FullArena:
 
 
 class LendingArena:
-    """What lent buffers need of an arena: all of their memory is there."""
+    """The part of an arena that lent buffers use; all of their memory is there."""
 
     def __init__(self) -> None:
         #: Blocks that came back.
