@@ -87,6 +87,27 @@ class FullArena:
         return ArenaBuffer(b"".join(pieces))
 
 
+class LendingArena:
+    """The part of an arena that lent buffers use; all of their memory is there."""
+
+    def __init__(self) -> None:
+        #: Blocks that came back.
+        self.freed: list[int] = []
+
+    def make(self, block: int, end: int) -> None:
+        """All of it is there."""
+
+    def abandon(self, room: ArenaBuffer) -> None:
+        room.free()
+
+    @property
+    def leases(self) -> Any:
+        return self
+
+    def end(self, blocks: list[int]) -> None:
+        self.freed += blocks
+
+
 class FakeGateway(Gateway):
     """Answers inferences by a function and the rest from what the test put into its fields."""
 

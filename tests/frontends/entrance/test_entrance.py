@@ -13,6 +13,7 @@ import pytest
 
 from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
@@ -107,6 +108,17 @@ def ask(model: str = "m", read: Callable[[ModelVersion], Any] | None = None, **m
     return Ask((model, ""), read or (lambda _: content()), **more)
 
 
+def slow_reading(
+    aside: Callable[[], Coroutine[Any, Any, Content]],
+) -> Callable[[ModelVersion], Content]:
+    """Return what reads a body that takes long: aside."""
+
+    def read(model: ModelVersion) -> Content:
+        raise TakesLong(aside())
+
+    return read
+
+
 def functions_in(call: Callable[[], Any]) -> set[CodeType]:
     """Return the functions that a call enters."""
     codes: set[CodeType] = set()
@@ -144,6 +156,21 @@ class Pending(PendingRequest):
             then(await awaited)
 
         self.tasks.append(asyncio.get_running_loop().create_task(work()))
+
+
+async def waited_for(frontend: Frontend, request: Ask, way: str) -> CheckedRequest:
+    """Return a request that has to wait, or raise its error, in either way to enter."""
+    if way == "admit":
+        return await frontend.entrance.admit(request)
+    sink = Pending()
+    frontend.entrance.begin(request, sink)
+    assert not sink.started
+    for task in sink.tasks:  # the list grows meanwhile
+        await task
+    for error in sink.errors:
+        raise error
+    [checked] = sink.started
+    return checked
 
 
 def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
@@ -296,14 +323,11 @@ class Demand:
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
-    frontend, sink = Frontend(), Pending()
+    frontend = Frontend()
     demand = Demand(frontend)
-    if way == "begin":
-        frontend.entrance.begin(ask("late"), sink)
-        await asyncio.gather(*sink.tasks)
-        [checked] = sink.started
-    else:
-        checked = await frontend.entrance.admit(ask("late"))
+
+    checked = await waited_for(frontend, ask("late"), way)
+
     assert ["late"] == demand.loads
     assert "late" == checked.model.name
 
@@ -328,39 +352,26 @@ def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> Non
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_does_not_come_is_the_requests_error(way: str) -> None:
-    frontend, sink = Frontend(), Pending()
+    frontend = Frontend()
     demand = Demand(frontend, comes=False)
-    if way == "begin":
-        frontend.entrance.begin(ask("late"), sink)
-        await asyncio.gather(*sink.tasks)
-        [error] = sink.errors
-    else:
-        with pytest.raises(Exception, match="late") as caught:
-            await frontend.entrance.admit(ask("late"))
-        error = caught.value
+
+    with pytest.raises(Exception, match="late"):
+        await waited_for(frontend, ask("late"), way)
+
     assert ["late"] == demand.loads
-    assert "late" in str(error)
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(way: str) -> None:
-    frontend, sink = Frontend(), Pending()
+    frontend = Frontend()
 
     async def aside() -> Content:
         frontend.catalogue.update(version_info("m", version=3))
         return content()
 
-    def read(model: ModelVersion) -> Content:
-        raise TakesLong(aside())
+    checked = await waited_for(frontend, ask(read=slow_reading(aside)), way)
 
-    if way == "begin":
-        frontend.entrance.begin(ask(read=read), sink)
-        assert not sink.started
-        await asyncio.gather(*sink.tasks)
-        [checked] = sink.started
-    else:
-        checked = await frontend.entrance.admit(ask(read=read))
     assert (3, "7") == (checked.model.version, checked.body.request_id)
     assert NO_OPTIONS._replace(flags=ANY_VERSION) == checked.options
 
@@ -369,15 +380,12 @@ def test_who_can_wait_is_told_for_what() -> None:
     async def aside() -> Content:
         return content()
 
-    def read(model: ModelVersion) -> Content:
-        raise TakesLong(aside())
-
     frontend = Frontend()
     demand = Demand(frontend)
     with pytest.raises(NotLoaded, match="late"):
         frontend.entrance.enter(ask("late"))
     with pytest.raises(TakesLong, match="takes long to read") as caught:
-        frontend.entrance.enter(ask(read=read))
+        frontend.entrance.enter(ask(read=slow_reading(aside)))
 
     assert [] == demand.loads
     caught.value.reading.close()
@@ -386,24 +394,15 @@ def test_who_can_wait_is_told_for_what() -> None:
 @pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
 async def test_a_model_that_goes_while_a_body_is_read_aside_is_loaded_again(way: str) -> None:
-    frontend, sink = Frontend(), Pending()
+    frontend = Frontend()
     demand = Demand(frontend)
 
     async def aside() -> Content:
         frontend.catalogue.forget("late")
         return content()
 
-    def read(model: ModelVersion) -> Content:
-        raise TakesLong(aside())
+    checked = await waited_for(frontend, ask("late", slow_reading(aside)), way)
 
-    request = ask("late", read)
-    if way == "begin":
-        frontend.entrance.begin(request, sink)
-        for task in sink.tasks:  # the list grows meanwhile
-            await task
-        [checked] = sink.started
-    else:
-        checked = await frontend.entrance.admit(request)
     assert ["late", "late"] == demand.loads
     assert "late" == checked.model.name
 
@@ -417,8 +416,7 @@ async def test_who_has_no_deadline_waits_while_a_model_is_loaded() -> None:
         asyncio.ensure_future(frontend.entrance.find("late", grant=None)),
         asyncio.ensure_future(frontend.entrance.admit(ask("late"))),
     ]
-    for _ in range(10):  # turns in which those would end that wait no longer
-        await asyncio.sleep(0)
+    await loop_turns(10)  # in which those would end that wait no longer
     assert [False, False] == [one.done() for one in waiting]
     demand.may_come.set()
     await asyncio.gather(*waiting)
@@ -466,8 +464,5 @@ async def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() 
     async def aside() -> Content:
         raise Unavailable("no memory")
 
-    def read(model: ModelVersion) -> Content:
-        raise TakesLong(aside())
-
     with pytest.raises(Unavailable, match="no memory"):
-        await frontend.entrance.admit(ask(read=read))
+        await frontend.entrance.admit(ask(read=slow_reading(aside)))

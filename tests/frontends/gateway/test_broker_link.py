@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.routers import FakeRouter
 from tests.support.scenarios import scenario
-from tests.support.waiting import until
+from tests.support.waiting import loop_turns, until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_frontends.gateway import broker_link
@@ -78,12 +78,23 @@ class World:
         self.link.connect(1, self._directory, self.releases)
         return await self.welcome(1)
 
+    async def change(self, epoch: int) -> None:
+        """The next broker is there, and knows this process."""
+        self.listen(epoch)
+        self.link.change(epoch)
+        await self.welcome(epoch)
+
     async def welcome(self, epoch: int) -> bytes:
         """Hear the introduction; return who the link is to the broker."""
         identity, header = await self.receive()
         assert wire.Hello(5, bytes(16), epoch) == wire.decode(header)
         self.link.welcomed(epoch)
         return identity
+
+    async def send(self, own_id: int) -> None:
+        """Ask, and let it go."""
+        self.link.request(request(own_id), b"a")
+        await asyncio.sleep(0)
 
     async def start_and_count(self) -> CountedDealer:
         """Start, and return the dealer with nothing counted yet."""
@@ -155,15 +166,12 @@ async def test_what_is_done_with_is_released_before_requests_that_need_room(
     dealer, block = await world.start_and_count(), wire.Block(7, 1, 2)
     world.releases.blocks.append(block)
 
-    world.link.request(request(1), b"a")
-    await asyncio.sleep(0)
-    world.link.request(request(2), b"a")
-    await asyncio.sleep(0)
+    await world.send(1)
+    await world.send(2)
     assert [[block], []] == [infer.released for infer in dealer.sent]
 
     world.releases.blocks.extend([block] * (wire.MAX_RELEASED + 1))
-    world.link.request(request(3), b"a")
-    await asyncio.sleep(0)
+    await world.send(3)
     assert [wire.Release, wire.Infer] == kinds(dealer.sent[2:])
     assert (wire.MAX_RELEASED, 1) == (len(dealer.sent[2].blocks), len(dealer.sent[3].released))
 
@@ -183,9 +191,7 @@ async def test_what_cannot_wait_leaves_at_once_or_never(world: World, /) -> None
     world.link.change(0)
     world.link.send(wire.Release([]))
 
-    world.listen(2)
-    world.link.change(2)
-    await world.welcome(2)
+    await world.change(2)
     again: Any = world.link._dealer
     assert [wire.Hello, wire.AskStatistics] == kinds(again.sent)
 
@@ -194,8 +200,7 @@ async def test_what_cannot_wait_leaves_at_once_or_never(world: World, /) -> None
 async def test_each_turn_has_a_flush_of_its_own(world: World, /) -> None:
     dealer = await world.start_and_count()
     for own_id in range(2):
-        world.link.request(request(own_id), b"a")
-        await asyncio.sleep(0)
+        await world.send(own_id)
 
     assert [1, 2] == dealer.flushes
 
@@ -223,8 +228,7 @@ async def test_what_the_kernel_does_not_take_leaves_when_there_is_room(world: Wo
 
 @scenario(play)
 async def test_without_a_broker_requests_wait_for_one(world: World, /) -> None:
-    world.link.request(request(1), b"a")
-    await asyncio.sleep(0)
+    await world.send(1)
 
     await world.start()
 
@@ -236,13 +240,10 @@ async def test_without_a_broker_requests_wait_for_one(world: World, /) -> None:
 @scenario(play)
 async def test_the_next_broker_is_asked_again_between_first_and_last(world: World, /) -> None:
     await world.start()
-    world.link.request(request(1), b"a")
-    await asyncio.sleep(0)
+    await world.send(1)
     world.router.close()
 
-    world.listen(2)
-    world.link.change(2)
-    await world.welcome(2)
+    await world.change(2)
 
     dealer: Any = world.link._dealer
     assert [wire.Hello, wire.Infer, wire.AskStatistics] == kinds(dealer.sent)
@@ -282,8 +283,7 @@ async def test_a_broker_that_has_died_is_not_listened_to_any_more(
     world.router.close()
 
     await until(lambda: world.seen)
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await loop_turns(100)
 
     assert [[b"last words"]] == world.seen
     assert is_welcome == (world.introduced == [1])
@@ -296,8 +296,7 @@ async def test_a_link_that_is_closed_connects_to_nobody(world: World, /) -> None
     world.link.change(2)
 
     world.link.close()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await loop_turns(10)
 
     assert [1] == world.introduced
     assert not world.router.poll(0)
@@ -311,8 +310,7 @@ async def test_others_have_turns_between_messages_that_take_long(
     world: World, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = await world.start()
-    seconds = itertools.count()
-    monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(broker_link, "monotonic", itertools.count().__next__)
     turns: list[int] = []
 
     def count_turns(number: int) -> None:
@@ -341,8 +339,7 @@ async def test_what_is_left_of_a_message_comes_before_the_next_one(
 
     world.take = in_steps
     identity = await world.start()
-    seconds = itertools.count()
-    monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(broker_link, "monotonic", itertools.count().__next__)
 
     world.router.send([identity, b"1", b"2", b"3"])
     world.router.send([identity, b"4", b"5"])
@@ -351,5 +348,4 @@ async def test_what_is_left_of_a_message_comes_before_the_next_one(
     world.link.change(0)  # all that is here is valid
 
     assert [b"1", b"2", b"3", b"4", b"5"] == world.seen
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await loop_turns(10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import json
 import math
@@ -22,7 +21,7 @@ from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from tests.support.scenarios import scenario
 from tests.support.segments import segment
-from tests.support.waiting import until
+from tests.support.waiting import loop_turns, until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -117,6 +116,21 @@ class Around:
     def infer(self) -> asyncio.Task[wire.ResponseBody]:
         return self.infer_soon(self.request())
 
+    async def ask(self) -> tuple[asyncio.Task[wire.ResponseBody], wire.Request]:
+        """Return who waits for the answer, and what the broker has heard."""
+        waiting = self.infer()
+        [row] = await self.hear_requests()
+        return waiting, row
+
+    async def exchange(
+        self, request: CheckedRequest | None = None
+    ) -> tuple[wire.Request, wire.ResponseBody]:
+        """Ask and answer; return what the broker has heard, and the response."""
+        waiting = self.infer_soon(request or self.request())
+        [row] = await self.hear_requests()
+        self.answer(row.id)
+        return row, await waiting
+
     def infer_soon(self, request: CheckedRequest) -> asyncio.Task[wire.ResponseBody]:
         return asyncio.ensure_future(infer(self.gateway, request))
 
@@ -172,8 +186,7 @@ async def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the
 
 @scenario(play)
 async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(world: Around, /) -> None:
-    old = world.infer()
-    [first] = await world.hear_requests()
+    old, first = await world.ask()
     await world.lose_broker()
     new = world.infer()
     await asyncio.sleep(0)
@@ -194,8 +207,7 @@ async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(world: Ar
 async def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
     world: Around, /
 ) -> None:
-    waiting = world.infer()
-    [row] = await world.hear_requests()
+    waiting, row = await world.ask()
     line: Any = world.gateway._broker._dealer
     world.gateway._loop.remove_reader(line.fileno())
     world.answer(row.id, "in time")
@@ -203,13 +215,10 @@ async def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_
     world.die()
 
     await world.replace(2)
-    new = world.infer()
-    [fresh] = await world.hear_requests()
-    world.answer(fresh.id)
+    fresh, _ = await world.exchange()
 
     assert (await waiting).parameters == {"is": "in time"}
     assert fresh.id != row.id
-    await new
 
 
 async def is_asked_and_cancelled_again(
@@ -229,8 +238,7 @@ async def is_asked_and_cancelled_again(
 
 @scenario(play)
 async def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(world: Around, /) -> None:
-    waiting = world.infer()
-    [row] = await world.hear_requests()
+    waiting, row = await world.ask()
     waiting.cancel()
     await world.receive()
 
@@ -241,8 +249,7 @@ async def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(world: Ar
 async def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
     world: Around, /
 ) -> None:
-    waiting = world.infer()
-    [row] = await world.hear_requests()
+    waiting, row = await world.ask()
     early = wire.Reply(row.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
     world.send(wire.Replies([early]), b"")
 
@@ -312,12 +319,8 @@ async def test_without_a_broker_a_server_is_not_ready_in_any_mode(
 
 @scenario(play)
 async def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(world: Around, /) -> None:
-    first = world.infer()
-    [row] = await world.hear_requests()
-    world.answer(row.id)
-    await first
-    second = world.infer()
-    [next_asked] = await world.hear_requests()
+    row, _ = await world.exchange()
+    second, next_asked = await world.ask()
 
     replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (row.id, next_asked.id)]
     body = wire.encode_body(wire.ResponseBody({}, []))
@@ -348,8 +351,7 @@ async def test_many_replies_of_one_message_leave_others_their_turns(
     for _ in range(20):
         Noted(world.gateway).begin(world.request())
     rows = await world.hear_requests()
-    seconds = itertools.count()
-    monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(broker_link, "monotonic", itertools.count().__next__)
 
     def count() -> None:
         Noted.turn += 1
@@ -368,32 +370,26 @@ async def test_many_replies_of_one_message_leave_others_their_turns(
     assert 1 == world.gateway.malformed
 
 
-def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_garbage_collection")
+@scenario(play)
+async def test_a_request_that_failed_is_gone_before_any_collection(world: Around, /) -> None:
     class Mark:
         def __call__(self) -> None:
             pass
 
-    async def test() -> None:
-        async with around(tmp_path) as world:
-            mark = Mark()
-            left = weakref.ref(mark)
-            request = world.request()._replace(on_asked=mark)
-            failing = asyncio.ensure_future(infer(world.gateway, request))
-            del mark, request
-            [row] = await world.hear_requests()
-            world.refuse(row.id)
-            await asyncio.wait([failing])
-            assert type(failing.exception()) is Unavailable
+    mark = Mark()
+    left = weakref.ref(mark)
+    request = world.request()._replace(on_asked=mark)
+    failing = world.infer_soon(request)
+    del mark, request
+    [row] = await world.hear_requests()
+    world.refuse(row.id)
+    await asyncio.wait([failing])
+    assert type(failing.exception()) is Unavailable
 
-            del failing
+    del failing
 
-            assert left() is None
-
-    gc.disable()
-    try:
-        asyncio.run(test())
-    finally:
-        gc.enable()
+    assert left() is None
 
 
 @pytest.mark.row("C50", "E78")
@@ -412,10 +408,8 @@ async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> 
 
     for correlation in (7, "seven"):
         going_on = world.request("s", SchedulingOptions(0, correlation=correlation))
-        answering = asyncio.ensure_future(infer(world.gateway, going_on))
-        [row] = await world.hear_requests()
-        world.answer(row.id)
-        assert (correlation, {"is": ""}) == (row.correlation, (await answering).parameters)
+        row, response = await world.exchange(going_on)
+        assert (correlation, {"is": ""}) == (row.correlation, response.parameters)
 
     await refused(world)
     await refused(world, "m", SchedulingOptions(0, correlation=7))
@@ -439,21 +433,14 @@ async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwh
     await until(lambda: world.gateway.is_ending)
 
     for model, options in (("m", SchedulingOptions()), ("s", SchedulingOptions(0, correlation=7))):
-        answering = world.infer_soon(world.request(model, options))
-        [row] = await world.hear_requests()
-        world.answer(row.id)
-        await answering
+        await world.exchange(world.request(model, options))
 
-    beginning = world.infer_soon(
-        world.request("s", SchedulingOptions(wire.SEQUENCE_START, correlation=8))
-    )
+    beginning = world.request("s", SchedulingOptions(wire.SEQUENCE_START, correlation=8))
     if begins_s:
-        [row] = await world.hear_requests()
-        world.answer(row.id)
-        await beginning
+        await world.exchange(beginning)
     else:
         with pytest.raises(Unavailable, match="Server is stopping"):
-            await beginning
+            await infer(world.gateway, beginning)
 
 
 @scenario(play)
@@ -499,8 +486,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
     await until(lambda: [m for m in hear() if type(m) is wire.CreateSegment])
     [wish] = [m for m in heard if type(m) is wire.CreateSegment]
     world.lifeline.send(wire.Sync(2))
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await loop_turns(100)
     assert [] == [m for m in hear() if type(m) is wire.Synced]
 
     descriptor = segment(wish.size)
@@ -555,8 +541,7 @@ async def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: 
 @pytest.mark.parametrize("count", [1, 20])
 @scenario(play)
 async def test_replies_that_lack_bodies_answer_nothing(world: Around, /, count: int) -> None:
-    answer = world.infer()
-    [asked] = await world.hear_requests()
+    answer, asked = await world.ask()
 
     replies = [wire.Reply(asked.id + i, 0, "", wire.FINAL) for i in range(count)]
     body = wire.encode_body(wire.ResponseBody({"is": "wrong"}, []))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,6 +144,12 @@ class World:
         self.gateway = FakeGateway()
         self.one = Noted(self.gateway)
 
+    async def ask_and_leave(self, **places: RegionSlice) -> None:
+        self.one.ask(None, **places)
+        await loop_turns(5)
+        self.one.cancel()
+        await loop_turns(5)
+
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     complaints: list[dict[str, Any]] = []
@@ -157,13 +163,21 @@ def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     assert [] == complaints
 
 
+@pytest.mark.parametrize(
+    ("body", "response"),
+    [(encode_body(SMALL), SMALL), (PlacedBody(encode_body(LARGE)), OPENED)],
+    ids=["small", "lies where this process reads already"],
+)
 @scenario(play)
-async def test_a_small_response_is_answered_within_the_call(world: World, /) -> None:
+async def test_what_can_be_read_at_once_is_answered_within_the_call(
+    world: World, /, body: bytes, response: ResponseBody
+) -> None:
+    world.gateway.payload.is_mapped = True
     world.one.ask()
 
-    world.one.set_result(encode_body(SMALL))
+    world.one.set_result(body)
 
-    assert ([SMALL], []) == (world.one.answers, world.gateway.payload.opened)
+    assert ([response], []) == (world.one.answers, world.gateway.payload.opened)
 
 
 @scenario(play)
@@ -175,18 +189,6 @@ async def test_a_response_with_large_tensors_is_opened_first(world: World, /) ->
     await loop_turns(5)
 
     assert [OPENED] == world.one.answers
-
-
-@scenario(play)
-async def test_what_lies_where_this_process_reads_already_is_answered_within_the_call(
-    world: World, /
-) -> None:
-    world.gateway.payload.is_mapped = True
-    world.one.ask()
-
-    world.one.set_result(PlacedBody(encode_body(LARGE)))
-
-    assert ([OPENED], []) == (world.one.answers, world.gateway.payload.opened)
 
 
 @scenario(play)
@@ -219,23 +221,24 @@ async def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else
     assert [] == other.answers
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"nonsense", "body is not a response"),
+        # which nobody has checked
+        (encode_body(LARGE), "refers to memory that it may not"),
+    ],
+)
 @scenario(play)
-async def test_a_body_that_is_no_response_is_an_error(world: World, /) -> None:
+async def test_a_body_that_is_no_response_or_refers_to_memory_unchecked_is_an_error(
+    world: World, /, body: bytes, text: str
+) -> None:
     world.one.ask()
 
-    world.one.set_result(b"nonsense")
+    world.one.set_result(body)
 
-    assert ["body is not a response"] == [str(error) for error in world.one.answers]
-
-
-@scenario(play)
-async def test_a_response_that_refers_to_memory_unchecked_is_an_error(world: World, /) -> None:
-    world.one.ask()
-
-    world.one.set_result(encode_body(LARGE))
-
-    (error,) = world.one.answers
-    assert "refers to memory that it may not" in str(error)
+    [error] = world.one.answers
+    assert text in str(error)
     assert [] == world.gateway.payload.opened
 
 
@@ -245,18 +248,16 @@ async def test_who_leaves_has_the_request_cancelled(
     world: World, /, has_room: bool, own_id: int, late: int
 ) -> None:
     world.gateway.has_room = has_room
-    world.one.ask()
-    await loop_turns(5)
 
-    world.one.cancel()
-    await loop_turns(5)
+    await world.ask_and_leave()
 
     assert [own_id] == world.gateway.cancelled
     assert late == world.gateway.late
     assert [] == world.one.answers
 
 
-@pytest.mark.parametrize("turns", [0, 5])
+#: After one turn it is sent, and the end of its task not noticed.
+@pytest.mark.parametrize("turns", [1, 6])
 @scenario(play)
 async def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(
     world: World, /, turns: int
@@ -265,9 +266,7 @@ async def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(
     world.one.ask()
     await loop_turns(5)
     world.gateway.memory.set_result(7)
-    await asyncio.sleep(0)  # it is sent, and the end of its task not noticed
-    for _ in range(turns):
-        await asyncio.sleep(0)
+    await loop_turns(turns)
 
     world.one.cancel()
     await loop_turns(5)
@@ -344,14 +343,6 @@ async def test_who_leaves_amid_the_work_on_an_answer_has_it_ended(world: World, 
     assert [OPENED] == world.one.answers
 
 
-@pytest.fixture
-def region() -> Iterator[int]:
-    descriptor = os.memfd_create("client")
-    os.truncate(descriptor, 100)
-    yield descriptor
-    os.close(descriptor)
-
-
 def _is_claimed(regions: Regions) -> bool:
     """Asked last: the region is gone then."""
     left: list[int] = []
@@ -364,29 +355,26 @@ def _is_claimed(regions: Regions) -> bool:
 @pytest.mark.parametrize("has_room", [False, True])
 @scenario(play)
 async def test_who_leaves_claims_no_memory_of_clients(
-    world: World, /, region: int, has_room: bool
+    world: World, /, client_memory: int, has_room: bool
 ) -> None:
-    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(client_memory))
     world.gateway.has_room = has_room
-    world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
-    await loop_turns(5)
 
-    world.one.cancel()
-    await loop_turns(5)
+    await world.ask_and_leave(OUTPUT0=RegionSlice("r", 0, 8))
 
     assert not _is_claimed(world.gateway.regions)
 
 
 @scenario(play)
 async def test_an_output_is_written_to_its_place_and_the_claim_ends(
-    world: World, /, region: int
+    world: World, /, client_memory: int
 ) -> None:
-    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(client_memory))
     world.one.ask(OUTPUT0=RegionSlice("r", 10, 8))
 
     world.one.set_result(encode_body(SMALL))
 
-    assert b"abcdefgh" == os.pread(region, 8, 10)
+    assert b"abcdefgh" == os.pread(client_memory, 8, 10)
     assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
     assert not _is_claimed(world.gateway.regions)
 
@@ -396,9 +384,9 @@ async def test_an_output_is_written_to_its_place_and_the_claim_ends(
 )
 @scenario(play)
 async def test_a_stub_writes_outputs_unless_another_answer_may_come_first_or_others_need_them(
-    world: World, /, region: int, why: str, is_lent: bool
+    world: World, /, client_memory: int, why: str, is_lent: bool
 ) -> None:
-    world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(client_memory))
     world.one.deadline_ns = 10**18 if why == "deadline" else 0
     world.one.is_hashed = why == "cache"
 
@@ -409,9 +397,9 @@ async def test_a_stub_writes_outputs_unless_another_answer_may_come_first_or_oth
 
 @scenario(play)
 async def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(
-    world: World, /, region: int
+    world: World, /, client_memory: int
 ) -> None:
-    world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(region))
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(client_memory))
     world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
 
     world.one.set_result(encode_body(ResponseBody({}, [Tensor("OUTPUT0", 11, [2], None)])))
@@ -424,9 +412,9 @@ async def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(
 @pytest.mark.parametrize("reason", ["refused", "failed", "too large"])
 @scenario(play)
 async def test_a_claim_ends_with_whatever_becomes_of_the_request(
-    world: World, /, region: int, reason: str
+    world: World, /, client_memory: int, reason: str
 ) -> None:
-    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(client_memory))
     if reason == "refused":
         world.gateway.refusal = Unavailable("Server exiting")
         with pytest.raises(Unavailable):

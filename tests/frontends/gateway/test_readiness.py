@@ -15,7 +15,7 @@ from tests.support.scenarios import scenario
 from tests.support.shares import share_of
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, Unsupported
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_frontends.gateway import trace_settings
@@ -256,26 +256,6 @@ async def test_a_server_that_ends_need_not_know() -> None:
 # Trace settings as clients write them: which are understood, and what is said of the others.
 
 
-class Catalogue:
-    def __init__(self, **is_ready: bool) -> None:
-        self._is_ready = is_ready
-
-    def is_model_ready(self, model: str) -> bool:
-        if model not in self._is_ready:
-            raise NotFound(model)
-        return self._is_ready[model]
-
-
-class Gateway:
-    def __init__(self, **is_ready: bool) -> None:
-        self.catalogue = Catalogue(**is_ready)
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-
-    async def call(self, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self.calls.append((verb, arguments))
-        return {"trace_rate": "7"}
-
-
 @pytest.mark.parametrize(
     ("key", "text", "shown"),
     [
@@ -365,8 +345,8 @@ def test_the_file_is_the_operator_s() -> None:
 
 
 def test_settings_are_changed_for_all_or_for_a_model_that_is_served() -> None:
-    gateway: Any = Gateway(m=True, loading=False)
-    changes = {"trace_rate": "7"}
+    gateway = FakeGateway(version_info("m"), version_info("loading", state="LOADING"))
+    changes = gateway.control_result = {"trace_rate": "7"}
 
     for model in ("", "m"):
         assert changes == asyncio.run(trace_settings.apply(gateway, model, changes))

@@ -15,6 +15,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.frontends.ledger_client import LedgerClient
 from tests.support.scenarios import scenario
 from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
@@ -31,7 +32,7 @@ from zmqtriton_frontends.gateway.streams import (
     Streams,
 )
 from zmqtriton_frontends.process.arrivals import Arrivals
-from zmqtriton_frontends.process.ledger import BORROWED_BYTES, ClientAccount, Ledger, Share
+from zmqtriton_frontends.process.ledger import BORROWED_BYTES, Ledger
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 pytestmark = pytest.mark.slow
@@ -77,30 +78,33 @@ def read(reader: Reader) -> list[bytes | int | None]:
 # -------------------------------------------------------------------- order
 
 
-def test_responses_are_ready_in_the_order_of_their_numbers(reader: Reader) -> None:
-    reader.take(outcome(1), b"1")
-    assert [] == read(reader)
-    reader.take(outcome(0), b"0")
-    reader.take(outcome(2), b"2")
+#: What comes, and what can be read then.
+ORDERS: dict[str, list[tuple[wire.Outcome, bytes, list[bytes | int | None]]]] = {
+    "the second before the first": [
+        (outcome(1), b"1", []),
+        (outcome(0), b"0", [b"0", b"1"]),
+        (outcome(2), b"2", [b"2"]),
+    ],
+    "the final one before the others": [
+        (outcome(2, FINAL), b"2", []),
+        (outcome(1), b"1", []),
+        (outcome(0), b"0", [b"0", b"1", b"2"]),
+    ],
+    # its number is the one after the last
+    "an end without a response": [(outcome(0), b"0", [b"0"]), (outcome(1, FINAL), b"", [None])],
+    "an error is a response": [(outcome(0, code=4), b"", [4]), (outcome(1), b"1", [b"1"])],
+}
 
-    assert [b"0", b"1", b"2"] == read(reader)
 
+@pytest.mark.parametrize("arrivals", ORDERS.values(), ids=ORDERS)
+def test_responses_are_ready_in_the_order_of_their_numbers(
+    reader: Reader, arrivals: list[tuple[wire.Outcome, bytes, list[bytes | int | None]]]
+) -> None:
+    for row, body, ready in arrivals:
+        reader.take(row, body)
+        assert ready == read(reader)
 
-def test_the_final_response_waits_for_those_before_it(reader: Reader) -> None:
-    reader.take(outcome(2, FINAL), b"2")
-    reader.take(outcome(1), b"1")
-    assert [] == read(reader)
-    reader.take(outcome(0), b"0")
-
-    assert [b"0", b"1", b"2"] == read(reader)
     assert reader.deadline is None
-
-
-def test_an_end_without_a_response_has_the_number_after_the_last(reader: Reader) -> None:
-    reader.take(outcome(0), b"0")
-    reader.take(outcome(1, FINAL), b"")
-
-    assert [b"0", None] == read(reader)
 
 
 def test_a_response_that_comes_again_is_there_once(reader: Reader) -> None:
@@ -113,95 +117,63 @@ def test_a_response_that_comes_again_is_there_once(reader: Reader) -> None:
     assert [b"0", b"2", b"1", b"3"] == reader.left()
 
 
-def test_an_error_is_a_response_like_others(reader: Reader) -> None:
-    reader.take(outcome(0, code=4), b"")
-    reader.take(outcome(1), b"1")
-
-    assert [4, b"1"] == read(reader)
-
-
 # ------------------------------------------------------------- what is lost
 
 
-def test_what_is_seconds_behind_the_final_response_is_not_lost(
-    clock: Clock, reader: Reader
+#: Responses that come and seconds that pass, and what can be read in the end.
+GAPS: dict[str, tuple[list[wire.Outcome | float], list[bytes | int]]] = {
+    # another process sends it, for which the machine may have no time
+    "seconds behind the final one": (
+        [outcome(0), outcome(2, FINAL), 3.0, outcome(1)],
+        [b"0", b"1", b"2"],
+    ),
+    "not yet lost": ([outcome(0), outcome(2), outcome(3, FINAL), LATE_S - 0.01], [b"0"]),
+    "lost": (
+        [outcome(0), outcome(2), outcome(3, FINAL), LATE_S - 0.01, 0.01],
+        [b"0", Unavailable.number],
+    ),
+    "what trickles in does not put off the end": (
+        [
+            *(outcome(4, FINAL), LATE_S / 4, outcome(0), LATE_S / 4, outcome(1)),
+            *(LATE_S / 4, outcome(2), LATE_S / 4),
+        ],
+        [b"0", b"1", b"2", Unavailable.number],
+    ),
+    "no final one comes": ([outcome(1), GAP_S], [Unavailable.number]),
+    "a hole that is filled": ([outcome(1), outcome(0), 1000.0], [b"0", b"1"]),
+    "a new hole has its own time": (
+        [outcome(1), outcome(3), GAP_S - 1, outcome(0), GAP_S - 1],
+        [b"0", b"1"],
+    ),
+    "a new hole is lost, too": (
+        [outcome(1), outcome(3), GAP_S - 1, outcome(0), GAP_S - 1, 1.0],
+        [b"0", b"1", Unavailable.number],
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "expected"), GAPS.values(), ids=GAPS)
+def test_what_is_missing_is_an_error_in_time_and_not_before(
+    clock: Clock, reader: Reader, events: list[wire.Outcome | float], expected: list[bytes | int]
 ) -> None:
+    for event in events:
+        if isinstance(event, float):
+            clock.now += event
+            reader.expire()
+        else:
+            reader.take(event, b"%d" % event.number)
+
+    assert expected == read(reader)
+
+
+def test_an_error_names_the_response_that_was_lost(clock: Clock, reader: Reader) -> None:
     reader.take(outcome(0), b"0")
     reader.take(outcome(2, FINAL), b"2")
 
-    # Another process sends it, for which the machine may have no time.
-    clock.now += 3.0
-    reader.expire()
-    reader.take(outcome(1), b"1")
-
-    assert [b"0", b"1", b"2"] == read(reader)
-
-
-def test_what_is_missing_after_the_final_response_is_an_error_in_time(
-    clock: Clock, reader: Reader
-) -> None:
-    reader.take(outcome(0), b"0")
-    reader.take(outcome(2), b"2")
-    reader.take(outcome(3, FINAL), b"3")
-
-    clock.now += LATE_S - 0.01
-    reader.expire()
-    assert [b"0"] == read(reader)
-    clock.now += 0.01
+    clock.now += LATE_S
     reader.expire()
 
-    assert "response 1 of the stream was lost" == reader.ready[0][1]
-    assert [Unavailable.number] == read(reader)
-
-
-def test_responses_that_trickle_in_after_the_final_one_do_not_put_off_the_end(
-    clock: Clock, reader: Reader
-) -> None:
-    reader.take(outcome(4, FINAL), b"4")
-
-    for number in (0, 1, 2):
-        clock.now += LATE_S / 4
-        reader.take(outcome(number), b"%d" % number)
-    clock.now += LATE_S / 4
-    reader.expire()
-
-    assert [b"0", b"1", b"2", Unavailable.number] == read(reader)
-
-
-def test_a_hole_is_an_error_also_where_no_final_response_comes(
-    clock: Clock, reader: Reader
-) -> None:
-    reader.take(outcome(1), b"1")
-
-    clock.now += GAP_S
-    reader.expire()
-
-    assert [Unavailable.number] == read(reader)
-
-
-def test_a_hole_that_is_filled_has_no_deadline(clock: Clock, reader: Reader) -> None:
-    reader.take(outcome(1), b"1")
-    reader.take(outcome(0), b"0")
-
-    clock.now += 1000
-    reader.expire()
-
-    assert [b"0", b"1"] == read(reader)
-
-
-def test_a_new_hole_has_its_own_time(clock: Clock, reader: Reader) -> None:
-    reader.take(outcome(1), b"1")
-    reader.take(outcome(3), b"3")
-    clock.now += GAP_S - 1
-    reader.take(outcome(0), b"0")
-
-    clock.now += GAP_S - 1
-    reader.expire()
-    assert not reader.was_final
-    clock.now += 1
-    reader.expire()
-
-    assert reader.was_final
+    assert "response 1 of the stream was lost" == reader.ready[1][1]
 
 
 def test_an_end_by_the_broker_comes_after_what_is_there(reader: Reader) -> None:
@@ -215,19 +187,16 @@ def test_an_end_by_the_broker_comes_after_what_is_there(reader: Reader) -> None:
     assert [b"2", b"1"] == reader.left()
 
 
-@pytest.mark.parametrize("number", [STREAM_WINDOW, 2**60])
-def test_a_stub_that_is_further_ahead_than_it_may_be_loses_the_stream(
-    reader: Reader, number: int
+@pytest.mark.parametrize(
+    "arrivals",
+    [[outcome(STREAM_WINDOW)], [outcome(2**60)], [outcome(2, FINAL), outcome(5)]],
+    ids=["beyond the window", "far beyond it", "after the last"],
+)
+def test_a_stub_that_sends_what_it_may_not_loses_the_stream(
+    reader: Reader, arrivals: list[wire.Outcome]
 ) -> None:
-    reader.take(outcome(number), b"")
-
-    assert [InternalError.number] == read(reader)
-
-
-def test_a_response_after_the_last_number_loses_the_stream(reader: Reader) -> None:
-    reader.take(outcome(2, FINAL), b"2")
-
-    reader.take(outcome(5), b"5")
+    for row in arrivals:
+        reader.take(row, b"")
 
     assert [InternalError.number] == read(reader)
 
@@ -235,16 +204,30 @@ def test_a_response_after_the_last_number_loses_the_stream(reader: Reader) -> No
 # ------------------------------------------------------------------ credits
 
 
-def test_the_stub_is_told_of_each_half_window(reader: Reader) -> None:
+HALF_WINDOW = STREAM_WINDOW // 2
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "pause_s", "step"),
+    [
+        (3 * STREAM_WINDOW, 1, 0.0, HALF_WINDOW),
+        (8, STEP // 2, 0.0, 2),
+        (HALF_WINDOW - 1, 1, 1.0, HALF_WINDOW),
+    ],
+    ids=["responses", "bytes", "a slow one that keeps up"],
+)
+def test_the_stub_is_told_of_each_part_of_the_window_that_was_read(
+    *, clock: Clock, reader: Reader, count: int, size: int, pause_s: float, step: int
+) -> None:
     counts = []
 
-    for number in range(3 * STREAM_WINDOW):
-        reader.take(outcome(number), b"x")
+    for number in range(count):
+        reader.take(outcome(number), bytes(size))
         reader.pop()
+        clock.now += pause_s
         counts.append(reader.untold())
 
-    half = STREAM_WINDOW // 2
-    assert [half * n for n in range(1, 7)] == [responses for responses in counts if responses]
+    assert [0 if read % step else read for read in range(1, count + 1)] == counts
 
 
 @pytest.mark.parametrize(
@@ -265,20 +248,6 @@ def test_the_stub_is_told_of_a_slow_reader_that_is_far_behind_now_and_then(
         counts.append(reader.untold())
 
     assert expected == [responses for responses in counts if responses]
-
-
-def test_the_stub_is_told_nothing_of_a_slow_reader_that_keeps_up(
-    clock: Clock, reader: Reader
-) -> None:
-    counts = []
-
-    for number in range(STREAM_WINDOW // 2 - 1):
-        reader.take(outcome(number), b"x")
-        reader.pop()
-        clock.now += 1.0
-        counts.append(reader.untold())
-
-    assert not any(counts)
 
 
 def test_nobody_is_told_of_a_stream_that_is_over(reader: Reader) -> None:
@@ -583,17 +552,6 @@ async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_k
 # ------------------------------------------------------------------- room
 
 
-def test_the_stub_is_told_of_a_part_of_the_window_in_bytes(reader: Reader) -> None:
-    counts = []
-
-    for number in range(8):
-        reader.take(outcome(number), bytes(STEP // 2))
-        reader.pop()
-        counts.append(reader.untold())
-
-    assert [0, 2, 0, 4, 0, 6, 0, 8] == counts
-
-
 def test_a_placed_response_counts_with_what_it_refers_to(reader: Reader) -> None:
     tensor = wire.Tensor("T", 11, [3 << 18], wire.Reference(1, 1, 1, 0, 3 * MIB))
     body = PlacedBody(wire.encode_body(wire.ResponseBody({}, [tensor])))
@@ -620,15 +578,6 @@ def test_what_nobody_has_popped_can_be_dropped(reader: Reader) -> None:
 # --------------------------------------------------------------------- room
 
 
-class Holder:
-    """A client of a ledger."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.moved, self.owes = 0, True
-        self.client = ClientAccount(ledger, "", lambda: self.moved, lambda: self.owes, lambda: None)
-        self.share = Share(ledger.answers, self.client)
-
-
 def _send(it: World, stream: ResponseStream, number: int, size: int, flags: int = 0) -> None:
     row = wire.Reply(stream.own_id, 0, "", flags, number, STUB)
     it.streams.take_reply(stream, row, bytes(size))
@@ -637,7 +586,7 @@ def _send(it: World, stream: ResponseStream, number: int, size: int, flags: int 
 @scenario(asyncio.run)
 async def test_a_grant_waits_for_room(tmp_path: Path) -> None:
     ledger = Ledger(64 * MIB)
-    slow, other = Holder(ledger), Holder(ledger)
+    slow, other = LedgerClient(ledger), LedgerClient(ledger)
     async with world(tmp_path) as it:
         stream = it.open(arrivals=Arrivals(slow.share))
         _send(it, stream, 0, 9 * MIB)
@@ -659,7 +608,7 @@ async def test_a_grant_waits_for_room(tmp_path: Path) -> None:
 
 @scenario(play)
 async def test_a_client_that_stops_is_not_reported_as_one_that_goes_on(it: World, /) -> None:
-    holder, still = Holder(Ledger(64 * MIB)), Holder(Ledger(64 * MIB))
+    holder, still = LedgerClient(Ledger(64 * MIB)), LedgerClient(Ledger(64 * MIB))
     for number, one in enumerate((holder, still), start=1):
         _send(it, it.open(number, Arrivals(one.share)), 0, 9 * MIB)
 
@@ -672,7 +621,7 @@ async def test_a_client_that_stops_is_not_reported_as_one_that_goes_on(it: World
 @scenario(asyncio.run)
 async def test_what_there_is_no_room_for_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(32 * MIB)
-    holder = Holder(ledger)
+    holder = LedgerClient(ledger)
     async with world(tmp_path) as it:
         streams = [it.open(number, Arrivals(holder.share)) for number in range(1, 9)]
 
@@ -693,7 +642,7 @@ async def test_what_there_is_no_room_for_is_refused(tmp_path: Path) -> None:
 @scenario(play)
 async def test_a_stream_that_keeps_up_takes_no_room(it: World, /) -> None:
     ledger = Ledger(32 * MIB)
-    stream = it.open(arrivals=Arrivals(Holder(ledger).share))
+    stream = it.open(arrivals=Arrivals(LedgerClient(ledger).share))
     for number in range(300):
         _send(it, stream, number, 100)
         stream.reader.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -63,8 +63,11 @@ async def test_a_task_gives_what_it_returns_or_raises() -> None:
     assert ["gone"] == [str(error) for error in bad.all]
 
 
+@pytest.mark.parametrize(("who", "errors"), [("who waits", []), ("somebody else", [InternalError])])
 @scenario(run)
-async def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> None:
+async def test_a_task_that_is_cancelled_is_an_error_unless_nobody_waits_for_it(
+    who: str, errors: list[type[Exception]]
+) -> None:
     noted, waiting = NotedAnswers(), asyncio.get_running_loop().create_future()
 
     async def wait(_data: bytes, _call: Any) -> bytes:
@@ -72,26 +75,15 @@ async def test_a_task_that_nobody_waits_for_is_cancelled_and_gives_nothing() -> 
 
     pending = by_task(wait)(b"", FakeCall(), noted)
     await loop_turns(5)
-    pending.cancel()
+    ends: dict[str, Callable[[], object]] = {
+        "who waits": pending.cancel,
+        "somebody else": waiting.cancel,
+    }
+    ends[who]()
     await loop_turns(5)
 
     assert waiting.cancelled()
-    assert [] == noted.all
-
-
-@scenario(run)
-async def test_a_task_that_is_cancelled_from_elsewhere_is_an_error_to_who_waits() -> None:
-    noted, waiting = NotedAnswers(), asyncio.get_running_loop().create_future()
-
-    async def wait(_data: bytes, _call: Any) -> bytes:
-        return bytes(await waiting)
-
-    by_task(wait)(b"", FakeCall(), noted)
-    await loop_turns(5)
-    waiting.cancel()
-    await loop_turns(5)
-
-    assert [InternalError] == [type(error) for error in noted.all]
+    assert errors == [type(answer) for answer in noted.all]
 
 
 @scenario(run)

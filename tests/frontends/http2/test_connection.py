@@ -183,47 +183,31 @@ def test_a_wrong_window_of_a_stream_ends_that_stream(
 # ---------------------------------------------------------- what comes for nothing
 
 
-def flood(name: str) -> bytes:
-    number = 2000
-    pair = b"\x00\x01a\x7f\x00" + b"b" * 127
-    return {
-        "settings": h2.settings_frame({4: 65_535}) * number,
-        "empty data": h2.frame(h2.DATA, 0, 1) * number,
-        "unknown frames": h2.frame(0x77, 0, 0, b"?") * number,
-        "priorities": h2.frame(2, 0, 1, bytes(5)) * number,
-        "trailers of nothing": h2.headers_frame(1, "/x") * number,
-        "continuations": h2.headers_frame(3, "/x", flags=0)
-        + h2.frame(h2.CONTINUATION, 0, 3, pair * 8) * number,
-        "empty continuations": h2.headers_frame(3, "/x", flags=0)
-        + h2.frame(h2.CONTINUATION, 0, 3) * number,
-        "resets": b"".join(
-            h2.headers_frame(n, "/x") + h2.reset_frame(n) for n in range(3, 30_000, 2)
-        ),
-        "refused streams": b"".join(h2.headers_frame(n, "/x") for n in range(3, 30_000, 2)),
-        "pings": h2.frame(h2.PING, 0, 0, bytes(8)) * number,
-    }[name]
+_MANY = 2000
+_PAIR = b"\x00\x01a\x7f\x00" + b"b" * 127
+_OPENINGS = {number: h2.headers_frame(number, "/x") for number in range(3, 30_000, 2)}
+FLOODS = {
+    "settings": h2.settings_frame({4: 65_535}) * _MANY,
+    "empty data": h2.frame(h2.DATA, 0, 1) * _MANY,
+    "unknown frames": h2.frame(0x77, 0, 0, b"?") * _MANY,
+    "priorities": h2.frame(2, 0, 1, bytes(5)) * _MANY,
+    "trailers of nothing": h2.headers_frame(1, "/x") * _MANY,
+    "continuations": h2.headers_frame(3, "/x", flags=0)
+    + h2.frame(h2.CONTINUATION, 0, 3, _PAIR * 8) * _MANY,
+    "empty continuations": h2.headers_frame(3, "/x", flags=0)
+    + h2.frame(h2.CONTINUATION, 0, 3) * _MANY,
+    "resets": b"".join(opening + h2.reset_frame(n) for n, opening in _OPENINGS.items()),
+    "refused streams": b"".join(_OPENINGS.values()),
+    "pings": h2.frame(h2.PING, 0, 0, bytes(8)) * _MANY,
+}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "settings",
-        "empty data",
-        "unknown frames",
-        "priorities",
-        "trailers of nothing",
-        "continuations",
-        "empty continuations",
-        "resets",
-        "refused streams",
-        "pings",
-    ],
-)
+@pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_ends_the_connection(talk: Talk, stream: Heard, name: str) -> None:
     if name == "trailers of nothing":
         talk.connection.reset(stream, frames.CANCEL)
 
-    talk.send(flood(name))
+    talk.send(FLOODS[name])
 
     assert talk.connection.is_done
     assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
@@ -355,9 +339,9 @@ def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it(
 
 
 def test_a_stream_that_wants_no_more_gives_no_room_until_it_does(talk: Talk, stream: Heard) -> None:
+    window_of_data = h2.frame(h2.DATA, 0, 1, bytes(16_384)) * (WINDOW_BYTES // 16_384)
     stream.is_holding = True
-    for _ in range(WINDOW_BYTES // 16_384):
-        talk.send(h2.frame(h2.DATA, 0, 1, bytes(16_384)))
+    talk.send(window_of_data)
     assert [] == [f for f in talk.frames() if f.stream == 1]
 
     stream.is_holding = False
@@ -365,9 +349,7 @@ def test_a_stream_that_wants_no_more_gives_no_room_until_it_does(talk: Talk, str
     assert [Frame(frames.WINDOW_UPDATE, 0, 1, struct.pack(">I", WINDOW_BYTES))] == talk.frames()
 
     stream.is_holding = True
-    for _ in range(WINDOW_BYTES // 16_384):
-        talk.send(h2.frame(h2.DATA, 0, 1, bytes(16_384)))
-    talk.send(h2.frame(h2.DATA, 0, 1, b"x"))
+    talk.send(window_of_data, h2.frame(h2.DATA, 0, 1, b"x"))
     refused = Frame(frames.RST_STREAM, 0, 1, struct.pack(">I", frames.FLOW_CONTROL_ERROR))
     assert refused in talk.frames()
     assert not talk.connection.is_done
@@ -630,12 +612,18 @@ def test_windows_of_streams_that_have_ended_cost_their_client(talk: Talk) -> Non
     assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
+def with_streams(count: int) -> Talk:
+    """Both sides of a connection with so many streams."""
+    talk = Talk(max_streams=10_000)
+    for number in range(1, 2 * count, 2):
+        talk.open(number)
+    return talk
+
+
 def test_of_all_windows_that_one_frame_sets_the_last_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    talk = Talk(max_streams=10_000)
-    for number in range(1, 2001, 2):
-        talk.open(number)
+    talk = with_streams(1000)
     visited: list[int] = []
     has_room = talk.connection.has_room
 
@@ -653,9 +641,7 @@ def test_of_all_windows_that_one_frame_sets_the_last_counts(
 
 
 def test_changing_all_windows_again_and_again_ends_the_connection() -> None:
-    talk = Talk(max_streams=10_000)
-    for number in range(1, 4001, 2):
-        talk.open(number)
+    talk = with_streams(2000)
 
     for size in range(200):
         talk.send(h2.settings_frame({4: 1000 + size}))

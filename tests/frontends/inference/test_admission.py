@@ -163,35 +163,29 @@ def test_a_configuration_is_read_when_it_is_needed_and_an_equal_one_not_again(
     assert ({}, 0) == (empty.config, empty.signature.max_batch_size)
 
 
-def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache(catalogue: Catalogue) -> None:
+@pytest.mark.parametrize(
+    ("ability", "config"),
+    [
+        ("is_hashed", {"response_cache": {"enable": True}}),
+        ("has_sequences", {"sequence_batching": {}}),
+    ],
+)
+def test_an_ensemble_can_what_a_member_can_however_deep(
+    catalogue: Catalogue, ability: str, config: dict[str, Any]
+) -> None:
     for said in (
         ensemble("outer", "plain", "inner"),
-        ensemble("inner", "cached"),
-        ensemble("other", "plain", "unknown"),
+        ensemble("inner", "able"),
+        ensemble("other", "plain", "unknown", "iterative"),
         news("plain"),
-        news("cached", response_cache={"enable": True}),
-    ):
-        catalogue.update(said)
-
-    hashed = {model.name for model in catalogue.newest() if model.is_hashed}
-
-    assert {"outer", "inner", "cached"} == hashed
-
-
-def test_requests_may_be_parts_of_sequences_where_a_member_s_are(catalogue: Catalogue) -> None:
-    for said in (
-        ensemble("outer", "plain", "inner"),
-        ensemble("inner", "sequences"),
-        ensemble("other", "plain", "iterative"),
-        news("plain"),
-        news("sequences", sequence_batching={}),
+        news("able", **config),
         news("iterative", sequence_batching={"iterative_sequence": True}),
     ):
         catalogue.update(said)
 
-    names = {model.name for model in catalogue.newest() if model.has_sequences}
+    names = {model.name for model in catalogue.newest() if getattr(model, ability)}
 
-    assert {"outer", "inner", "sequences"} == names
+    assert {"outer", "inner", "able"} == names
 
 
 def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles(catalogue: Catalogue) -> None:

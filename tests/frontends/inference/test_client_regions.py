@@ -331,11 +331,6 @@ def test_nothing_beyond_a_region_is_lent(regions: Regions, place: Any, text: str
         assert text == refused.value.text
 
 
-def test_a_region_that_is_unknown_has_no_places(regions: Regions) -> None:
-    with pytest.raises(NotFound):
-        regions.claim({"O": RegionSlice("d", 0, 4)})
-
-
 @scenario(run)
 async def test_what_lies_on_a_gpu_has_no_key(world: World, /, regions: Regions) -> None:
     keys = world.payload.keys = Keys(b"secret")

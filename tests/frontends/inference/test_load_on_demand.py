@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.frontends.fake_gateway import version_info
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.supervisor.settings import frontend_settings
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.wire import RepositoryState
@@ -49,11 +49,7 @@ class Supervisor:
         return await asyncio.shield(self.answer)
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
-
-
-@scenario(run)
+@scenario(asyncio.run)
 async def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_nothing() -> None:
     supervisor = Supervisor()
     demand = OnDemandLoader(supervisor.call, 60.0)
@@ -69,7 +65,7 @@ async def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_not
     assert waiting[0].cancelled()
 
 
-@scenario(run)
+@scenario(asyncio.run)
 async def test_a_failure_is_told_to_each_as_an_error_of_its_own() -> None:
     supervisor = Supervisor()
     demand = OnDemandLoader(supervisor.call, 60.0)
@@ -84,7 +80,7 @@ async def test_a_failure_is_told_to_each_as_an_error_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("is_own", [False, True])
-@scenario(run)
+@scenario(asyncio.run)
 async def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: bool) -> None:
     demand = OnDemandLoader(Supervisor().call, 60.0 if is_own else 0.0)
     deadline_ns = time.monotonic_ns() - 1 if is_own else 0
@@ -98,7 +94,7 @@ async def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: b
     assert expected == (type(refused.value), refused.value.text)
 
 
-@scenario(run)
+@scenario(asyncio.run)
 async def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
     catalogue = Catalogue()
     catalogue.demand = OnDemandLoader(Supervisor().call, 60.0)
@@ -116,7 +112,7 @@ async def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
     assert catalogue.is_ready()
 
 
-@scenario(run)
+@scenario(asyncio.run)
 async def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
     supervisor = Supervisor()
     supervisor.answer.set_result(False)
@@ -130,7 +126,7 @@ async def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
     assert InvalidArgument.http_status == missing.value.http_status
 
 
-@scenario(run)
+@scenario(asyncio.run)
 async def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> None:
     """Over HTTP the body is gone with its client."""
     supervisor = Supervisor()
@@ -155,13 +151,12 @@ async def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() 
         await asyncio.sleep(0)
 
     exchange.cancel()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await loop_turns(5)
 
     assert [("m", "")] == targets
 
 
-@scenario(run)
+@scenario(asyncio.run)
 async def test_without_the_option_nobody_waits() -> None:
     catalogue = Catalogue()
     apply_settings(catalogue, frontend_settings("http"), Supervisor().call)

@@ -19,15 +19,6 @@ from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice
 
 
 @pytest.fixture
-def descriptor() -> Iterator[int]:
-    """The memory of a client."""
-    descriptor = os.memfd_create("client")
-    os.truncate(descriptor, 1 << 20)
-    yield descriptor
-    os.close(descriptor)
-
-
-@pytest.fixture
 def can_be_mapped() -> bool:
     return False
 
@@ -39,11 +30,11 @@ def left() -> list[int]:
 
 
 @pytest.fixture
-def regions(descriptor: int, can_be_mapped: bool, left: list[int]) -> Iterator[Regions]:
+def regions(client_memory: int, can_be_mapped: bool, left: list[int]) -> Iterator[Regions]:
     """A region behind the first 16 bytes."""
     regions = Regions()
     regions.on_left = left.append
-    regions.add(AddRegion(1, "r", 16, (1 << 20) - 16, int(can_be_mapped)), os.dup(descriptor))
+    regions.add(AddRegion(1, "r", 16, (1 << 20) - 16, int(can_be_mapped)), os.dup(client_memory))
     yield regions
     regions.close()
 
@@ -58,17 +49,17 @@ def filled(regions: Regions, place: RegionSlice, datatype: str = "UINT8") -> lis
     return [t.data for t in regions.fill(RequestBody("", {}, [], [tensor])).inputs]
 
 
-def test_strings_are_read_at_once_whatever_their_size(regions: Regions, descriptor: int) -> None:
-    os.pwrite(descriptor, LARGE, 16)
+def test_strings_are_read_at_once_whatever_their_size(regions: Regions, client_memory: int) -> None:
+    os.pwrite(client_memory, LARGE, 16)
 
     assert [LARGE] == filled(regions, RegionSlice("r", 0, len(LARGE)), "BYTES")
 
 
 @scenario(run)
 async def test_what_lies_in_a_region_is_read_straight_to_its_place(
-    world: World, /, regions: Regions, descriptor: int
+    world: World, /, regions: Regions, client_memory: int
 ) -> None:
-    os.pwrite(descriptor, LARGE, 24)
+    os.pwrite(client_memory, LARGE, 24)
 
     [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
     body = await world.send(contents)
@@ -79,10 +70,10 @@ async def test_what_lies_in_a_region_is_read_straight_to_its_place(
 
 @scenario(run)
 async def test_a_region_cut_short_is_an_error_of_the_request_and_leaves_nothing(
-    world: World, /, regions: Regions, descriptor: int
+    world: World, /, regions: Regions, client_memory: int
 ) -> None:
     [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
-    os.ftruncate(descriptor, 100_000)
+    os.ftruncate(client_memory, 100_000)
 
     with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
         await world.send(contents)
@@ -92,9 +83,9 @@ async def test_a_region_cut_short_is_an_error_of_the_request_and_leaves_nothing(
 
 @scenario(run)
 async def test_a_region_stays_while_room_is_made_for_what_lies_in_it(
-    world: World, /, regions: Regions, descriptor: int, left: list[int]
+    world: World, /, regions: Regions, client_memory: int, left: list[int]
 ) -> None:
-    os.pwrite(descriptor, LARGE, 16)
+    os.pwrite(client_memory, LARGE, 16)
     [contents] = filled(regions, RegionSlice("r", 0, len(LARGE)))
     sending = asyncio.ensure_future(world.send(contents))
     await asyncio.sleep(0)  # it has asked for a segment
@@ -171,10 +162,10 @@ async def test_neighbours_on_one_page_are_one_block(world: World, /, regions: Re
 @MAPPED
 @scenario(run)
 async def test_a_region_that_is_too_short_by_now_is_not_lent(
-    world: World, /, regions: Regions, descriptor: int
+    world: World, /, regions: Regions, client_memory: int
 ) -> None:
     contents = filled(regions, RegionSlice("r", 48, len(LARGE)))
-    os.ftruncate(descriptor, 100_000)
+    os.ftruncate(client_memory, 100_000)
 
     with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
         await world.send(*contents)
@@ -200,11 +191,11 @@ async def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
     places: dict[str, tuple[int, int]],
     lent: list[str],
     regions: Regions,
-    descriptor: int,
+    client_memory: int,
     left: list[int],
 ) -> None:
     # the same file by another name
-    regions.add(AddRegion(2, "s", 16, 1 << 19, 1), os.dup(descriptor))
+    regions.add(AddRegion(2, "s", 16, 1 << 19, 1), os.dup(client_memory))
     inputs = inputs_of(filled(regions, RegionSlice("s", 48, 200_000)))
     slices = {name: RegionSlice("r", *place) for name, place in places.items()}
 

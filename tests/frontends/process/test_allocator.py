@@ -87,47 +87,33 @@ def test_much_is_given_back_at_once(process: Process) -> None:
     assert 0 == process.check(100)
 
 
-def test_little_is_given_back_after_a_while(process: Process) -> None:
-    process.free(KEPT + 8 * MIB, in_holes=8 * MIB)
-
-    assert (0, 1) == (process.check(4), process.check(1))
-
-
-def test_what_is_worth_keeping_is_kept(process: Process) -> None:
-    process.free(KEPT, in_holes=KEPT)
-
-    assert 0 == process.check(100)
-
-
-def test_what_is_used_again_all_the_time_is_kept(process: Process) -> None:
-    process.free(KEPT)
-
-    for _ in range(100):
-        process.free(20 * MIB, in_holes=20 * MIB)
-        assert 0 == process.check(1)
-        process.free(-40 * MIB)
-        assert 0 == process.check(1)
-        process.free(20 * MIB)
+#: What is freed, so much of it in holes; and how often it is given back in so many looks.
+USES: dict[str, list[tuple[int, int, int, int]]] = {
+    "little is given back after a while": [(KEPT + 8 * MIB, 8 * MIB, 4, 0), (0, 0, 1, 1)],
+    "what is worth keeping is kept": [(KEPT, KEPT, 100, 0)],
+    "what is used again all the time is kept": [
+        (KEPT, 0, 0, 0),
+        *[(20 * MIB, 20 * MIB, 1, 0), (-40 * MIB, 0, 1, 0), (20 * MIB, 0, 0, 0)] * 100,
+    ],
+    "what cannot be given back is no reason to try again": [
+        (300 * MIB, 0, 100, 1),
+        (40 * MIB, 0, 100, 1),
+    ],
+    "what was used meanwhile and is freed again is given back": [
+        (300 * MIB, 0, 100, 1),
+        (-300 * MIB, 0, 100, 0),
+        (300 * MIB, 0, 1, 1),
+    ],
+}
 
 
-def test_what_cannot_be_given_back_is_no_reason_to_try_again(process: Process) -> None:
-    process.free(300 * MIB)
-    assert 1 == process.check(100)
-
-    process.free(40 * MIB)
-
-    assert 1 == process.check(100)
-
-
-def test_what_was_used_meanwhile_and_is_freed_again_is_given_back(process: Process) -> None:
-    process.free(300 * MIB)
-    assert 1 == process.check(100)
-
-    process.free(-300 * MIB)
-    assert 0 == process.check(100)
-    process.free(300 * MIB)
-
-    assert 1 == process.check(1)
+@pytest.mark.parametrize("steps", USES.values(), ids=USES)
+def test_memory_is_given_back_where_it_is_worth_it(
+    process: Process, steps: list[tuple[int, int, int, int]]
+) -> None:
+    for freed, in_holes, looks, times in steps:
+        process.free(freed, in_holes)
+        assert times == process.check(looks)
 
 
 #: Other memory lives between what is freed, so the heap does not shrink by itself.

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.frontends.ledger_client import LedgerClient
 from tests.support.scenarios import scenario
 from tests.support.shares import share_of
 from zmqtriton_frontends.process.client_progress import (
@@ -17,7 +18,7 @@ from zmqtriton_frontends.process.client_progress import (
     STALL_S,
     ClientProgress,
 )
-from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, ClientAccount, Ledger, Share
+from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Ledger
 
 MIB = 1 << 20
 
@@ -116,22 +117,6 @@ def test_another_thing_begins_anew_and_nothing_never_stalls(progress: ClientProg
     assert not progress.is_stalled(9 * STALL_S, "", 0, 0)
 
 
-class Somebody:
-    """A client that moves as it is told, and can be ended."""
-
-    def __init__(self, ledger: Ledger, place: str = "") -> None:
-        self.moved = 0
-        self.is_ended = False
-        self.owes = True
-        self.client = ClientAccount(ledger, place, lambda: self.moved, lambda: self.owes, self._end)
-        self.share = Share(ledger.answers, self.client)
-
-    def _end(self) -> None:
-        self.is_ended = True
-        self.share.release()
-        self.client.leave()
-
-
 def test_requests_and_answers_come_out_of_one_budget(ledger: Ledger) -> None:
     assert share_of(ledger.requests).take(14 * MIB)
 
@@ -141,7 +126,7 @@ def test_requests_and_answers_come_out_of_one_budget(ledger: Ledger) -> None:
 
 def test_answers_of_one_client_leave_as_much_for_others() -> None:
     ledger = Ledger(64 * MIB)
-    greedy, other = Somebody(ledger, "a"), Somebody(ledger, "a")
+    greedy, other = LedgerClient(ledger, "a"), LedgerClient(ledger, "a")
     while greedy.share.take(MIB):
         pass
 
@@ -151,53 +136,53 @@ def test_answers_of_one_client_leave_as_much_for_others() -> None:
 
 def test_clients_of_one_address_leave_as_much_for_others() -> None:
     ledger = Ledger(64 * MIB)
-    assert Somebody(ledger, "b").share.take(8 * MIB + 1)
+    assert LedgerClient(ledger, "b").share.take(8 * MIB + 1)
     for _ in range(100):
-        one = Somebody(ledger, "a")
+        one = LedgerClient(ledger, "a")
         while one.share.take(MIB):
             pass
 
     assert ledger.budget.held <= (8 + 28) * MIB + 1
-    assert Somebody(ledger, "b").share.take(4 * MIB)
+    assert LedgerClient(ledger, "b").share.take(4 * MIB)
 
 
 def test_what_is_kept_for_those_who_hold_little_is_no_single_address() -> None:
     ledger = Ledger(64 * MIB)
     for _ in range(1000):
-        Somebody(ledger, "a").share.take(SMALL_BYTES)
+        LedgerClient(ledger, "a").share.take(SMALL_BYTES)
 
     assert 60 * MIB == ledger.budget.held
-    assert Somebody(ledger, "b").share.take(SMALL_BYTES)
+    assert LedgerClient(ledger, "b").share.take(SMALL_BYTES)
 
 
 def test_who_does_not_move_is_ended_where_there_is_no_room_for_others(ledger: Ledger) -> None:
-    still, small, moving = (Somebody(ledger) for _ in range(3))
+    still, small, moving = (LedgerClient(ledger) for _ in range(3))
     for one, size in ((still, 7), (small, 2), (moving, 2)):
         assert one.share.take(size * MIB)
 
     for _ in range(2):
         moving.moved += MIB
-        assert not Somebody(ledger).share.take(8 * MIB)
+        assert not LedgerClient(ledger).share.take(8 * MIB)
         ledger.check()
 
     assert (True, False, False) == (still.is_ended, small.is_ended, moving.is_ended)
 
 
 def test_who_waits_for_the_server_is_not_ended(ledger: Ledger) -> None:
-    waiting, still = Somebody(ledger), Somebody(ledger)
+    waiting, still = LedgerClient(ledger), LedgerClient(ledger)
     waiting.owes = False
     for one, size in ((waiting, 7), (still, 4)):
         assert one.share.take(size * MIB)
 
     for _ in range(2):
-        assert not Somebody(ledger).share.take(8 * MIB)
+        assert not LedgerClient(ledger).share.take(8 * MIB)
         ledger.check()
 
     assert (False, True) == (waiting.is_ended, still.is_ended)
 
 
 def test_nobody_is_ended_while_there_is_room(ledger: Ledger) -> None:
-    still = Somebody(ledger)
+    still = LedgerClient(ledger)
     assert still.share.take(6 * MIB)
 
     for _ in range(10):
@@ -207,7 +192,7 @@ def test_nobody_is_ended_while_there_is_room(ledger: Ledger) -> None:
 
 
 def test_what_was_booked_without_asking_is_made_good(ledger: Ledger) -> None:
-    clients = [Somebody(ledger) for _ in range(100)]
+    clients = [LedgerClient(ledger) for _ in range(100)]
     for one in clients:
         one.share.add(MIB)
 
@@ -234,8 +219,8 @@ async def test_what_waits_for_room_gets_it_when_others_are_done(ledger: Ledger) 
 
 
 def test_a_client_that_has_left_leaves_nothing(ledger: Ledger) -> None:
-    for one in [Somebody(ledger, "a") for _ in range(3)]:
-        one._end()
+    for one in [LedgerClient(ledger, "a") for _ in range(3)]:
+        one.end()
 
     assert not ledger._clients
     assert not ledger._addresses

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.frontends.ledger_client import LedgerClient
 from tests.support.shares import share_of
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
@@ -17,17 +18,15 @@ from zmqtriton_frontends.process.room import STILL_S, WAITING_S, Room
 # -------------------------------------------------------------------------------- room
 
 
-class Visitor:
+class Visitor(LedgerClient):
     """A connection of which the test says how it goes on."""
 
     def __init__(
         self, ledger: Ledger, place: str, *, is_idle: bool = False, was_answered: bool = True
     ) -> None:
-        self.moved = 0
-        self.owes = True
+        super().__init__(ledger, place)
         self.is_idle = is_idle
         self.answered_at = 1.0 if was_answered else 0.0
-        self.client = ClientAccount(ledger, place, lambda: self.moved, lambda: self.owes)
 
 
 class House:

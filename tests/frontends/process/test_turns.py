@@ -60,14 +60,18 @@ class Loop:
                 return
         self.turns.wait(cost, go_on)
 
-    def go_round(self) -> bool:
-        due = list(self._due)
-        self._due.clear()
-        begun = self.now
-        for callback in due:
-            callback()
-        self.rounds.append(self.now - begun)
-        return bool(due)
+    def go_round(self, times: int = 1) -> None:
+        for _ in range(times):
+            due = list(self._due)
+            self._due.clear()
+            begun = self.now
+            for callback in due:
+                callback()
+            self.rounds.append(self.now - begun)
+
+    def go_to_the_end(self) -> None:
+        while self._due:
+            self.go_round()
 
 
 @pytest.fixture
@@ -78,8 +82,7 @@ def loop() -> Loop:
 def test_what_costs_little_is_read_before_the_rest_of_what_costs_much(loop: Loop) -> None:
     loop.come("much", 0.1, Cost("a"))
     loop.come("little", 0.001, Cost("b"))
-    while loop.go_round():
-        pass
+    loop.go_to_the_end()
 
     assert ["much", "little"] == loop.read[:2]
     assert {"much"} == set(loop.read[2:])
@@ -89,12 +92,10 @@ def test_what_costs_little_is_read_before_the_rest_of_what_costs_much(loop: Loop
 def test_all_that_cost_much_have_one_turn_in_a_round(loop: Loop) -> None:
     for number in range(10):
         loop.come(f"{number}", 0.05, Cost("a"))
-    for _ in range(20):
-        loop.go_round()  # until all have cost much
+    loop.go_round(20)  # until all have cost much
 
     begun = len(loop.read)
-    for _ in range(30):
-        loop.go_round()
+    loop.go_round(30)
 
     assert max(loop.rounds[1:]) < 2 * ROUND_S
     shares = [loop.read[begun:].count(f"{number}") for number in range(10)]
@@ -106,8 +107,7 @@ def test_addresses_take_turns(loop: Loop) -> None:
         loop.come(f"one of many {number}", 1.0, Cost("many"))
     loop.come("alone", 1.0, Cost("few"))
 
-    for _ in range(40):
-        loop.go_round()
+    loop.go_round(40)
 
     assert loop.read.count("alone") >= 10
 
@@ -126,8 +126,7 @@ def test_who_is_alone_never_waits() -> None:
 def test_who_has_cost_much_costs_little_again_after_a_while() -> None:
     loop, cost = Loop(), Cost("a")
     loop.come("much", 0.5, cost)
-    while loop.go_round():
-        pass
+    loop.go_to_the_end()
     assert cost.recent_s(loop.now) > LITTLE_S
 
     loop.now += 1.0
@@ -140,8 +139,7 @@ def test_many_that_each_cost_little_do_not_fill_a_round(loop: Loop) -> None:
         loop.come(f"{number}", 0.002, Cost(f"{number}"))
     at_once = len(loop.read)
 
-    while loop.go_round():
-        pass
+    loop.go_to_the_end()
 
     assert at_once * 0.002 < 2 * ROUND_S
     assert {f"{number}" for number in range(100)} == set(loop.read)
@@ -195,15 +193,13 @@ def test_no_client_pays_for_the_time_of_other_processes() -> None:
 def test_of_those_that_cost_much_the_cheapest_is_read_first(loop: Loop) -> None:
     for number in range(50):
         loop.come(f"{number}", 0.2, Cost("a"))
-    for _ in range(50):
-        loop.go_round()  # all have cost much
+    loop.go_round(50)  # all have cost much
     modest = Cost("a", loop.now)
     modest.seconds = 1.5 * LITTLE_S
 
     begun = len(loop.read)
     loop.turns.wait(modest, loop.work("modest", [0.001]))
-    for _ in range(5):
-        loop.go_round()
+    loop.go_round(5)
 
     assert "modest" in loop.read[begun:]
 
@@ -240,6 +236,18 @@ class World:
         work = turn.take(self.work, name, turn, milliseconds)
         return asyncio.get_running_loop().create_task(work)
 
+    async def longest_turn_s(
+        self, tasks: list[asyncio.Task[Any]], before: Callable[[], None] = lambda: None
+    ) -> float:
+        """Let the loop turn until all is done; return for how long one turn worked."""
+        longest_s = 0.0
+        while not all(task.done() for task in tasks):
+            before()
+            begun = self.now
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, self.now - begun)
+        return longest_s
+
 
 def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def begin() -> None:
@@ -251,14 +259,10 @@ def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 @scenario(run)
 async def test_all_tasks_of_a_turn_of_the_loop_together_work_for_a_round(world: World, /) -> None:
     tasks = [world.begin(str(number), 20) for number in range(50)]
-    longest_s = 0.0
-    while not all(task.done() for task in tasks):
-        begun = world.now
-        await asyncio.sleep(0)
-        longest_s = max(longest_s, world.now - begun)
 
+    # a round, and a turn of each kind
+    assert await world.longest_turn_s(tasks) <= 3 * ROUND_S
     assert 50 * 20 == len(world.worked)
-    assert longest_s <= 3 * ROUND_S  # a round, and a turn of each kind
     assert [str(number) for number in range(50)] == [task.result() for task in tasks]
 
 
@@ -353,15 +357,14 @@ async def test_no_more_is_done_in_a_round_where_tasks_work_for_longer_than_expec
     world: World, /
 ) -> None:
     tasks = [world.begin(str(number), 4) for number in range(50)]
-    short, longest_s = list[asyncio.Task[str]](), 0.0
-    while not all(task.done() for task in tasks):
-        short += [world.begin("short", 0) for _ in range(50)]  # tasks are expected to be short
-        begun = world.now
-        await asyncio.sleep(0)
-        longest_s = max(longest_s, world.now - begun)
+    short: list[asyncio.Task[str]] = []
 
+    def begin_short() -> None:
+        """Have tasks be expected to be short."""
+        short.extend(world.begin("short", 0) for _ in range(50))
+
+    assert await world.longest_turn_s(tasks, begin_short) <= 3 * ROUND_S
     assert 50 * 4 == len(world.worked)
-    assert longest_s <= 3 * ROUND_S
     await asyncio.gather(*short)
 
 
@@ -379,14 +382,9 @@ async def test_tasks_that_are_cancelled_at_once_end_in_turns(world: World, /) ->
 
     for task in tasks:
         task.cancel()
-    longest_s = 0.0
-    while not all(task.done() for task in tasks):
-        begun = world.now
-        await asyncio.sleep(0)
-        longest_s = max(longest_s, world.now - begun)
 
+    assert await world.longest_turn_s(tasks) <= 3 * ROUND_S
     assert 100 == len(world.worked)
-    assert longest_s <= 3 * ROUND_S
 
 
 @scenario(run)

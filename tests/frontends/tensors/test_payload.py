@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ import pytest
 from tests.support.scenarios import scenario
 from tests.support.segments import segment
 from tests.support.server import ROOT
+from tests.support.waiting import loop_turns
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_floor.errors import ProtocolError, Unavailable
@@ -534,8 +535,7 @@ async def test_many_releases_do_not_wait_for_a_message(world: World, /) -> None:
     for number in range(9):
         world.payload.mappings._on_release([wire.Block(9, 1, number)])
 
-    for _ in range(3):  # turns, and no time
-        await asyncio.sleep(0)
+    await loop_turns(3)  # and no time
 
     assert 9 == len(world.released)
 
@@ -592,15 +592,6 @@ def test_the_first_large_response_does_not_keep_the_loop_for_an_import() -> None
 
 
 # ------------------------------------------------------------------- blocks that are kept
-
-
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    """Keep what is in a cycle."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 async def _place(world: World, own_id: int) -> Reference:
@@ -680,10 +671,9 @@ async def test_an_answer_for_which_there_is_no_room_keeps_nothing(world: World, 
     assert (0, []) == (world.payload.arena.used, world.released)
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 @scenario(run)
-async def test_the_error_of_a_response_without_room_stays_for_nobody(
-    world: World, /, no_collections: None
-) -> None:
+async def test_the_error_of_a_response_without_room_stays_for_nobody(world: World, /) -> None:
     opening = asyncio.ensure_future(world.payload.open(decode_response(world.respond(LARGE))))
 
     await world.find_no_room(opening)

@@ -606,6 +606,11 @@ async def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
 # ------------------------------------------------------------------- memory
 
 
+async def two_requests() -> AsyncIterator[bytes]:
+    for _ in range(2):
+        yield written()
+
+
 class Memory(bytearray):
     """A message that can be watched."""
 
@@ -625,8 +630,7 @@ async def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> No
     gateway = Silent()
     responses = Streaming(gateway).infer(requests(), FakeCall())
     try:
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await loop_turns(20)
 
         assert [40_000, 4] == gateway.sizes
         assert watched[0]() is None
@@ -638,15 +642,10 @@ async def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> No
 async def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
     whole = Tensor("OUTPUT0", 11, [75_000], bytes(300_000))
 
-    async def requests() -> AsyncIterator[Any]:
-        for _ in range(2):
-            yield written()
-
     gateway = FakeGateway(version_info("m"))
     gateway.respond = lambda request: ResponseBody({}, [whole])
-    responses = Streaming(gateway).infer(requests(), FakeCall())
-    for _ in range(20):
-        await asyncio.sleep(0)
+    responses = Streaming(gateway).infer(two_requests(), FakeCall())
+    await loop_turns(20)
 
     first, second = [message async for message in responses]
 
@@ -661,13 +660,9 @@ async def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
 async def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -> None:
     whole = Tensor("OUTPUT0", 11, [3 << 18], bytes(3 << 20))
 
-    async def requests() -> AsyncIterator[Any]:
-        for _ in range(2):
-            yield written()
-
     gateway, call = FakeGateway(version_info("m")), FakeCall()
     gateway.respond = lambda request: ResponseBody({}, [whole])
-    responses = Streaming(gateway).infer(requests(), call)
+    responses = Streaming(gateway).infer(two_requests(), call)
 
     messages = [message async for message in responses]
 

@@ -302,16 +302,22 @@ def test_a_client_that_cancels_or_vanishes_has_its_request_cancelled(
 # -------------------------------------------------------------------- stopping
 
 
-@pytest.mark.row("D46")
-def test_stopping_finishes_what_is_under_way_and_sends_clients_away(
-    server: GrpcServerThread, client: Any
-) -> None:
-    release = server.hold()
+def begin_infer(server: GrpcServerThread, client: Any) -> list[Any]:
+    """Have a request be under way; return the list that gets its result or error."""
     answers: list[Any] = []
     client.async_infer(
         "m", [numbers(2)[0]], callback=lambda result, error: answers.append(result or error)
     )
     eventually(lambda: server.gateway.requests, within_s=30)
+    return answers
+
+
+@pytest.mark.row("D46")
+def test_stopping_finishes_what_is_under_way_and_sends_clients_away(
+    server: GrpcServerThread, client: Any
+) -> None:
+    release = server.hold()
+    answers = begin_infer(server, client)
 
     stopped = server.begin_stop(within_s=600)
     eventually(lambda: is_unavailable(client), within_s=30)
@@ -339,11 +345,7 @@ def is_unavailable(client: Any) -> bool:
 @pytest.mark.row("D46")
 def test_stopping_breaks_off_what_takes_too_long(server: GrpcServerThread, client: Any) -> None:
     server.hold()
-    answers: list[Any] = []
-    client.async_infer(
-        "m", [numbers(2)[0]], callback=lambda result, error: answers.append(result or error)
-    )
-    eventually(lambda: server.gateway.requests, within_s=30)
+    answers = begin_infer(server, client)
 
     server.begin_stop(within_s=0.05)()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import ssl
@@ -99,45 +98,39 @@ def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: GrpcServe
         eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize(
     "first", [WIDE, h2.PREFACE + h2.settings_frame({})], ids=["wide", "narrow"]
 )
 def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
     server: GrpcServerThread, first: bytes
 ) -> None:
-    gc.disable()
-    try:
-        with server.connect(first) as connection:
-            ask(connection)
+    with server.connect(first) as connection:
+        ask(connection)
 
-            eventually(
-                lambda: server.gateway.pending_tasks and server.gateway.pending_tasks[0].done(),
-                within_s=20,
-            )
-            eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
+        eventually(
+            lambda: server.gateway.pending_tasks and server.gateway.pending_tasks[0].done(),
+            within_s=20,
+        )
+        eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
 
-            if first == WIDE:
-                assert DATA == answer(connection.read_until(b"grpc-status"))[-len(DATA) :]
-    finally:
-        gc.enable()
+        if first == WIDE:
+            assert DATA == answer(connection.read_until(b"grpc-status"))[-len(DATA) :]
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize(
     "first", [WIDE, h2.PREFACE + h2.settings_frame({})], ids=["wide", "narrow"]
 )
 def test_a_large_answer_of_a_stream_is_let_go_whether_it_is_read_or_not(
     server: GrpcServerThread, first: bytes
 ) -> None:
-    gc.disable()
-    try:
-        with server.connect(first) as connection:
-            ask(connection, STREAM)
+    with server.connect(first) as connection:
+        ask(connection, STREAM)
 
-            if first == WIDE:
-                assert DATA in answer(connection.read_until(DATA[-100:]))
-            eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
-    finally:
-        gc.enable()
+        if first == WIDE:
+            assert DATA in answer(connection.read_until(DATA[-100:]))
+        eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
 
 
 def _answers(**settings: Any) -> FakeGateway:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import struct
 import weakref
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -163,14 +161,6 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     monkeypatch.setattr(codecs, "bytearray", Inflated, raising=False)
     Inflated.all.clear()
     return FakeGateway(version_info("m"), settings={"client_memory_byte_size": LIMIT})
-
-
-@pytest.fixture
-def no_garbage_collection() -> Iterator[None]:
-    """Keep what refers to itself, as for long in a process that has much to do."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def packed(size: int) -> bytes:

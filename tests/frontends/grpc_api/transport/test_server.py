@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
 import weakref
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.fake_gateway import version_info
+from tests.frontends.fake_gateway import LendingArena, version_info
 from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, FakeGateway, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
@@ -183,13 +182,13 @@ class Place(bytearray):
     """Memory that can be watched."""
 
 
-class OnePlace:
+class OnePlace(LendingArena):
     """An arena with room for one message."""
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self._place: Place | None = Place(size)
         self.watched = weakref.ref(self._place)
-        self.freed: list[int] = []
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer:
         assert self._place is not None
@@ -197,20 +196,8 @@ class OnePlace:
         arena: Any = self
         return ArenaBuffer(view, arena, 7)
 
-    def make(self, block: int, end: int) -> None:
-        """All of it is there."""
 
-    def abandon(self, room: ArenaBuffer) -> None:
-        room.free()
-
-    @property
-    def leases(self) -> Any:
-        return self
-
-    def end(self, blocks: list[int]) -> None:
-        self.freed += blocks
-
-
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_collector(
     server: GrpcServerThread,
 ) -> None:
@@ -219,25 +206,21 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
 
     server.hold()
     server.gateway.payload = place
-    gc.disable()
-    try:
-        with server.connect() as connection:
-            prefix = b"\0" + len(data).to_bytes(4, "big")
-            parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
-            connection.send(
-                h2.headers_frame(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p)
-            )
-            eventually(lambda: server.gateway.requests, within_s=20)
-            server.run_function(server.gateway.requests.clear)
-            assert place.watched() is not None
+    with server.connect() as connection:
+        prefix = b"\0" + len(data).to_bytes(4, "big")
+        parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
+        connection.send(
+            h2.headers_frame(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p)
+        )
+        eventually(lambda: server.gateway.requests, within_s=20)
+        server.run_function(server.gateway.requests.clear)
+        assert place.watched() is not None
 
-            connection.send(h2.reset_frame(1))
+        connection.send(h2.reset_frame(1))
 
-            eventually(lambda: place.freed == [7], within_s=20)
-            server.run_function(server.gateway.pending_tasks.clear)
-            eventually(lambda: place.watched() is None, within_s=20)
-    finally:
-        gc.enable()
+        eventually(lambda: place.freed == [7], within_s=20)
+        server.run_function(server.gateway.pending_tasks.clear)
+        eventually(lambda: place.watched() is None, within_s=20)
 
 
 def test_who_does_not_read_is_not_read_from(server: GrpcServerThread) -> None:

@@ -108,13 +108,11 @@ def test_a_handle_of_a_gpu_is_passed_on(gateway: FakeGateway) -> None:
 
 
 @pytest.fixture
-def memory(gateway: FakeGateway) -> Iterator[int]:
-    descriptor = os.memfd_create("client")
-    os.pwrite(descriptor, b"\0\0\x80\x3f\0\0\0\x40" + b"\0" * 8, 0)  # 1.0 and 2.0
-    gateway.catalogue.regions.add(AddRegion(1, "r", 0, 16), os.dup(descriptor))
-    yield descriptor
+def memory(gateway: FakeGateway, client_memory: int) -> Iterator[int]:
+    os.pwrite(client_memory, b"\0\0\x80\x3f\0\0\0\x40", 0)  # 1.0 and 2.0
+    gateway.catalogue.regions.add(AddRegion(1, "r", 0, 16), os.dup(client_memory))
+    yield client_memory
     gateway.catalogue.regions.close()
-    os.close(descriptor)
 
 
 def infer(gateway: FakeGateway, parameters: Any, outputs: Any = None) -> Any:

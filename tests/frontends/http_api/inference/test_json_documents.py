@@ -170,29 +170,30 @@ async def test_a_document_waits_for_none_that_is_much_larger() -> None:
     await large
 
 
-def test_the_pieces_of_a_document_are_its_text() -> None:
-    long = 3 * json_documents._STEP + 7
-    odd = np.arange(long, dtype=np.float64)
-    odd[::1000] = np.nan
-    odd[5::1001] = -np.inf
-    rows: list[dict[str, Any]] = [
-        {"name": "a", "data": np.arange(long)},
-        {"name": "b", "data": odd},
-        {"name": "c", "parameters": {"binary_data_size": 4}},
-        {"name": "d", "data": []},
-        {"name": "e", "data": ["x", "null", "\n"] * long},
-        {"name": "f", "data": [True, False]},
-    ]
-    documents_of_all_kinds: list[dict[str, Any]] = [
-        {"id": "1", "outputs": rows},
-        {"outputs": rows[:1]},
-        {"outputs": []},
-    ]
-    for document in documents_of_all_kinds:
-        pieces = json_documents.pieces(document, "outputs", "data")
+LONG = 3 * json_documents._STEP + 7
+ODD = np.arange(LONG, dtype=np.float64)
+ODD[::1000] = np.nan
+ODD[5::1001] = -np.inf
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "data": np.arange(LONG)},
+    {"name": "b", "data": ODD},
+    {"name": "c", "parameters": {"binary_data_size": 4}},
+    {"name": "d", "data": []},
+    {"name": "e", "data": ["x", "null", "\n"] * LONG},
+    {"name": "f", "data": [True, False]},
+]
 
-        assert json_documents.write(document) == b"".join(pieces)
-        assert max(map(len, pieces)) < 4 << 20
+
+@pytest.mark.parametrize(
+    "document",
+    [{"id": "1", "outputs": ROWS}, {"outputs": ROWS[:1]}, {"outputs": []}],
+    ids=["all kinds", "one", "none"],
+)
+def test_the_pieces_of_a_document_are_its_text(document: dict[str, Any]) -> None:
+    pieces = json_documents.pieces(document, "outputs", "data")
+
+    assert json_documents.write(document) == b"".join(pieces)
+    assert max(map(len, pieces)) < 4 << 20
 
 
 def test_colons_within_strings_are_no_members() -> None:
@@ -217,14 +218,14 @@ async def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
     assert 1 << 20 == await reading
 
 
-def test_the_pieces_of_a_documents_members_are_its_text() -> None:
-    long = 3 * json_documents._STEP + 7
-    odd = np.arange(long, dtype=np.float64)
-    odd[::1000] = np.nan
-    documents_of_all_kinds: list[dict[str, Any]] = [
-        {"a": odd, "b": 'x"y', "c": [], "d": ["null", "\n"] * long, "null": 1.5, "n": [1, 2]},
-        {"a": np.arange(long)},
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"a": ODD, "b": 'x"y', "c": [], "d": ["null", "\n"] * LONG, "null": 1.5, "n": [1, 2]},
+        {"a": np.arange(LONG)},
         {},
-    ]
-    for document in documents_of_all_kinds:
-        assert json_documents.write(document) == b"".join(json_documents.members(document))
+    ],
+    ids=["all kinds", "one", "none"],
+)
+def test_the_pieces_of_a_documents_members_are_its_text(document: dict[str, Any]) -> None:
+    assert json_documents.write(document) == b"".join(json_documents.members(document))

@@ -437,27 +437,37 @@ async def test_a_sequence_that_begins_while_the_server_ends_goes_on_if_another_f
     assert b"" == await reader.read()
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "text", "logged"),
+    [
+        (Unavailable("not now"), b"503 Service Unavailable", b"not now", ""),
+        (
+            ValueError("secret"),
+            b"500 Internal Server Error",
+            b"internal error",
+            f"could not answer POST {INFER}",
+        ),
+    ],
+    ids=["of the model", "of ours"],
+)
 @scenario(run_scenario)
-async def test_what_the_model_answers_with_an_error_is_told(house: HttpHarness, /) -> None:
-    house.gateway.respond = failing(Unavailable("not now"))
-    reader, _ = await house.connections.connect(BINARY)
-
-    answer = await read(reader)
-    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-    assert answer.endswith(b'{"error":"not now"}')
-
-
-@scenario(run_scenario)
-async def test_a_fault_of_ours_is_told_without_words(
-    house: HttpHarness, /, caplog: pytest.LogCaptureFixture
+async def test_an_error_of_the_model_is_told_and_a_fault_of_ours_without_words(
+    house: HttpHarness,
+    /,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    error: Exception,
+    status: bytes,
+    text: bytes,
+    logged: str,
 ) -> None:
-    house.gateway.respond = failing(ValueError("secret"))
+    house.gateway.respond = failing(error)
     reader, _ = await house.connections.connect(BINARY)
 
     answer = await read(reader)
-    assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-    assert answer.endswith(b'{"error":"internal error"}')
-    assert f"could not answer POST {INFER}" in caplog.text
+    assert answer.startswith(b"HTTP/1.1 %s\r\n" % status)
+    assert answer.endswith(b'{"error":"%s"}' % text)
+    assert logged in caplog.text
 
 
 @scenario(run_scenario)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.frontends.fake_gateway import LendingArena
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.server.test_inferences import INFER, chunked, read
 from tests.support.garbage import freed_at_once
@@ -59,14 +60,14 @@ ODD = chunked(HEADER, VALUES, Inference_Header_Content_Length=str(len(HEADER)))
 BEST = f'"{COUNT - 1:.6f}:{COUNT - 1}"'.encode()
 
 
-class Arena:
+class Arena(LendingArena):
     """An arena that counts what is given and what came back."""
 
     def __init__(self, house: HttpHarness, *, has_room: bool = True) -> None:
+        super().__init__()
         self.has_room = has_room
         self.reserved: list[tuple[int, int]] = []
         self.gathered: list[int] = []
-        self.freed = 0
         self.memory: list[weakref.ref[Any]] = []
         gateway: Any = house.gateway
         gateway.payload = self
@@ -91,19 +92,6 @@ class Arena:
         hold(size)
         hold(-2 * size)
         return ArenaBuffer(b"".join(pieces), arena)
-
-    def make(self, block: int, end: int) -> None:
-        """All of it is there."""
-
-    def abandon(self, room: ArenaBuffer) -> None:
-        room.free()
-
-    @property
-    def leases(self) -> Any:
-        return self
-
-    def end(self, blocks: list[int]) -> None:
-        self.freed += 1
 
 
 def in_arena(
@@ -132,7 +120,7 @@ async def test_a_large_body_is_read_into_the_arena_however_it_comes(
         assert BEST in await read(reader)
 
     assert [(len(HEADER) + SIZE, len(HEADER))] * 3 == arena.reserved
-    assert (0, 3) == (house.falcon_requests, arena.freed)
+    assert (0, 3) == (house.falcon_requests, len(arena.freed))
     assert house.connections.are_idle
     house.gateway.requests.clear()
     assert [None] * 3 == [memory() for memory in arena.memory]
@@ -154,7 +142,7 @@ async def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(
     writer.write(chunked(*parts, **headers))
 
     assert plain == await read(reader)
-    assert ([SIZE + len(HEADER)], 2) == (arena.gathered, arena.freed)
+    assert ([SIZE + len(HEADER)], 2) == (arena.gathered, len(arena.freed))
     assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
 
 
@@ -198,7 +186,7 @@ async def test_without_room_it_is_read_as_any_other(house: HttpHarness, arena: A
     reader, _ = await house.connections.connect(LARGE)
 
     assert BEST in await read(reader)
-    assert (0, 0) == (house.falcon_requests, arena.freed)
+    assert (0, 0) == (house.falcon_requests, len(arena.freed))
 
 
 @scenario(in_arena)
@@ -208,7 +196,7 @@ async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_s
     monkeypatch.setattr(arena_body, "PATIENCE_S", 1.0)
 
     reader, writer = await house.connections.connect(LARGE[:10_000])
-    assert (1, 0) == (len(arena.reserved), arena.freed)
+    assert (1, 0) == (len(arena.reserved), len(arena.freed))
     assert not house.connections.are_idle
 
     while not arena.freed:
@@ -216,10 +204,10 @@ async def test_who_sends_next_to_nothing_keeps_no_room_and_is_answered_all_the_s
     writer.write(LARGE[10_000:])
 
     assert BEST in await read(reader)
-    assert 1 == arena.freed
+    assert 1 == len(arena.freed)
     writer.write(LARGE)
     assert BEST in await read(reader)
-    assert (0, 2) == (house.falcon_requests, arena.freed)
+    assert (0, 2) == (house.falcon_requests, len(arena.freed))
 
 
 @scenario(in_arena)
@@ -247,7 +235,7 @@ async def test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused(
     reader, writer = await house.connections.connect(LARGE_14)
 
     assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
-    assert (1, 1) == (len(arena.reserved), arena.freed)
+    assert (1, 1) == (len(arena.reserved), len(arena.freed))
 
     writer.write(LARGE)
     assert BEST in await read(reader)
@@ -261,13 +249,13 @@ async def test_who_leaves_gives_its_room_back(
 ) -> None:
     house.gateway.gate = asyncio.Event()
     _, writer = await house.connections.connect(LARGE[:size])
-    assert (1, 0) == (len(arena.reserved), arena.freed)
+    assert (1, 0) == (len(arena.reserved), len(arena.freed))
 
     writer.close()
 
     while not arena.freed:
         await house.connections.run_loop()
-    assert (1, 0) == (arena.freed, house.falcon_requests)
+    assert (1, 0) == (len(arena.freed), house.falcon_requests)
 
 
 @scenario(in_arena)
@@ -276,7 +264,7 @@ async def test_what_is_refused_gives_its_room_back(house: HttpHarness, arena: Ar
 
     answer = await read(reader)
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert (1, 0) == (arena.freed, house.falcon_requests)
+    assert (1, 0) == (len(arena.freed), house.falcon_requests)
 
 
 @scenario(in_arena)
@@ -288,7 +276,7 @@ async def test_who_stops_amid_a_body_is_told_and_gives_its_room_back(
     house.connections.advance(STALL_S + 1)
 
     assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
-    assert (1, 1) == (len(arena.reserved), arena.freed)
+    assert (1, 1) == (len(arena.reserved), len(arena.freed))
 
 
 @scenario(run_scenario)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.frontends.fake_gateway import failing
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.frontends.http_api.server.test_inferences import INFER, JSON
 from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
@@ -25,15 +26,6 @@ pytestmark = pytest.mark.slow
 # --------------------------------------------------------------------------- odd heads
 # Requests that could mean one thing to us and another to somebody before us.
 # A proxy, say.
-
-
-INFER = "/v2/models/identity/infer"
-
-
-VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
-
-
-JSON = json.dumps({"inputs": [VALUES]}).encode()
 
 
 ONE = raw_request("POST", INFER, JSON)
