@@ -1,7 +1,7 @@
 """A server without models that the tests of all files have one after the other.
 
-Each test, or each file with `SHARED = True`, adds and loads its own models, and may kill their
-processes; afterwards the server has what it had before. A file with `KILLS = True` may kill the
+Each test, or each file with the mark `server`, adds and loads its own models, and may kill their
+processes; afterwards the server has what it had before. With `kills=True` a file may kill the
 frontends, too, but not the broker: the next one refuses sequences that it does not know in other
 words. A test of options, of a start or an end has a server of its own.
 """
