@@ -12,16 +12,12 @@ import tritonclient.http as triton
 
 from tests.support.needs import import_or_skip
 from tests.support.server import Server
+from zmqtriton_extras.backends.tests.system.serving import DESPITE_FAILURES
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
-        options=(
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            "--exit-on-error=false",
-            "--strict-readiness=false",
-        ),
+        options=DESPITE_FAILURES,
         frontends=(),
     ),
 ]

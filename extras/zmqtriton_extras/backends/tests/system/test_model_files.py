@@ -20,15 +20,10 @@ import tritonclient.grpc as grpc_client
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_extras.backends.tests.system.model_files import KINDS, WIDTH, Kind
+from zmqtriton_extras.backends.tests.system.serving import DESPITE_FAILURES
 
 pytestmark = [pytest.mark.system, pytest.mark.frameworks]
 
-OPTIONS = (
-    "--model-control-mode=explicit",
-    "--load-model=*",
-    "--exit-on-error=false",
-    "--strict-readiness=false",
-)
 ONE = "instance_group [ { kind: KIND_CPU count: 1 } ]\n"
 #: Executed when four have come, or never.
 FOUR = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }\n"
@@ -113,7 +108,7 @@ def put(version: Path, model: Path) -> None:
 @pytest.fixture(scope="module")
 def server(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp(kind.backend)
-    server = Server(directory / "s", options=OPTIONS, frontends=("grpc",))
+    server = Server(directory / "s", options=DESPITE_FAILURES, frontends=("grpc",))
     kind.write((directory / "twice", 2.0), (directory / "seven", 7.0))
     names = {"input": kind.input, "output": kind.output}
     add(server, "steady", directory / "twice", kind.tensors + ONE)

@@ -19,16 +19,14 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 from tests.support import onnx_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_extras.backends.tests.system.serving import DESPITE_FAILURES
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
         models=("string_upper",),
         options=(
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            "--exit-on-error=false",
-            "--strict-readiness=false",
+            *DESPITE_FAILURES,
             "--log-verbose=1",
         ),
         frontends=("grpc",),

@@ -15,6 +15,7 @@ import tritonclient.http as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from tests.support.server import ROOT, Server
+from zmqtriton_extras.backends.tests.system.serving import DESPITE_FAILURES
 
 SQUARE = ROOT / "extras" / "zmqtriton_extras" / "backends" / "square" / "model.py"
 pytestmark = [
@@ -24,10 +25,7 @@ pytestmark = [
             "--backend-directory=@DIRECTORY@/s/backends",
             "--backend-config=scale,offset=5",
             "--backend-config=default-max-batch-size=8",
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            "--exit-on-error=false",
-            "--strict-readiness=false",
+            *DESPITE_FAILURES,
         ),
         frontends=("grpc",),
     ),

@@ -15,6 +15,7 @@ import tritonclient.http as triton
 from tests.support.server import Server
 from zmqtriton.main import main
 from zmqtriton_extras.backends.tests.system import torch_models
+from zmqtriton_extras.backends.tests.system.serving import DESPITE_FAILURES
 
 pytest.importorskip("torch")
 
@@ -24,10 +25,7 @@ pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.server(
         options=(
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            "--exit-on-error=false",
-            "--strict-readiness=false",
+            *DESPITE_FAILURES,
             "--backend-config=pytorch,INTRA_OP_THREAD_COUNT=1",
         ),
         frontends=(),
