@@ -330,6 +330,29 @@ def test_who_shares_and_may_not_begin_after_its_delay_waits_for_no_time_that_has
     assert {A} == executing(world)
 
 
+def test_a_sequence_whose_pace_lets_it_begin_waits_for_a_resource_and_no_time_that_has_passed() -> (
+    None
+):
+    world = world_of(
+        demand(R=1),
+        config={"sequence_batching": {}, **_parameters(max_executions_per_second="2")},
+        R=1,
+    )
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(B, 2, Page(), demand=demand(R=1))
+    ask(world, 1, 1, correlation=7, flags=wire.SEQUENCE_START)
+    world.finish_batch(A)
+    ask(world, 1, 2, correlation=7)
+    ask(world, 2, 3)
+
+    world.tick(SECOND * 3 // 4)
+
+    assert {B} == executing(world)
+    assert world.core.due_ns is None or world.core.due_ns > world.now
+    world.finish_batch(B)
+    assert {A} == executing(world)
+
+
 # ---------------------------------------------------------------------- execution rate
 # A limit on executions per second: who waits, who is refused, and what the others notice.
 

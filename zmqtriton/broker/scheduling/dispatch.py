@@ -130,8 +130,7 @@ class Dispatch(BrokerPart):
                 rows.extend(works)
             batch = wire.make(Batch, (number, requests, now_ns, fillers))
             instance.dispatch(batch)
-            if scheduler.generation.max_execution_ns:
-                self._start_execution_timer(instance, scheduler.generation, batch)
+            self._start_execution_timer(instance, scheduler.generation, batch)
             if is_one:
                 return True
         scheduler.timer_ns = 0  # nothing waits, and it would cost a turn
@@ -142,6 +141,8 @@ class Dispatch(BrokerPart):
         if scheduler.sequences is not None:
             scheduler.sequences.end_idle(now_ns)
             scheduler.sequences.assignment.end_delays(now_ns)
+            if scheduler.rate is not None:
+                scheduler.rate.is_waiting &= not scheduler.rate.may_begin(now_ns)
             self._notify_ended_sequences(scheduler.sequences)
             self._await_due(scheduler)
 
