@@ -29,7 +29,7 @@ from zmqtriton_floor.settings import codec
 from zmqtriton_floor.settings.stub import StubSettings
 
 # loaded here once for all: what stubs load later, and their models at once
-from zmqtriton_stub import ending, process  # noqa: F401
+from zmqtriton_stub import process
 from zmqtriton_stub.api import pb_utils  # noqa: F401
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.loop import Stub
@@ -279,9 +279,7 @@ def _reseed() -> None:
 
 def _correct_thread() -> None:
     """Correct the thread's id: Python keeps the one from before the fork."""
-    correct = getattr(threading.main_thread(), "_set_native_id", None)
-    if correct is not None:
-        correct()
+    getattr(threading.main_thread(), "_set_native_id", lambda: None)()
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -23,7 +23,7 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_stub import instance, tasks
+from zmqtriton_stub import ending, instance, tasks
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess
@@ -126,6 +126,7 @@ def take_signals_elsewhere() -> None:
     with contextlib.suppress(RuntimeError):
         start_new_thread(await_signals, (has_begun,))
         has_begun.acquire()  # a process that ends amid a foreign call of a thread may crash
+        ending.own_threads = 2
 
 
 def await_signals(has_begun: LockType) -> None:

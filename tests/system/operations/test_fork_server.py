@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from contextlib import suppress
 from functools import partial
@@ -164,7 +165,7 @@ def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
         for model in ("born", "spawned")
     )
 
-    assert {f"zmqtriton_stub.{name}" for name in ("ending", "fork_server")} == born - spawned
+    assert {"zmqtriton_stub.fork_server"} == born - spawned
     assert set() == spawned - born
 
 
@@ -194,6 +195,26 @@ def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
         seen.append([re.sub(r"^\d+$", "N", word.replace(model, "MODEL")) for word in own[1:]])
 
     assert seen[1] == seen[0]
+
+
+def test_the_end_takes_apart_what_has_come_after_the_fork_alone(
+    server: Server, tmp_path: Path
+) -> None:
+    """Or each stub would copy what all have in common, to take that apart."""
+    eventually(partial(reload_has_started, server, "born"), 60)
+    script = f"""
+        import json
+        class Kept:
+            def __init__(self, name): self.path = {str(tmp_path)!r} + "/" + name
+            def __del__(self, make=open): make(self.path, "w").close()
+        self.kept, json.kept = Kept("own"), Kept("common")
+        return [reply("")]
+    """
+    generate(server, "born", textwrap.dedent(script))
+
+    reload_has_started(server, "born")
+
+    assert ["own"] == os.listdir(tmp_path)
 
 
 def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> None:
