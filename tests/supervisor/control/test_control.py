@@ -29,17 +29,6 @@ def test_the_index_of_what_is_ready_leaves_out_the_rest(world: SupervisorHarness
     assert [{"name": "m", "version": "1", "state": "READY"}] == ready
 
 
-def test_an_unloaded_model_says_so(world: SupervisorHarness) -> None:
-    world.call("unload", {"model": "m"})
-
-    assert {
-        "name": "m",
-        "version": "1",
-        "state": "UNAVAILABLE",
-        "reason": "unloaded",
-    } == world.index()[0]
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

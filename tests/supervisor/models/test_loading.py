@@ -141,14 +141,7 @@ def test_a_failed_reload_keeps_what_serves(world: SupervisorHarness) -> None:
     )
     assert world.generation("m") is old
     assert ("READY", 1) == (world.latest_version_info("m").state, len(world.living("stub")))
-
-
-def test_after_a_failed_reload_a_repaired_model_is_loaded(world: SupervisorHarness) -> None:
-    change(world)
-    world.stub_behaviours["m"] = "ValueError: broken"
-    world.call("load", LOAD_M)
     world.stub_behaviours["m"] = LOADS
-
     assert world.call("load", LOAD_M).result is None
     assert world.generation("m").number == 3
 
@@ -224,16 +217,6 @@ def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_ser
     news = world.latest_version_info("m", 1)
     assert ("UNAVAILABLE", "unloaded") == (news.state, text_of(news.reason))
     assert len(world.living("stub")) == 1
-
-
-def test_a_version_stays_while_its_successor_fails(world: SupervisorHarness) -> None:
-    world.models["m"] = make_blueprint("m", "2", versions=(2,))
-    world.stub_behaviours["m"] = "no"
-
-    world.call("load", LOAD_M)
-
-    assert world.latest_version_info("m", 1).state == "READY"
-    assert world.latest_version_info("m", 2).state == "UNAVAILABLE"
 
 
 def test_a_model_without_a_version_says_so() -> None:

@@ -70,19 +70,6 @@ def test_a_process_that_says_nothing_is_named_in_the_log_and_in_the_status() -> 
     assert READY == world.call("identity").result["ready"]
 
 
-@pytest.mark.addons
-@pytest.mark.extra("routes")
-def test_so_is_one_that_takes_the_place_of_another() -> None:
-    world = serving("routes")
-    world.receive(world.serial("routes"), wire.Opened([])).advance(2.0)
-
-    world.kill_process(world.serial("routes")).advance(11.0)
-
-    assert world.core.is_open
-    [text] = silent_in(world)
-    assert text.startswith("the routes process ")
-
-
 def test_the_arbiter_has_opened_when_a_process_that_it_forked_has() -> None:
     world = serving("http-arbiter").advance(11.0)
     [text] = silent_in(world)

@@ -577,7 +577,7 @@ def test_a_stream_that_is_left_or_late_is_cancelled(server: Server, grpc_url: st
         assert b"token0" == next(stream)["TOKEN"][0]
         del stream
         eventually(lambda: "0" in cancelled(), 30.0)
-    for scope, count, delay_us in (("response", 2, 1_000_000), ("stream", 100_000, 1000)):
+    for scope, count, delay_us in (("response", 2, 3_000_000), ("stream", 100_000, 1000)):
         settings: Any = {"inference_timeout_s": SOON_S, "timeout_scope": scope}
         late = pytest.raises(errors.PyTritonClientTimeoutError, match="during inference request")
         with DecoupledModelClient(grpc_url, "tokens", **settings) as client, late:
