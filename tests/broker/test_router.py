@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -94,17 +94,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def test_a_message_goes_to_the_peer_of_that_serial(world: World) -> None:
-    world.connect(PEER)
-    world.connect(OTHER)
-
-    assert world.router.send(OTHER, wire.Welcome(3), [b"body"])
-    assert not world.router.send(9, wire.Welcome(3), [])
-
-    assert [[wire.encode(wire.Welcome(3)), b"body"]] == world.heard(OTHER)
-    assert not world.dealers[PEER].has_input()
-
-
 def test_rows_share_messages_as_far_as_they_may(world: World) -> None:
     world.connect(PEER)
     rows = [(wire.Reply(i, 0, "", wire.FINAL), b"%d" % i) for i in range(5)]
@@ -151,17 +140,6 @@ def test_a_peer_that_is_dead_is_not_lost(world: World) -> None:
     assert [] == world.router.take_lost()
     assert connection not in world.router.connections
     assert ({}, {}) == (world.router.serials, world.router.by_serial)
-
-
-def test_a_stranger_that_ends_is_nobodys_loss(world: World) -> None:
-    world.dealers[PEER] = Dealer(world._address)
-    world.dealers[PEER].put([b"hello"])
-    world.dealers[PEER].flush()
-    connection, _ = world.receive()
-
-    world.router.close(connection)
-
-    assert ([], set()) == (world.router.take_lost(), world.router.undelivered())
 
 
 def test_a_peer_that_does_not_read_keeps_what_was_sent_to_it_back(world: World) -> None:
@@ -333,12 +311,6 @@ def test_many_releases_are_a_message_of_their_own(sending: SendingWorld) -> None
     assert ([[]], {}) == (sending.routers.released, sending.outbox.releases)
 
 
-def test_a_release_goes_along_with_a_reply_too(sending: SendingWorld) -> None:
-    sending.outbox.releases[OWNER], sending.outbox.replies[OWNER] = [BLOCK], [REPLY]
-
-    assert [(OWNER, "Release"), (OWNER, "Replies")] == sending.flush()
-
-
 def test_some_replies_may_leave_amid_a_turn(sending: SendingWorld) -> None:
     sending.outbox.replies[OWNER] = [REPLY]
 
@@ -394,31 +366,11 @@ class TwoSockets:
         return [kind for _, kind in self.stubs.messages]
 
 
-def test_a_reply_comes_after_the_number_of_leases_that_went_another_way() -> None:
-    world = TwoSockets()
-
-    assert ["Replies"] == world.flush()
-    assert ["LeasesSent", "Lease", "Replies"] == world.flush(BLOCK)
-    assert ["Replies"] == world.flush()
-    assert ["LeasesSent", "Lease", "Replies"] == world.flush(BLOCK, BLOCK)
-    assert [1, 3] == [message.leases for message in world.requests.counts]
-
-
 def test_a_lease_never_waits_and_goes_before_releases() -> None:
     world = TwoSockets()
     world.core.outbox.releases[OWNER] = [BLOCK]
 
     assert ["LeasesSent", "Lease", "Release", "Replies"] == world.flush(BLOCK)
-
-
-def test_leases_that_wait_for_the_hello_of_their_owner_count() -> None:
-    world = TwoSockets()
-    world.stubs.by_serial = {}
-
-    assert ["LeasesSent", "Replies"] == world.flush(BLOCK)
-    world.stubs.by_serial = world.requests.by_serial
-
-    assert ["Lease", "Replies"] == world.flush()
 
 
 def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(
@@ -434,26 +386,6 @@ def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(
     assert [wire.ANSWERS_WAIT, 0] == sending.routers.flags
 
 
-def test_what_waits_for_delivery_is_done_when_all_that_went_before_has_left(
-    sending: SendingWorld,
-) -> None:
-    done: list[str] = []
-    sending.outbox.once_delivered = [lambda: done.append("at once")]
-    sending.flush()
-    assert ["at once"] == done
-
-    sending.routers.blocked = {OWNER}
-    sending.outbox.once_delivered = [lambda: done.append("later")]
-    sending.flush()
-    sending.routers.blocked = {OWNER, NEXT}
-    sending.flush()
-    assert ["at once"] == done
-    sending.routers.blocked = {NEXT}
-    sending.flush()
-
-    assert ["at once", "later"] == done
-
-
 def test_what_went_to_a_broken_connection_has_not_left(sending: SendingWorld) -> None:
     done: list[str] = []
     sending.routers.broken = {OWNER}
@@ -465,25 +397,6 @@ def test_what_went_to_a_broken_connection_has_not_left(sending: SendingWorld) ->
     sending.flush()
 
     assert [""] == done
-
-
-def test_many_replies_travel_in_several_messages(world: World) -> None:
-    world.connect(OWNER)
-    core, lifeline = BrokerCore(), cast(Any, None)
-    sending = PeerSending(core, lifeline, world.router, world.router)
-
-    rows = [wire.Reply(number, 0, "", wire.FINAL) for number in range(200)]
-    core.outbox.replies[OWNER] = [(row, b"%d" % row.id) for row in rows]
-    sending.flush()
-
-    sizes: list[int] = []
-    bodies: list[bytes] = []
-    for header, *some in world.heard(OWNER, 4):
-        assert len(wire.decode(header).replies) == len(some)
-        sizes.append(len(some))
-        bodies += some
-    assert [b"%d" % number for number in range(200)] == bodies
-    assert max(sizes) <= 64
 
 
 # ------------------------------------------------------------------------- idle checks

@@ -13,7 +13,6 @@ from zmqtriton.config.ensembles import (
     check_cycle,
     check_members,
     member_names,
-    member_problems,
     step_problems,
 )
 from zmqtriton.config.errors import ConfigError, raise_first
@@ -136,16 +135,6 @@ def test_a_long_chain_written_backwards_is_checked_at_once() -> None:
     assert time.process_time() - began < 20.0  # minutes, if each is compared with each
 
 
-def test_a_step_with_many_tensors_is_no_harder_than_its_text() -> None:
-    wide = {f"I{i}": f"x{i}" for i in range(3000)}
-    config = ensemble(step("m", wide, {f"O{i}": f"y{i}" for i in range(3000)}))
-
-    began = time.process_time()
-    problem(config)
-
-    assert time.process_time() - began < 20.0  # minutes, if each is compared with each
-
-
 def test_ensembles_that_call_each_other_are_refused() -> None:
     first = ensemble(step("f", {"I": "x"}, {"O": "y"}))
     second = parse_text(
@@ -201,15 +190,6 @@ def problem_of_members(config: Any, **members: Any) -> str:
     return refusal(ConfigError, check_members, config, members)
 
 
-def test_members_that_fit_make_a_plain_ensemble() -> None:
-    config = chain()
-
-    check_members(config, {"a": plain("a"), "b": plain("b")})
-
-    assert config.HasField("model_transaction_policy")
-    assert not config.model_transaction_policy.decoupled
-
-
 @pytest.mark.row("E43")
 def test_a_decoupled_member_makes_the_ensemble_decoupled() -> None:
     config = chain()
@@ -241,17 +221,6 @@ def test_shapes_must_agree_where_both_are_fixed() -> None:
     check_members(chain(), {"a": plain("a"), "b": variable})
 
 
-def test_a_model_that_does_not_batch_fits_with_an_open_first_dimension() -> None:
-    open_first = member(
-        "a", tensor("input", "I", dims="[-1, 4]"), tensor("output", "O", dims="[-1, 4]")
-    )
-    config = chain(batch=8)
-
-    check_members(config, {"a": open_first, "b": plain("b", batch=8)})
-
-    assert 8 == config.max_batch_size
-
-
 @pytest.mark.row("E51")
 def test_the_ensemble_may_not_batch_more_than_a_member() -> None:
     assert (
@@ -271,18 +240,6 @@ def test_maps_may_only_name_tensors_that_the_member_has() -> None:
     assert (
         "in ensemble e, ensemble tensor t is mapped from non-existing output O in model a"
     ) == problem_of_members(chain(), a=no_output, b=plain("b"))
-
-
-def test_a_misspelt_input_is_one_problem_and_hides_no_other() -> None:
-    a = member("a", tensor("input", "INPUT"), tensor("output", "O", "TYPE_INT8"))
-    config = chain()
-    step = config.ensemble_scheduling.step[0]
-    step.input_map["INPTU"] = step.input_map.pop("I")
-
-    problems = list(member_problems(config, {"a": a, "b": plain("b")}))
-
-    assert ["INPUT", ""] == [problem_of_members.suggestion for problem_of_members in problems]
-    assert "inconsistent data type" in problems[1].text
 
 
 @pytest.mark.row("E51", "E59")

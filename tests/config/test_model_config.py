@@ -21,11 +21,10 @@ from zmqtriton.config.files import (
 )
 from zmqtriton.config.instances import instance_specs
 from zmqtriton.config.model_config import (
-    ModelHost,
     load_config,
     merge_completion,
 )
-from zmqtriton.config.pbtxt import parse_text, to_dict, to_json, to_text
+from zmqtriton.config.pbtxt import parse_text, to_dict, to_json
 from zmqtriton.sdk import ChatTemplate
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig
@@ -205,15 +204,6 @@ def test_a_models_own_completion_takes_over_what_it_may_decide(tmp_path: Path) -
     assert 0 == before.max_batch_size
 
 
-def test_an_incomplete_completion_is_refused(tmp_path: Path) -> None:
-    before = load(make_model(tmp_path, "m", None))
-    reply = to_dict(before)
-    reply["input"] = [{"name": "A", "data_type": "TYPE_FP32"}]
-
-    with pytest.raises(ConfigError, match=r"^model input 'A' must specify 'dims' for m$"):
-        merge_completion(before, json.dumps(reply))
-
-
 @pytest.mark.row("E35")
 def test_a_label_file_outside_the_model_is_refused(tmp_path: Path) -> None:
     config = 'output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "%s" }'
@@ -237,18 +227,6 @@ def test_a_warmup_file_outside_the_warmup_directory_of_the_model_is_refused(
 
     with pytest.raises(ConfigError, match=r"is outside the directory 'warmup' of the model$"):
         check_paths(load(model), model)
-
-
-def test_gpus_are_used_if_the_host_has_them_and_nothing_else_was_said(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m", None)
-
-    on_cpu = finished(model)
-    on_gpus = finished(model, host=ModelHost(gpus=(0, 1)))
-
-    assert [("m_0", "CPU", 0)] == [(i.name, i.kind, i.device_id) for i in instance_specs(on_cpu)]
-    assert [("m_0", "GPU", 0), ("m_0", "GPU", 1)] == [
-        (i.name, i.kind, i.device_id) for i in instance_specs(on_gpus)
-    ]
 
 
 @pytest.mark.row("E90")
@@ -281,21 +259,6 @@ def test_of_a_oneof_only_what_is_set_is_printed_even_if_it_is_false() -> None:
     assert {"data_type": "TYPE_INVALID", "dims": [], "zero_data": False} == to_dict(is_set)[
         "model_warmup"
     ][0]["inputs"]["A"]
-
-
-def test_the_text_for_the_log_is_a_configuration_again(tmp_path: Path) -> None:
-    config = load(make_model(tmp_path, "preprocessing", PREPROCESSING))
-
-    text = to_text(config)
-
-    assert text.startswith('name: "preprocessing"\n')
-    assert config == parse_text(text)
-
-
-def test_a_document_can_be_read_back(tmp_path: Path) -> None:
-    config = finished(make_model(tmp_path, "preprocessing", PREPROCESSING))
-
-    assert config == merge_completion(config, to_json(config))
 
 
 # ------------------------------------------------------------------------------- files
@@ -350,16 +313,6 @@ def test_a_template_that_cannot_be_used_is_refused(
 
     with pytest.raises(error, match=text):
         read_chat_template(config_of(name), model, CHATS)
-
-
-def test_a_usual_name_may_not_be_a_link_to_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    model = tmp_path / "m"
-    model.mkdir()
-    (model / "chat_template.jinja").symlink_to(tmp_path / "secret")
-
-    with pytest.raises(ConfigError, match="is outside model directory"):
-        read_chat_template(config_of(), model, CHATS)
 
 
 # ------------------------------------------------------------------- labels

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import zmqtriton_protos
 from tests.config.growth import growth
 from tests.support.refusals import refusal
-from zmqtriton.config.errors import ConfigError, FieldPath, Problem
+from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.pbtxt import (
     MAX_CONFIG_BYTES,
     parse_json,
@@ -25,7 +25,7 @@ from zmqtriton.config.pbtxt import (
     read_config,
     strict,
 )
-from zmqtriton.config.positions import PositionIndex, locate, locate_error, unknown_name_problems
+from zmqtriton.config.positions import PositionIndex, locate, unknown_name_problems
 
 # ------------------------------------------------------------------------------- pbtxt
 # Reading config.pbtxt and JSON overrides, and what their errors tell.
@@ -50,19 +50,6 @@ def test_all_forms_of_the_text_format_are_read() -> None:
     assert {"a": "1", "b": "2"} == {k: v.string_value for k, v in config.parameters.items()}
 
 
-def test_an_unknown_field_is_shown_with_its_place_and_the_name_that_was_meant() -> None:
-    expected = (
-        "failed to read text proto from /r/m/config.pbtxt\n"
-        '/r/m/config.pbtxt:2:3: Message type "inference.ModelConfig" has no field named '
-        "\"max_batch_sizes\". Did you mean 'max_batch_size'?\n"
-        "    max_batch_sizes: 4\n"
-        "    ^"
-    )
-    assert expected == refusal(
-        ConfigError, parse_text, 'name: "m"\n  max_batch_sizes: 4\n', "/r/m/config.pbtxt"
-    )
-
-
 def test_an_unknown_enum_value_is_shown_with_the_value_that_was_meant() -> None:
     assert (
         "failed to read text proto from c\n"
@@ -71,37 +58,6 @@ def test_an_unknown_enum_value_is_shown_with_the_value_that_was_meant() -> None:
         "  \tdata_type: TYPE_FP_32\n"
         "  \t           ^"
     ) == refusal(ConfigError, parse_text, "input {\n\tdata_type: TYPE_FP_32\n}", "c")
-
-
-def test_nothing_is_proposed_when_nothing_is_near() -> None:
-    assert "Did you mean" not in refusal(ConfigError, parse_text, "zzz: 1")
-
-
-def test_of_a_very_long_line_only_the_part_around_the_error_is_shown() -> None:
-    text = 'name: "' + "x" * 5000 + '" nam: "y" ' + "# " + "z" * 5000
-
-    shown, caret = refusal(ConfigError, parse_text, text).splitlines()[-2:]
-    assert len(shown) < 120
-    assert 'nam: "y"' in shown
-    assert shown.index('nam: "y"') == caret.index("^")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'name: "m',
-        "input { dims: [1, 2 }",
-        'name: "a" name: "b"',
-        "dynamic_batching {} sequence_batching {}",
-        "max_batch_size: 2147483648",
-        "input {" * 100_000,
-        'name: "\\xff"',
-        "}",
-    ],
-)
-def test_a_wrong_text_is_a_config_error(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^failed to read text proto from config.pbtxt"):
-        parse_text(text)
 
 
 @pytest.fixture
@@ -119,15 +75,6 @@ def test_a_missing_file_names_the_path_and_the_cause(path: Path) -> None:
     assert f"failed to open text file for read {path}: No such file or directory" == refusal(
         ConfigError, read_config, path
     )
-
-
-def test_the_mark_that_editors_of_windows_write_is_no_text(path: Path) -> None:
-    path.write_bytes(b'\xef\xbb\xbfname: "m"\r\nmax_batchsize: 1\r\n')
-
-    with pytest.raises(ConfigError, match=r"config\.pbtxt:2:1: .*max_batchsize"):
-        read_config(path)
-    path.write_bytes(b'\xef\xbb\xbfname: "m"\r\n')
-    assert "m" == read_config(path).name
 
 
 @pytest.mark.parametrize(
@@ -155,15 +102,6 @@ def test_a_file_that_is_no_text_is_refused(path: Path, content: bytes, pattern: 
         read_config(path)
 
 
-@pytest.mark.parametrize("key", ["max_batch_size", "maxBatchSize"])
-def test_json_may_use_either_spelling(key: str) -> None:
-    document = {key: 4, "version_policy": {"specific": {"versions": ["1", 2]}}}
-
-    config = parse_json(json.dumps(document))
-
-    assert (4, [1, 2]) == (config.max_batch_size, list(config.version_policy.specific.versions))
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -186,21 +124,6 @@ def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
 
     assert text_of_error.startswith("Invalid config override: ")
     assert expected in text_of_error
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{name: "a\'b", max_batch_size: 2}',
-        "{'name': 'a\\'b', 'max_batch_size': 2}",
-        '{"name": "a\'b", "max_batch_size": 2,}',
-        '{"name": "a\\\'b", "max_batch_size": "2", "input": [null, ],}',
-    ],
-)
-def test_json_may_be_what_triton_forgives(text: str) -> None:
-    config = parse_override(text)
-
-    assert ("a'b", 2, 0) == (config.name, config.max_batch_size, len(config.input))
 
 
 @settings(max_examples=150)
@@ -350,30 +273,6 @@ parameters [ { key: "a" value { string_value: "x # no comment" } } ]
 """
 
 
-@pytest.mark.parametrize(
-    ("field", "expected"),
-    [
-        (("name",), (2, 7)),
-        (("input", 0), (4, 3)),
-        (("input", 0, "dims", 1), (4, 26)),
-        (("input", 1, "dims"), (6, 13)),
-        (("input", 2), (8, 1)),
-        (("input", 2, "data_type"), (8, 1)),
-        (("dynamic_batching", "priority_queue_policy", "3"), (11, 3)),
-        (("dynamic_batching", "priority_queue_policy", "3", "timeout_action"), (11, 3)),
-        (("parameters", "a"), (13, 14)),
-        (("input", 3), None),
-        (("output", 0), None),
-    ],
-)
-def test_a_field_stands_where_it_is_written_or_where_it_would_belong(
-    field: FieldPath, expected: tuple[int, int] | None
-) -> None:
-    place = PositionIndex(TEXT).find(field)
-
-    assert expected == (place and place[:2])
-
-
 def test_every_unknown_name_is_found_with_what_was_meant() -> None:
     text = 'nam: "m"\ninput { data_type: TYPE_F32 dim: [ 1 ] x { y: 1 } }\nmax_batch_size: 1\n'
 
@@ -389,16 +288,6 @@ def test_every_unknown_name_is_found_with_what_was_meant() -> None:
 
 def _last_name(problem: Problem) -> str:
     return problem.detail.rstrip(".").split(" ")[-1].strip('"')
-
-
-def test_a_reason_begins_with_tritons_words(path: Path) -> None:
-    path.write_text(TEXT)
-    problem = Problem("model input 'B' is wrong for m", ("input", 1, "dims"), suggestion="A")
-
-    error = locate_error(ConfigError(problem), path)
-
-    assert f"model input 'B' is wrong for m (at {path}:6) Did you mean 'A'?" == error.text
-    assert (6, 13) == (error.problem.line, error.problem.column)
 
 
 def test_what_stands_nowhere_in_the_file_names_the_file_alone(path: Path) -> None:

@@ -350,12 +350,6 @@ def test_the_count_is_per_gpu() -> None:
     ]
 
 
-def test_a_group_that_lists_an_absent_gpu_is_not_run_on_the_cpu_in_silence() -> None:
-    expected = "instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs"
-
-    assert expected == problem("instance_group { gpus: [7] }", (0,))
-
-
 def test_onnx_runs_two_instances_on_the_cpu_and_python_one() -> None:
     onnx = parse_text('name: "o" backend: "onnxruntime"')
     apply_group_defaults(onnx)

@@ -12,7 +12,7 @@ from zmqtriton.config.backends import complete_backend, find_backend_environment
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.states import check_states
-from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 # ------------------------------------------------------------------------------ states
 # Initial states of sequences; texts as real Triton gives them, but for the last table.
@@ -143,12 +143,6 @@ def test_what_kills_triton_is_refused(states: str, expected: str, tmp_path: Path
     assert expected == refusal(ConfigError, _check, states, tmp_path)
 
 
-def test_states_of_all_kinds_are_accepted(tmp_path: Path) -> None:
-    _check(f"state {{ {_INT32} dims: [ -1 ] {_first('zero_data: true', '3')} }}", tmp_path)
-    _check(f"state {{ {_TEXT} dims: [] }}", tmp_path)
-    _check(f"state {{ {_INT32} dims: [ 1 ] use_growable_memory: true }}", tmp_path)
-
-
 # ---------------------------------------------------------------------------- backends
 # Which backend a directory is for, and which Python file runs it.
 
@@ -253,45 +247,6 @@ def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
     assert tmp_path / "m" / "1" / "other.py" == named
 
 
-@pytest.mark.parametrize(
-    ("filename", "expected"),
-    [
-        (
-            "gone.py",
-            "Python model file not found in '{model}/1/gone.py' Did you mean 'model.py'?",
-        ),
-        ("model.txt", "Model name must end with '.py'. Model name is \"model.txt\"."),
-        ("../../x.py", "must stay within the model repository"),
-        ("/etc/x.py", "must stay within the model repository"),
-        ("a\\000b.py", "must stay within the model repository"),
-    ],
-)
-def test_a_wrong_model_file_is_refused(tmp_path: Path, filename: str, expected: str) -> None:
-    model = make_version(tmp_path / "m", "model.py")
-    config = parse_text(f'name: "m" backend: "python" default_model_filename: "{filename}"')
-
-    assert expected.format(model=model) in refusal(
-        ZmqTritonError, find_model_file, config, model, 1, []
-    )
-
-
-def test_a_link_may_lead_to_another_model_but_not_out_of_the_repository(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    shared = make_version(repository / "shared", "model.py") / "1" / "model.py"
-    (tmp_path / "secret.py").touch()
-    model = make_version(repository / "m", "x")
-    config = parse_text('name: "m" backend: "python"')
-    link = model / "1" / "model.py"
-
-    link.symlink_to(shared)
-    assert link == find_model_file(config, model, 1, [])
-
-    link.unlink()
-    link.symlink_to(tmp_path / "secret.py")
-    with pytest.raises(ConfigError, match=r"must stay within the model repository"):
-        find_model_file(config, model, 1, [])
-
-
 @pytest.mark.row("--backend-directory")
 def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
@@ -355,29 +310,3 @@ def test_an_archive_beside_a_backend_is_the_environment_of_its_models(tmp_path: 
     assert "" == environment_of('backend: "x" runtime: "other.py"')
     assert "" == environment_of('backend: "y"')
     assert "" == environment_of('backend: "python"')
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('backend: "openvino"', "unable to find '{model}/1/model.xml' for model 'm'"),
-        (
-            'backend: "openvino" default_model_filename: "mode.xml"',
-            "unable to find '{model}/1/mode.xml' for model 'm' Did you mean 'mode1.xml'?",
-        ),
-        ('backend: "x" default_model_filename: "/etc/x"', "must stay within the model repository"),
-    ],
-)
-def test_a_file_that_a_backend_would_not_find_is_told_at_once(
-    tmp_path: Path, text: str, expected: str
-) -> None:
-    model = make_version(tmp_path / "m", "mode1.xml")
-    for name in ("openvino", "x"):
-        (tmp_path / "backends" / name).mkdir(parents=True)
-        (tmp_path / "backends" / name / "model.py").touch()
-    config = parse_text(text)
-    complete_backend(config, "m", model)
-
-    assert expected.format(model=model) in refusal(
-        ConfigError, find_model_file, config, model, 1, [tmp_path / "backends"]
-    )

@@ -19,19 +19,13 @@ from tests.support.machines import forbidden_calls
 from tests.support.segments import allocate, segment
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import (
-    IDLE_S,
     LARGE_BYTES,
     PAGE,
-    USERS_FROM,
     Allocation,
     Arena,
     block_bytes,
-    is_size_sealed,
 )
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.mappings import REGIONS_FROM
-from zmqtriton_floor.memory_kinds import make_arena
-from zmqtriton_floor.settings.stub import Memory
 
 
 class Clock:
@@ -50,80 +44,6 @@ def clock() -> Clock:
 @pytest.fixture
 def arena(clock: Clock) -> Arena:
     return Arena(7, clock=clock)
-
-
-def test_a_block_has_whole_pages_and_the_size_that_was_asked_for(arena: Arena) -> None:
-    allocation = allocate(arena, 100_000)
-
-    reference = allocation.reference
-    assert (7, 1, 1, 100_000) == (
-        reference.owner,
-        reference.segment,
-        reference.block,
-        reference.size,
-    )
-    assert 0 == reference.offset % PAGE
-    assert 100_000 == allocation.view.nbytes
-    assert not allocation.view.readonly
-
-
-def test_blocks_do_not_overlap(arena: Arena) -> None:
-    allocations = [
-        allocate(arena, size) for size in (1, PAGE, PAGE + 1, 70_000, 300_000, 5_000_000)
-    ]
-
-    for i, allocation in enumerate(allocations):
-        allocation.view[:] = bytes([i + 1]) * allocation.view.nbytes
-
-    assert [{i + 1} for i in range(len(allocations))] == [
-        set(a.view.tobytes()) for a in allocations
-    ]
-
-
-def test_a_block_that_is_free_is_used_again_under_another_name(arena: Arena) -> None:
-    first = allocate(arena, 100_000).reference
-    arena.leases.end([first.block])
-
-    second = allocate(arena, 100_000).reference
-
-    assert (first.segment, first.offset) == (second.segment, second.offset)
-    assert first.block != second.block
-
-
-def test_a_stale_name_frees_nothing(arena: Arena) -> None:
-    first = allocate(arena, 100_000).reference
-    arena.leases.end([first.block])
-    second = allocate(arena, 100_000).reference
-
-    arena.leases.end([first.block, first.block, 12345, -1])
-
-    assert 1 == arena.used
-    assert second.offset != allocate(arena, 100_000).reference.offset
-
-
-def test_what_a_users_code_writes_to_shares_no_segment_with_other_blocks(arena: Arena) -> None:
-    for size in (100, 5_000_000):
-        other = allocate(arena, size).reference
-        assert arena.allocate(size, is_users=True) is None  # though there is room
-        request = arena.segment_request(size, is_users=True)
-        arena.add(request, segment(request.size))
-
-        allocation = arena.allocate(size, is_users=True)
-
-        assert allocation is not None
-        assert other.segment < USERS_FROM <= allocation.reference.segment < REGIONS_FROM
-        assert allocation.reference == arena.locate(allocation.view)
-
-
-def test_a_block_is_free_when_each_of_its_leases_has_ended(arena: Arena) -> None:
-    block = allocate(arena, 100_000).reference.block
-    arena.leases.add([block, block])
-
-    arena.leases.end([block, block])
-    assert 1 == arena.used
-
-    arena.leases.end([block])
-    assert 0 == arena.used
 
 
 def test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it(arena: Arena) -> None:
@@ -158,18 +78,6 @@ def test_of_two_readers_before_and_one_after_one_is_waited_for(arena: Arena) -> 
     assert 0 == arena.used
 
 
-def test_a_broker_that_dies_before_all_have_told_leaves_nothing_behind(arena: Arena) -> None:
-    block = allocate(arena, 50_000).reference.block
-    arena.leases.send([block])
-
-    arena.doubt_leases()
-    arena.leases.lend([block])
-    arena.doubt_leases()
-    arena.leases.end_doubted()
-
-    assert 0 == arena.used
-
-
 def test_the_end_of_a_call_waits_for_leases_that_its_reply_has_led_to(arena: Arena) -> None:
     block, other = (allocate(arena, 50_000).reference.block for _ in range(2))
     arena.leases.send([other])
@@ -196,20 +104,6 @@ def test_a_lease_of_a_block_that_is_free_counts_as_taken(arena: Arena) -> None:
     assert 0 == arena.used
 
 
-def test_leases_that_are_lost_with_their_broker_are_in_doubt(arena: Arena) -> None:
-    block = allocate(arena, 50_000).reference.block
-    arena.leases.end([block], after=1)
-
-    arena.doubt_leases()
-    assert 1 == arena.used
-    arena.leases.take_leases([block])
-    arena.leases.end_doubted()
-    assert 1 == arena.used
-    arena.leases.take_back([block])
-
-    assert 0 == arena.used
-
-
 def test_the_next_broker_counts_its_leases_from_the_beginning(arena: Arena) -> None:
     block = allocate(arena, 50_000).reference.block
     arena.leases.take_leases([block, block])
@@ -224,73 +118,12 @@ def test_the_next_broker_counts_its_leases_from_the_beginning(arena: Arena) -> N
     assert 0 == arena.used
 
 
-def test_neighbours_that_are_free_become_one_hole(arena: Arena) -> None:
-    blocks = [allocate(arena, 300_000) for _ in range(3)]
-    assert {1} == {b.reference.segment for b in blocks}
-
-    for i in (0, 2, 1):
-        arena.leases.end([blocks[i].reference.block])
-
-    assert 0 == allocate(arena, 900_000).reference.offset
-
-
-def test_a_large_tensor_gets_a_segment_of_its_own(arena: Arena) -> None:
-    small, large = allocate(arena, 1000).reference, allocate(arena, LARGE_BYTES + 1).reference
-
-    assert small.segment != large.segment
-    assert 0 == large.offset
-    assert allocate(arena, 1000).reference.segment == small.segment
-
-
 def test_a_large_segment_serves_a_tensor_of_about_its_size_again(arena: Arena) -> None:
     first = allocate(arena, 16 << 20).reference
     arena.leases.end([first.block])
 
     assert first.segment == allocate(arena, 15 << 20).reference.segment
     assert first.segment != allocate(arena, 5 << 20).reference.segment
-
-
-def test_segments_of_the_pool_grow_so_that_there_are_few(arena: Arena) -> None:
-    for _ in range(200):
-        allocate(arena, 100_000)
-
-    assert arena.allocate(1) is not None
-    assert arena.segment_request(1).segment <= 8
-
-
-def test_the_pool_starts_and_grows_as_the_settings_say() -> None:
-    arena = make_arena(7, Memory(1 << 16, 3 << 16))
-
-    first = arena.segment_request(1)
-    arena.add(first, segment(first.size))
-
-    assert 65536 == first.size
-    assert 3 * 65536 == arena.segment_request(1).size
-
-
-def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: Clock) -> None:
-    block = allocate(arena, 100_000).reference.block
-    clock.now_s += 2 * IDLE_S
-    assert [] == arena.trim()
-    assert arena.next_trim_s() is None
-
-    arena.leases.end([block])
-    assert [] == arena.trim()
-    assert arena.next_trim_s() == pytest.approx(IDLE_S)
-
-    clock.now_s += IDLE_S
-    assert [wire.FreeSegment(1)] == arena.trim()
-    assert 0 == arena.bytes
-
-
-def test_what_a_reader_of_the_arena_has_in_hand_survives_the_segment(arena: Arena) -> None:
-    allocation = allocate(arena, 100_000)
-    allocation.view[:] = b"x" * 100_000
-    arena.leases.end([allocation.reference.block])
-
-    arena.trim(0)
-
-    assert {ord("x")} == set(allocation.view.tobytes())
 
 
 @pytest.mark.row("B21")
@@ -414,23 +247,6 @@ def test_a_block_that_is_abandoned_takes_a_segment_made_for_it_along(clock: Cloc
     assert ([], []) == (arena.abandon(small.reference.block), arena.abandon(small.reference.block))
 
     assert ([2], 0) == (list(arena.segments), arena.used)
-    os.close(other)
-
-
-def test_nobody_can_write_or_resize_a_segment_of_ours(arena: Arena) -> None:
-    request = arena.segment_request(100_000)
-    descriptor = segment(request.size)
-    other = os.dup(descriptor)
-    arena.add(request, descriptor)
-
-    assert is_size_sealed(other)
-    for attempt in (
-        lambda: os.write(other, b"x"),
-        lambda: os.ftruncate(other, 0),
-        lambda: os.ftruncate(other, 1 << 30),
-    ):
-        with pytest.raises(PermissionError):
-            attempt()
     os.close(other)
 
 

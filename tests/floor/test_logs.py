@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import io
 import json
 import logging
@@ -144,35 +143,6 @@ def test_letters_that_show_nothing_or_turn_others_around_are_escaped() -> None:
         assert f"a{letter}b" == json.loads(quoted)
     assert '"caf\u00e9 \U0001f600 \u4f60"' == logs.quote("caf\u00e9 \U0001f600 \u4f60")
     assert '"\\ud83d"' == logs.quote("\ud83d")
-
-
-def test_lines_that_clients_cause_are_cut_where_more_of_others_are_written() -> None:
-    written = io.StringIO()
-    handler = logs.LimitedLog(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
-    handler.setFormatter(logs.Formatter())
-
-    for line, is_of_client in ((1, False), (2, True)):
-        for _ in range(5 * logs.MAX_LINES_A_SECOND):
-            record = logging.LogRecord("x", logging.INFO, "f.py", line, "text", None, None)
-            record.is_of_client = is_of_client
-            handler.handle(record)
-
-    limit = logs.MAX_LINES_A_SECOND
-    assert [5 * limit, limit] == [written.getvalue().count(f"f.py:{line}") for line in (1, 2)]
-
-
-def test_failures_are_cut_where_more_of_other_lines_are_written() -> None:
-    written = io.StringIO()
-    handler = logs.LimitedLog(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
-    handler.setFormatter(logs.Formatter())
-
-    for level, line in ((logging.INFO, 1), (logging.WARNING, 2), (logging.ERROR, 3)):
-        for _ in range(5 * logs.MAX_LINES_A_SECOND):
-            handler.handle(logging.LogRecord("x", level, "f.py", line, "text", None, None))
-
-    levels = collections.Counter(line[0] for line in written.getvalue().splitlines())
-    limit = logs.MAX_LINES_A_SECOND
-    assert {"I": 5 * limit, "W": limit, "E": limit} == levels
 
 
 def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:

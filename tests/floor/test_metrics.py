@@ -7,7 +7,6 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import zmq
 
 from zmqtriton_floor import endpoints, metrics, spans, wire
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.execution_progress import EPOCH_SHIFT, SIZE, ProgressView, end
+from zmqtriton_floor.execution_progress import SIZE, ProgressView, end
 from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.routing import ALL, goes_to_trial, is_copied
@@ -260,96 +259,8 @@ def broker(sides: tuple[ProgressView, ProgressView]) -> ProgressView:
     return sides[1]
 
 
-def test_requests_are_named_that_may_have_begun(stub: ProgressView, broker: ProgressView) -> None:
-    assert not broker.may_have_begun((3, 1))
-
-    assert stub.begin(7, [(3, 1), (2**63, 2**64 - 1)])
-
-    assert broker.may_have_begun((3, 1))
-    assert broker.may_have_begun((2**63, 2**64 - 1))
-    assert not broker.may_have_begun((3, 2))
-
-
 def _written(numbers: Iterable[int]) -> frozenset[tuple[int, int]]:
     return frozenset((3, number) for number in numbers)
-
-
-def test_all_that_has_begun_and_may_be_repeated_is_named(
-    stub: ProgressView, broker: ProgressView
-) -> None:
-    lasting = [(3, number) for number in range(0, 2 * ROOM, 1000)]
-
-    def unsettled(number: int) -> list[tuple[int, int]]:
-        return [*lasting, *((3, one) for one in range(max(0, number - ROOM // 2), number))]
-
-    for number in range(3 * ROOM):
-        assert stub.begin(number + 1, [(3, number)], partial(unsettled, number))
-
-        if number % 1009 == 0:
-            begun = broker.begun_keys()
-            assert begun is not None
-            assert begun >= {key for key in unsettled(number + 1) if key[1] <= number}
-            assert begun <= _written(range(number + 1)), "what waits here is not named"
-
-
-def test_a_stub_that_dies_as_it_makes_room_has_named_all(
-    stub: ProgressView, broker: ProgressView
-) -> None:
-    keys = [(3, number) for number in range(ROOM)]
-    stub.begin(1, keys)
-    seen = []
-
-    def die() -> list[tuple[int, int]]:
-        seen.append(broker.begun_keys())
-        return keys[:5]
-
-    stub.begin(2, [(3, ROOM)], die)
-
-    assert seen == [frozenset(keys)]
-    assert broker.begun_keys() == _written(range(ROOM + 1))
-    stub.begin(3, [(5, number) for number in range(ROOM - 6)], lambda: [(3, 0), (3, ROOM)])
-    begun = broker.begun_keys()
-    assert begun is not None
-    assert {(3, 0), (3, ROOM), (5, 0), (5, ROOM - 7)} <= begun
-    assert (3, ROOM - 1) not in begun, "the half that was full is written anew"
-
-
-def test_all_that_a_very_busy_stub_answers_in_a_second_is_named() -> None:
-    with tempfile.TemporaryFile() as page:
-        page.truncate(SIZE)
-        stub, broker = ProgressView(page.fileno()), ProgressView(page.fileno())
-    answered: list[tuple[int, int]] = []
-
-    def unsettled() -> list[tuple[int, int]]:
-        return answered
-
-    for batch in range(1, 201):
-        keys = [(3, 100 * batch + number) for number in range(100)]
-        assert stub.begin(batch, keys, unsettled)
-        answered.extend(keys)
-
-    assert frozenset(answered) == broker.begun_keys()
-    stub.close()
-    broker.close()
-
-
-def test_a_calm_stub_names_few_and_gathers_them_seldom(
-    stub: ProgressView, broker: ProgressView
-) -> None:
-    looks = []
-
-    def newest(number: int) -> list[tuple[int, int]]:
-        looks.append(number)
-        return [(3, number - 1)]
-
-    for number in range(2 * ROOM):
-        stub.begin(number + 1, [(3, number)], partial(newest, number))
-
-    begun = broker.begun_keys()
-    assert begun is not None
-    assert {(3, 2 * ROOM - 2), (3, 2 * ROOM - 1)} <= begun
-    assert len(begun) < ROOM
-    assert 0 < len(looks) < 10
 
 
 def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
@@ -368,19 +279,6 @@ def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
 
     assert not broker.may_have_begun((4, 1))
     assert broker.begun_keys() == frozenset(keys[1:3])
-
-
-def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
-    stub: ProgressView, broker: ProgressView
-) -> None:
-    assert stub.begin((1 << EPOCH_SHIFT) + 5)
-
-    broker.fence(2)
-
-    assert not stub.begin((1 << EPOCH_SHIFT) + 6, [(3, 1)])
-    assert not broker.may_have_begun((3, 1))
-    assert stub.begin((2 << EPOCH_SHIFT) + 1)
-    assert stub.begin(0), "samples of the warm-up are nobody's"
 
 
 def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(

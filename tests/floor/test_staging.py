@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import socket
 import stat
@@ -14,11 +13,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.floor.test_zmtp import ShortOf
 from tests.support.refusals import refusal
 from zmqtriton_floor import prctl, staging, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument
@@ -268,45 +265,6 @@ def right(ends: tuple[Lifeline, Lifeline]) -> Lifeline:
     return ends[1]
 
 
-def test_messages_arrive_in_order(left: Lifeline, right: Lifeline) -> None:
-    for number in range(10):
-        left.send(wire.Sync(number))
-
-    assert [wire.Sync(n) for n in range(10)] == [m for m, _ in right.receive()]
-
-
-def test_a_message_larger_than_the_socket_buffer_arrives_whole(
-    left: Lifeline, right: Lifeline
-) -> None:
-    large = wire.Initialize("x" * 3_000_000)
-    got: list[wire.Initialize] = []
-
-    left.send(large)
-    left.send(wire.Sync(1))
-    assert left.is_backed_up
-    while len(got) < 2:
-        assert right.wait(10)
-        got += [m for m, _ in right.receive()]
-        left.flush()
-
-    assert [large, wire.Sync(1)] == got
-    assert not left.is_backed_up
-
-
-def test_a_descriptor_travels_with_its_message(left: Lifeline, right: Lifeline) -> None:
-    reading, writing = os.pipe()
-
-    left.send(wire.WorkerForked(1), writing)
-    os.close(writing)
-    ((message, descriptors),) = right.receive()
-    os.write(descriptors[0], b"hello")
-
-    assert wire.WorkerForked(1) == message
-    assert b"hello" == os.read(reading, 10)
-    os.close(descriptors[0])
-    os.close(reading)
-
-
 def test_what_does_not_decode_is_counted_and_its_descriptors_are_closed() -> None:
     ours, theirs = pair()
     right = Lifeline(theirs)
@@ -321,17 +279,6 @@ def test_what_does_not_decode_is_counted_and_its_descriptors_are_closed() -> Non
     os.close(reading)
     ours.close()
     right.close()
-
-
-def test_the_end_of_the_other_side_is_seen(left: Lifeline, right: Lifeline) -> None:
-    left.send(wire.Sync(1))
-    left.close()
-
-    assert right.wait(10)
-    assert [wire.Sync(1)] == [m for m, _ in right.receive()]
-    assert [] == right.receive()
-    assert right.ended
-    right.send(wire.Sync(2))
 
 
 def test_the_end_is_seen_though_a_fork_holds_a_copy(left: Lifeline, right: Lifeline) -> None:
@@ -375,21 +322,6 @@ def test_threads_may_send_at_once(left: Lifeline, right: Lifeline) -> None:
 
 def test_waiting_ends_after_the_timeout(right: Lifeline) -> None:
     assert not right.wait(0.001)
-
-
-@pytest.mark.parametrize("number", [errno.ENOBUFS, errno.ENOMEM, errno.EINTR])
-@pytest.mark.parametrize("call", ["sendmsg", "recvmsg"])
-def test_a_shortage_is_not_the_end(left: Lifeline, right: Lifeline, call: str, number: int) -> None:
-    failing: Any = left if call == "sendmsg" else right
-    failing._socket = ShortOf(failing._socket, **{call: [number, number]})
-
-    left.send(wire.Sync(1))
-    for _ in range(2):
-        assert [] == right.receive()
-        left.flush()
-
-    assert [wire.Sync(1)] == [message for message, _ in right.receive()]
-    assert (False, False) == (left.ended, right.ended)
 
 
 def test_what_the_dead_have_sent_is_received_though_nothing_can_be_sent_to_them(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.logs import log as module
 from zmqtriton.logs.log import LogOutlet
 from zmqtriton.logs.log_ring import KeptLine, LogRing, ProcessLines, StubName
 from zmqtriton_floor import logs
@@ -45,21 +44,6 @@ def read(descriptor: int, enough: Callable[[str], bool]) -> str:
     return text
 
 
-def test_a_line_is_there_when_its_writer_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    with path.open("wb") as file:
-        outlet = LogOutlet(file.fileno())
-        # the first wait may be too short for a busy machine, and each may
-        seen = set[bool]()
-        for number in range(200):
-            outlet.put(b"line %d\n" % number)
-            seen.add(f"line {number}\n" in path.read_text())
-
-        assert True in seen
-        outlet.finish()
-        assert 200 == path.read_text().count("\n")
-
-
 def test_what_nobody_reads_holds_nobody_up_and_is_counted(ends: tuple[int, int]) -> None:
     reading, writing = ends
     outlet = LogOutlet(writing)
@@ -78,53 +62,6 @@ def test_what_nobody_reads_holds_nobody_up_and_is_counted(ends: tuple[int, int])
     assert [line.decode().strip()] * kept == text.splitlines()[:kept]
     assert [f"{outlet.lost} {_LOST}", "later"] == text.splitlines()[kept:]
     eventually(lambda: outlet.loss() == {"lost_lines": outlet.lost, "unread_s": 0.0}, 60)
-
-
-def test_a_reader_that_waits_is_told_for_how_long() -> None:
-    now_s = [0.0]
-    reading, writing = os.pipe()
-    outlet = LogOutlet(writing, clock=lambda: now_s[0])
-    outlet.relay(b"x" * 100_000 + b"\n")
-    eventually(lambda: outlet._began_s is not None, 60)
-
-    now_s[0] = 7.0
-
-    assert {"lost_lines": 0, "unread_s": 7.0} == outlet.loss()
-    read(reading, lambda text: len(text) > 100_000)
-    outlet.finish()
-    os.close(reading)
-    os.close(writing)
-
-
-def test_writers_do_not_wait_for_a_slow_reader_again_and_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now_s = [0.0]
-    reading, writing = os.pipe()
-    outlet = LogOutlet(writing, clock=lambda: now_s[0])
-    waits: list[float] = []
-
-    def wait(within_s: float | None = None) -> bool:
-        assert within_s is not None
-        waits.append(within_s)
-        now_s[0] += within_s
-        return False
-
-    monkeypatch.setattr(outlet._has_written, "wait", wait)
-    outlet.relay(b"x" * 200_000 + b"\n")
-
-    for _ in range(20):
-        outlet.put(b"line\n")
-    assert module._PATIENCE_S <= sum(waits) < 1.1 * module._PATIENCE_S
-
-    now_s[0] += 100 * module._PATIENCE_S
-    outlet.put(b"line\n")
-    assert module._PATIENCE_S == pytest.approx(waits[-1])
-    monkeypatch.undo()
-    read(reading, lambda text: text.count("line") == 21)
-    outlet.finish()
-    os.close(reading)
-    os.close(writing)
 
 
 def test_a_disk_that_is_full_is_told_once_a_minute_where_that_can_be_read() -> None:
@@ -240,21 +177,6 @@ def texts(page: dict[str, Any]) -> list[str]:
     return [line["text"] for line in page["lines"]]
 
 
-def test_a_line_knows_where_it_comes_from(ring: LogRing) -> None:
-    ring.emit(record("said", origin=(42, "m_0_0", 5), stub=StubName("m", "m_0_0")))
-    ring.emit(record("done", level=logging.ERROR))
-
-    said, done = ring.read_last("", 0, 10)["lines"]
-
-    assert (1, "I", 42, "m_0_0", 5) == tuple(
-        said[k] for k in ("number", "level", "pid", "file", "line")
-    )
-    assert ("m", "m_0_0", "said") == (said["model"], said["instance"], said["text"])
-    assert (2, "E", "service.py", 7, "") == tuple(
-        done[key] for key in ("number", "level", "file", "line", "model")
-    )
-
-
 @pytest.mark.parametrize("form", logs.FORMS)
 @pytest.mark.parametrize("is_journal", [False, True])
 def test_a_line_of_another_process_is_kept_in_each_form(
@@ -281,23 +203,6 @@ def test_any_other_output_of_a_process_is_kept_as_it_is(ring: LogRing, text: str
     [line] = ring.read_last("", 0, 10)["lines"]
 
     assert ("I", 41, text) == (line["level"], line["pid"], line["text"])
-
-
-def test_old_lines_go_when_there_are_too_many(ring: LogRing) -> None:
-    for number in range(1, 6):
-        ring.emit(record(str(number)))
-
-    assert ["3", "4", "5"] == texts(ring.read_last("", 0, 10))
-    assert ["4", "5"] == texts(ring.read_last("", 0, 2))
-
-
-def test_old_lines_go_when_they_take_too_much_memory(ring: LogRing) -> None:
-    ring.emit(record("a" * 60))
-    ring.emit(record("b" * 60))
-    assert ["b" * 60] == texts(ring.read_last("", 0, 10))
-
-    ring.emit(record("c" * 200))
-    assert ["c" * 200] == texts(ring.read_last("", 0, 10))
 
 
 def test_a_reader_goes_on_from_where_it_was_and_hears_what_it_lost(ring: LogRing) -> None:
@@ -343,15 +248,6 @@ def write(ring: LogRing, pid: int, text: str, name: StubName = M) -> None:
 
 def kept(ring: LogRing, model: str = "") -> list[tuple[int, list[str]]]:
     return [(process["pid"], texts(process)) for process in ring.process_lines(model)]
-
-
-def test_the_lines_of_a_dead_process_stay_when_others_have_filled_the_ring(ring: LogRing) -> None:
-    write(ring, 11, "last words")
-    for number in range(10):
-        write(ring, 12, str(number), StubName("n", "n_0_0"))
-
-    assert "last words" not in texts(ring.read_last("", 0, 10))
-    assert [(11, ["last words"])] == kept(ring, "m")
 
 
 def test_of_an_instance_the_last_processes_are_kept(ring: LogRing) -> None:

@@ -11,10 +11,8 @@ from zmqtriton.options import (
     HelpRequested,
     OptionError,
     Options,
-    RateLimitResource,
     Restriction,
     Setting,
-    TraceOptions,
     parse,
 )
 from zmqtriton.options.result import DEFAULTS
@@ -94,59 +92,11 @@ def test_the_command_line_of_the_guide_is_taken_with_its_typing_error() -> None:
     ) == options.warnings
 
 
-def test_the_command_line_of_kserve_is_taken() -> None:
-    options = parse(
-        "--model-store=/mnt/models --grpc-port=9000 --http-port=8080 --allow-grpc=true "
-        "--allow-http=true".split()
-    )
-
-    assert ("/mnt/models",) == options.model_repository
-    assert (8080, 9000) == (options.http_port, options.grpc_port)
-    assert () == options.warnings
-
-
-def test_without_options_everything_is_as_triton_has_it() -> None:
-    options = parsed()
-
-    assert "triton" == options.id
-    assert ("0.0.0.0", 8000) == (options.http_address, options.http_port)
-    assert ("0.0.0.0", 8001) == (options.grpc_address, options.grpc_port)
-    assert ("0.0.0.0", 8002) == (options.metrics_address, options.metrics_port)
-    assert 30 == options.exit_timeout_secs
-    assert options.exit_on_error
-    assert options.strict_readiness
-    assert ("none", 67108864) == (options.model_control_mode, options.http_max_input_size)
-    assert 4 == options.model_load_thread_count
-    assert TraceOptions() == options.trace
-    assert () == options.warnings
-
-
-@pytest.mark.parametrize("words", [("--http-port=9000",), ("--http-port", "9000")])
-def test_a_value_follows_its_option_with_and_without_an_equals_sign(
-    words: tuple[str, ...],
-) -> None:
-    assert 9000 == parsed(*words).http_port
-
-
-def test_the_last_of_several_values_counts() -> None:
-    assert 9001 == parsed("--http-port=9000", "--http-port=9001").http_port
-
-
 @pytest.mark.row("--model-repository", "--model-store")
 def test_repeated_repositories_add_up_in_order_and_once_each() -> None:
     options = parse(["--model-repository=/b", "--model-store", "/a", "--model-repository=/b"])
 
     assert ("/b", "/a") == options.model_repository
-
-
-@pytest.mark.parametrize("word", ["true", "TRUE", "on", "On", "1"])
-def test_words_for_yes(word: str) -> None:
-    assert parsed("--exit-on-error=false", f"--exit-on-error={word}").exit_on_error
-
-
-@pytest.mark.parametrize("word", ["false", "False", "off", "OFF", "0"])
-def test_words_for_no(word: str) -> None:
-    assert not parsed(f"--exit-on-error={word}").exit_on_error
 
 
 @pytest.mark.row("--log-verbose")
@@ -235,12 +185,6 @@ BOOLEAN = 'Bad option: "--allow-http".\ninvalid value for bool option: '
 )
 def test_what_cannot_be_meant_is_refused_with_its_reason(words: list[str], text: str) -> None:
     assert refused(*words).startswith(text)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "2147483648"])
-def test_a_limit_of_messages_that_no_client_can_have_is_refused(text: str) -> None:
-    assert 2147483647 == parsed("--grpc-max-input-size=2147483647").grpc_max_input_size
-    assert 'Bad option: "--grpc-max-input-size"' in refused(f"--grpc-max-input-size={text}")
 
 
 def test_the_beginning_of_one_name_stands_for_it() -> None:
@@ -348,16 +292,6 @@ def test_the_newer_option_for_auto_completion_wins_with_a_warning() -> None:
         "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of "
         "'--disable-auto-complete-config'!"
     ) == options.warnings[-1]
-
-
-@pytest.mark.parametrize("name", ["early-liveness", "build-environments", "trust-client-shm"])
-def test_a_switch_needs_no_value_and_takes_no_following_word(name: str) -> None:
-    field = name.replace("-", "_")
-
-    assert not getattr(parsed(), field)
-    assert getattr(parsed(f"--{name}", "--id=x"), field)
-    assert not getattr(parsed(f"--{name}=false"), field)
-    assert refused(f"--{name}", "false").startswith("Unexpected argument: false")
 
 
 @pytest.mark.row("--allow-client-shm")
@@ -475,28 +409,6 @@ def test_a_value_of_the_wrong_form_is_refused_as_triton_does(word: str, text: st
     assert f'Bad option: "{name}".\n{text}' == refused(word)
 
 
-def test_values_with_parts_are_kept_by_their_parts() -> None:
-    options = parsed(
-        "--rate-limit-resource=R1:10",
-        "--rate-limit-resource=R2:4:1",
-        "--cuda-memory-pool-byte-size=0:1024",
-        "--model-load-gpu-limit=1:0.8",
-        "--host-policy=gpu_0,numa-node=0",
-        "--metrics-config=summary_quantiles=0.5:0.05,0.9:0.01",
-        "--metrics-interval-ms=1.5",
-    )
-
-    assert (
-        RateLimitResource("R1", 10, -1),
-        RateLimitResource("R2", 4, 1),
-    ) == options.rate_limit_resource
-    assert ((0, 1024),) == options.cuda_memory_pool_byte_size
-    assert ((1, 0.8),) == options.model_load_gpu_limit
-    assert (Setting("gpu_0", "numa-node", "0"),) == options.host_policy
-    assert (Setting("", "summary_quantiles", "0.5:0.05,0.9:0.01"),) == options.metrics_config
-    assert 1.5 == options.metrics_interval_ms
-
-
 @pytest.mark.row("--response-cache-byte-size")
 def test_the_older_option_for_the_cache_is_turned_into_the_newer() -> None:
     options = parsed("--response-cache-byte-size=1024")
@@ -512,10 +424,6 @@ def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
     assert ((), "execution_count") == (options.warnings, options.rate_limit)
 
 
-def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:
-    assert () == parsed("--rate-limit=off", "--allow-metrics=true").warnings
-
-
 @pytest.mark.row("--grpc-use-ssl")
 @pytest.mark.parametrize("service", ["http", "grpc"])
 def test_encryption_is_refused_without_the_files_for_it(service: str) -> None:
@@ -528,15 +436,6 @@ def test_encryption_is_refused_without_the_files_for_it(service: str) -> None:
     ):
         text = f"--{service}-use-ssl requires setting '--{service}-{missing}' as well."
         assert text == refused(*words)
-
-
-def test_asking_for_certificates_of_clients_is_asking_for_encryption() -> None:
-    names = ("server-cert", "server-key", "root-cert")
-    words = [f"--{service}-{name}=x" for service in ("http", "grpc") for name in names]
-
-    options = parsed("--http-use-ssl-mutual=true", "--grpc-use-ssl-mutual=true", *words)
-
-    assert (True, True) == (options.http_use_ssl, options.grpc_use_ssl)
 
 
 @pytest.mark.row("L09")
@@ -565,45 +464,10 @@ def test_version_is_that_of_the_code() -> None:
         parse(["--version"])
 
 
-# ------------------------------------------------------------------- addresses
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("[::1]", "::1"),
-        ("::1", "::1"),
-        # as Triton's HTTP wants it
-        ("ipv6:::1", "::1"),
-        ("ipv6:[::1]", "::1"),
-        ("ipv4:10.0.0.7", "10.0.0.7"),
-        ("desk.example", "desk.example"),
-    ],
-)
-def test_an_address_of_ipv6_may_have_brackets(text: str, address: str) -> None:
-    words = [f"--{service}-address={text}" for service in ("http", "grpc", "metrics")]
-    options = parse(["--model-repository=/models", *words])
-
-    assert {address} == {options.http_address, options.grpc_address, options.metrics_address}
-    assert (address == "::1") == options.grpc_reflection
-
-
 # ------------------------------------------------------------------- models on demand
 
 
 _EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
-
-
-def test_they_are_read() -> None:
-    limits = ["--unload-idle-after=1.5", "--model-memory-budget=1048576"]
-    limits += ["--gpu-memory-budget=0:70G", "--gpu-memory-budget=3:512m"]
-    options = parse([*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=5", *limits])
-
-    assert (True, 5.0) == (options.load_on_demand, options.load_on_demand_timeout)
-    assert (1.5, 1 << 20) == (options.unload_idle_after, options.model_memory_budget)
-    assert ((0, 70 << 30), (3, 512 << 20)) == options.gpu_memory_budget
-    sizes = ["--load-on-demand", "--model-memory-budget=2G"]
-    assert 2 << 30 == parse([*_EXPLICIT, *sizes]).model_memory_budget
 
 
 @pytest.mark.parametrize(
@@ -652,23 +516,3 @@ REPOSITORY = "--model-repository=/models"
 )
 def test_reflection_is_for_loopback_unless_told(words: list[str], is_on: bool) -> None:
     assert is_on == parse([REPOSITORY, *words]).grpc_reflection
-
-
-# ------------------------------------------------------------------- sizes
-
-
-@pytest.mark.parametrize(
-    "option", ["client-memory-byte-size", "max-model-segment-bytes", "max-model-memory-bytes"]
-)
-def test_sizes_have_a_unit_or_are_bytes_and_are_nothing_else(option: str) -> None:
-    def read(value: str) -> int:
-        options = parse(["--model-repository=/models", f"--{option}={value}"])
-        size: int = getattr(options, option.replace("-", "_"))
-        return size
-
-    assert 1 << 40 == read(str(1 << 40)) == read("1024g")
-    for value in ("-1", "4x", "1G=1", ""):
-        with pytest.raises(OptionError, match=rf"It is no number of bytes, .* Got {value}$"):
-            read(value)
-    with pytest.raises(OptionError, match=r"It is too large. Got 8388608T$"):
-        read("8388608T")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from typing import Any
 
 import pytest
 
-from tests.support.needs import ROOT
 from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
 from zmqtriton.options.kinds import Arity
-from zmqtriton.options.report import describe_options
 from zmqtriton.options.sources import PREFIX, variable_of
 from zmqtriton.options.table import OPTIONS_BY_NAME
 
@@ -55,37 +51,6 @@ def refusal(*words: str, **places: Any) -> str:
     return str(caught.value)
 
 
-def test_values_of_a_file_are_those_of_the_command_line() -> None:
-    file = """
-        http-port = 9000
-        exit-on-error = false
-        reload = true
-        metrics-interval-ms = 500.5
-        id = "first"
-        backend-config = ["python,stub-timeout-seconds=40", "python,a=b"]
-        http-allowed-origin = "https://a"
-        model-control-mode = "explicit"
-        load-model = ["a", "b"]
-        trace-config = "rate=5"
-    """
-    words = (
-        "--http-port=9000",
-        "--exit-on-error=false",
-        "--reload",
-        "--metrics-interval-ms=500.5",
-        "--id=first",
-        "--backend-config=python,stub-timeout-seconds=40",
-        "--backend-config=python,a=b",
-        "--http-allowed-origin=https://a",
-        "--model-control-mode=explicit",
-        "--load-model=a",
-        "--load-model=b",
-        "--trace-config=rate=5",
-    )
-
-    assert started(*words, f"--config={PATH}", file="#") == started(file=file)
-
-
 def test_each_option_may_stand_in_a_file_and_in_a_variable() -> None:
     for name, option in OPTIONS_BY_NAME.items():
         in_file = f'{name} = ["x"]' if option.arity is Arity.REPEATABLE else f'{name} = "x"'
@@ -113,59 +78,6 @@ def test_an_option_of_an_extra_that_is_left_out_is_refused_with_its_name(
     assert f"{PREFIX}ZMQ_DOOR: {said}" == refusal(ZMQ_DOOR="true")
 
 
-def test_the_command_line_counts_before_variables_and_these_before_the_file() -> None:
-    file = "http-port = 1\ngrpc-port = 1\nmetrics-port = 1\nhttp-workers = 1"
-    usual = ("--http-workers=4", "--grpc-processes=4")
-
-    options = started(
-        "--http-port=3", file=file, usual=usual, HTTP_PORT="2", GRPC_PORT="2", METRICS_PORT=""
-    )
-
-    assert (3, 2, 1, 1, 4) == (
-        options.http_port,
-        options.grpc_port,
-        options.metrics_port,
-        options.http_workers,
-        options.grpc_processes,
-    )
-
-
-def test_an_option_that_may_be_repeated_is_taken_whole_from_one_place() -> None:
-    file = 'model-store = ["/of-file"]\nstub-user = ["a", "b"]\nmodel-env = ["A"]'
-
-    options = started("--stub-user=c", file=file, MODEL_ENV="B\n\nC D\n")
-
-    assert (("/models",), ("c",)) == (options.model_repository, options.stub_user)
-    assert ("B", "C D") == options.model_env
-
-
-def test_the_place_of_each_option_is_told() -> None:
-    options = started(
-        "--http-port=3",
-        file='http-port = 1\ncache-config = "local,size=1048576"\ngrpc-port = 8001',
-        usual=("--metrics-port=4",),
-        TRACE_CONFIG="rate=5",
-    )
-
-    rows = {row["option"]: row["source"] for row in describe_options(options, {})}
-
-    assert "" == rows["id"]
-    assert ("command line", "environment", PATH, PATH, "default of the command") == tuple(
-        rows[name]
-        for name in ("http-port", "trace-config", "cache-config", "grpc-port", "metrics-port")
-    )
-
-
-def test_a_variable_may_name_the_file() -> None:
-    options = parse(
-        [],
-        environment={f"{PREFIX}CONFIG": PATH},
-        read_file={PATH: 'model-repository = "/m"'}.__getitem__,
-    )
-
-    assert (PATH, ("/m",)) == (options.config, options.model_repository)
-
-
 @pytest.mark.parametrize(
     ("file", "text"),
     [
@@ -190,22 +102,6 @@ def test_a_file_is_checked_like_the_command_line(file: str, text: str) -> None:
     assert text in refusal(file=file)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("HTTP_PORT", "x", f'Bad option: "{PREFIX}HTTP_PORT".\nInvalid option value. Got x'),
-        ("HTP_PORT", "1", f"did you mean '{PREFIX}HTTP_PORT'?"),
-    ],
-)
-def test_a_variable_is_checked_like_the_command_line(name: str, value: str, text: str) -> None:
-    assert text in refusal(**{name: value})
-
-
-def test_a_mistake_is_one_though_the_command_line_has_the_option() -> None:
-    with pytest.raises(OptionError, match="Port must be in the range"):
-        started("--http-port=1", file="http-port = 70000")
-
-
 def test_a_file_that_cannot_be_read_is_named() -> None:
     def fail(path: str) -> str:
         raise FileNotFoundError(2, "No such file or directory", path)
@@ -214,24 +110,6 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
         parse([REPOSITORY, f"--config={PATH}"], read_file=fail)
     with pytest.raises(OptionError, match="empty argument for --config"):
         parse([REPOSITORY, "--config="], read_file=fail)
-
-
-def test_variables_of_a_service_of_kubernetes_are_no_options() -> None:
-    environment = {
-        "ZMQTRITON_HTTP_PORT": "tcp://10.0.0.1:8000",
-        "ZMQTRITON_SERVICE_HOST": "10.0.0.1",
-    }
-
-    assert parse([REPOSITORY], environment=environment) == parse([REPOSITORY])
-
-
-def test_the_file_of_the_documentation_is_read() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    [block] = re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)
-
-    options = started(file=textwrap.dedent(block))
-
-    assert (9000, False) == (options.http_port, options.exit_on_error)
 
 
 # ------------------------------------------------------------------------------- trace
@@ -264,40 +142,6 @@ def test_settings_add_up_to_one_description() -> None:
             log_frequency=50,
         )
         == trace
-    )
-
-
-def test_settings_for_opentelemetry_are_kept_in_order() -> None:
-    trace = traced(
-        "--trace-config=mode=OpenTelemetry",
-        "--trace-config=opentelemetry,url=localhost:4318/v1/traces",
-        "--trace-config=opentelemetry,resource=service.name=demo",
-    )
-
-    assert "opentelemetry" == trace.mode
-    assert (
-        ("url", "localhost:4318/v1/traces"),
-        ("resource", "service.name=demo"),
-    ) == trace.opentelemetry
-
-
-def test_off_wins_wherever_it_stands() -> None:
-    assert () == traced("--trace-config=level=OFF", "--trace-config=level=TIMESTAMPS").level
-
-
-def test_an_older_option_gives_way_to_the_newer() -> None:
-    options = parse(["--model-repository=/m", "--trace-config=rate=5", "--trace-rate=9"])
-
-    assert 5 == options.trace.rate
-    assert (
-        "Warning: '--trace-rate' has been deprecated and will be removed in future releases. "
-        "Please use '--trace-config rate=<rate value>' instead."
-    ) in options.warnings
-
-
-def test_an_older_option_alone_counts() -> None:
-    assert TraceOptions(file="/t", level=("TIMESTAMPS",)) == traced(
-        "--trace-file=/t", "--trace-level=max"
     )
 
 

@@ -40,15 +40,6 @@ def test_what_has_an_effect_is_not_said_to_have_none(word: str) -> None:
     assert () == parsed(word).warnings
 
 
-def test_what_has_no_effect_yet_is_said_once() -> None:
-    options = parsed("--model-namespacing=true", "--model-namespacing=1")
-
-    assert (
-        "accepted but has no effect yet: --model-namespacing: "
-        "a name in two repositories is refused",
-    ) == options.warnings
-
-
 @pytest.mark.parametrize(
     ("word", "why"),
     [
@@ -181,10 +172,6 @@ def test_what_has_a_default_does_not_name_another(text: str) -> None:
     assert [] == [line for line in lines if "y default" in line and "Default is" in line]
 
 
-def test_help_is_asked_for_in_short_too(text: str) -> None:
-    assert text == about("-h")
-
-
 @pytest.mark.parametrize("words", [["--help", "openai"], ["-h", "OpenAI"], ["--help=openai"]])
 @pytest.mark.extra("openai")
 def test_help_is_about_a_word(words: list[str], text: str) -> None:
@@ -194,14 +181,6 @@ def test_help_is_about_a_word(words: list[str], text: str) -> None:
     assert "\n  --http-restricted-api " in said, "its help has the word"
     assert "--http-port" not in said
     assert len(said) < len(text) / 10
-
-
-@pytest.mark.addons
-def test_help_is_about_a_group_or_a_command(text: str) -> None:
-    grpc = about("--help", "grpc")
-
-    assert all(f"\n  --{name}" in grpc for name in OPTIONS_BY_NAME if name.startswith("grpc-"))
-    assert "\n       zmqtriton token " in about("--help", "token")
 
 
 @pytest.mark.extra("fleet")
@@ -248,11 +227,6 @@ def test_an_argument_that_is_no_option_is_guessed_at(word: str, meant: str) -> N
     assert f"Unexpected argument: {word}; did you mean '{meant}'?" == refused(word).split("\n")[0]
 
 
-@pytest.mark.parametrize("word", ["--", "x=y"])
-def test_what_nobody_can_have_meant_is_not_guessed_at(word: str) -> None:
-    assert f"Unexpected argument: {word}" == refused(word).split("\n")[0]
-
-
 def test_who_says_nothing_is_told_what_to_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
     assert 1 == main([])
 
@@ -297,12 +271,6 @@ def test_values_are_written_as_on_the_command_line() -> None:
         rows["rate-limit-resource"],
         rows["model-load-gpu-limit"],
     )
-
-
-def test_a_port_that_was_found_is_told() -> None:
-    rows = changed("--http-port=0", "--grpc-port=0", http_port=43210)
-
-    assert (43210, 0) == (rows["http-port"], rows["grpc-port"])
 
 
 def test_secrets_are_hidden() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,17 @@ import pytest
 from tests.floor.reasons import text_of
 from tests.supervisor.readings import Readings
 from tests.supervisor.settings import options_with
-from tests.support.refusals import refusal
 from tests.support.scripted import string_parameter
-from zmqtriton import addons
-from zmqtriton.addons import Package
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import (
-    SERVER_ENVIRONMENT,
     Environment,
     EnvironmentSpec,
     GuestHost,
 )
 from zmqtriton.options import Options
 from zmqtriton.options.values import ModelFile
-from zmqtriton.reading.blueprint import BackendCode, Blueprint, LoadOverride, ReadFailure
-from zmqtriton.repository.scan import scan_single_file
+from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
 from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
 
 CONFIG = """
@@ -62,53 +56,12 @@ def refused(repository: Path, name: str, **options: Any) -> ReadFailure:
     return failure
 
 
-def test_a_model_is_read(tmp_path: Path) -> None:
-    add(tmp_path, "m", CONFIG + "instance_group [ { count: 2 kind: KIND_CPU } ]", ("1", "2"))
-
-    blueprint = read(tmp_path, "m")
-
-    assert list(blueprint.versions) == [2]
-    assert blueprint.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
-    assert (SERVER_ENVIRONMENT, "m_0_0") == (blueprint.environment, blueprint.first_slot.name)
-    assert blueprint.final_config is None
-    assert ["m_0_0", "m_0_1"] == [place.name for place in blueprint.finalize_config("").slots]
-
-
-def test_without_auto_completion_the_configuration_is_final(tmp_path: Path) -> None:
-    add(tmp_path, "m")
-
-    blueprint = read(tmp_path, "m", strict_model_config=True)
-
-    assert blueprint.final_config is not None
-    assert ["m_0"] == [place.name for place in blueprint.final_config.slots]
-    assert blueprint.final_config.proto
-
-
 def test_the_first_instance_is_called_as_it_will_be(tmp_path: Path) -> None:
     add(tmp_path, "m")
 
     blueprint = read(tmp_path, "m")
 
     assert blueprint.first_slot == blueprint.finalize_config("").slots[0]
-
-
-def test_an_override_stands_in_for_the_file(tmp_path: Path) -> None:
-    add(tmp_path, "m")
-
-    blueprint = read(tmp_path, "m", '{"backend": "python", "max_batch_size": 7}')
-
-    assert '"max_batch_size":7' in blueprint.config
-
-
-@pytest.mark.parametrize("name", ["nobody", "", "..", ".", "a/b", "a\0b"])
-def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> None:
-    failure = refused(tmp_path, name)
-
-    assert (
-        failure.reason.text
-        == f"failed to poll model '{name}': model not found in any model repository."
-    )
-    assert failure.fingerprint == ""
 
 
 @pytest.mark.row("F04", "--model-repository")
@@ -127,16 +80,6 @@ def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
     assert "model appears in two or more repositories" == text_of(duplicate)
 
 
-def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
-    add(tmp_path, "m")
-    repository = Readings(
-        Options(model_repository=(str(tmp_path), f"{tmp_path}/../{tmp_path.name}"))
-    )
-
-    assert repository.list_names() == {"m": None}
-    assert isinstance(repository.read_model("m"), Blueprint)
-
-
 def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
     add(tmp_path, "m", "backend: [")
 
@@ -144,32 +87,6 @@ def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
 
     assert "failed to read text proto" in failure.reason.text
     assert failure.fingerprint
-
-
-def test_a_missing_file_is_the_problem_of_its_version(tmp_path: Path) -> None:
-    model = add(tmp_path, "m")
-    (model / "1" / "model.py").unlink()
-
-    blueprint = read(tmp_path, "m")
-
-    assert (
-        text_of(blueprint.versions[1].problem)
-        == f"Python model file not found in '{model}/1/model.py'"
-    )
-
-
-@pytest.mark.parametrize("is_alone", [False, True], ids=["in a repository", "alone"])
-def test_a_pipe_in_place_of_the_file_is_named(tmp_path: Path, is_alone: bool) -> None:
-    file = add(tmp_path, "m") / "1" / "model.py"
-    file.unlink()
-    os.mkfifo(file)
-
-    if is_alone:
-        text = refusal(InternalError, scan_single_file, "m", file)
-    else:
-        text = text_of(read(tmp_path, "m").versions[1].problem)
-
-    assert f"'{file}' is a named pipe, not a file" == text
 
 
 def test_a_model_without_versions_has_none(tmp_path: Path) -> None:
@@ -222,21 +139,6 @@ def parameter(name: str, value: str) -> str:
     return CONFIG + f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
 
 
-def test_a_model_names_its_interpreter(tmp_path: Path) -> None:
-    add(tmp_path, "m", parameter("PYTHON_EXECUTABLE", "/bin/sh"))
-
-    assert read(tmp_path, "m").environment == EnvironmentSpec("interpreter", "", "/bin/sh")
-
-
-def test_an_interpreter_that_cannot_be_run_is_the_problem_of_the_model(tmp_path: Path) -> None:
-    add(tmp_path, "m", parameter("PYTHON_EXECUTABLE", "/nowhere/python"))
-
-    version = read(tmp_path, "m").versions[1]
-
-    assert "PYTHON_EXECUTABLE '/nowhere/python' is no program" in text_of(version.problem)
-    assert isinstance(version.problem, InternalError)
-
-
 def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
     model = add(
         tmp_path, "m", parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/python_env")
@@ -274,13 +176,6 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="failed to stat file"):
         Readings(Options(model_repository=(f"{tmp_path}/nowhere",))).list_names()
-
-
-def test_a_link_to_itself_does_not_hide_the_models(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    (tmp_path / "circle").symlink_to("circle")
-
-    assert {"m": None} == Readings(Options(model_repository=(str(tmp_path),))).list_names()
 
 
 @pytest.mark.row("F22")
@@ -408,14 +303,6 @@ def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
     assert () == read(tmp_path, "plain").callees
 
 
-def test_the_instances_are_known_before_the_model_is_asked(tmp_path: Path) -> None:
-    add(tmp_path, "m", CONFIG + "instance_group [ { count: 3 kind: KIND_CPU } ]")
-
-    blueprint = read(tmp_path, "m")
-
-    assert (blueprint.first_slot, *blueprint.other_slots) == blueprint.finalize_config("").slots
-
-
 def test_a_load_may_be_bounded(tmp_path: Path) -> None:
     def bounded(name: str, value: str) -> Path:
         bound = f'parameters {{ key: "max_load_seconds" value {{ string_value: "{value}" }} }}'
@@ -476,23 +363,6 @@ def test_a_change_of_a_backend_is_one_of_its_models(tmp_path: Path) -> None:
     assert other == fingerprints("other")
 
 
-def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, brought = tmp_path / "backends" / "x", tmp_path / "addon" / "x"
-    for directory in (own, brought):
-        directory.mkdir(parents=True)
-        (directory / "model.py").write_text("")
-    add(tmp_path / "models", "m", CONFIG.replace("python", "x"))
-    monkeypatch.setattr(addons, "backend_package", {"x": Package("addon.x", brought)}.get)
-
-    def backend(directory: str) -> BackendCode | None:
-        return read(tmp_path / "models", "m", backend_directory=directory).backend
-
-    assert ("x", str(brought / "model.py"), "addon.x") == backend("")
-    assert ("x", str(own / "model.py"), "") == backend(str(own.parent))
-
-
 @pytest.mark.addons
 @pytest.mark.row("L08")
 @pytest.mark.extra("openai")
@@ -522,9 +392,6 @@ def test_a_chat_template_that_is_missing_is_the_reason(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------- single files
-
-
-SINGLE_CONFIG = "max_batch_size: 4\ninput [ { name: 'X' data_type: TYPE_FP32 dims: [ 1 ] } ]"
 
 
 @pytest.fixture
@@ -557,15 +424,6 @@ def test_it_runs_from_where_it_lies(tmp_path: Path, reader: Readings) -> None:
     assert str(tmp_path / "code" / "scale.py") == blueprint.versions[1].path
 
 
-def test_a_configuration_beside_it_is_its_own(tmp_path: Path, reader: Readings) -> None:
-    (tmp_path / "code" / "config.pbtxt").write_text(SINGLE_CONFIG)
-    assert '"max_batch_size":4' in read_single(reader).config.replace(" ", "")
-
-    brought = LoadOverride('{"max_batch_size": 7}')
-
-    assert '"max_batch_size":7' in read_single(reader, brought).config.replace(" ", "")
-
-
 @pytest.mark.parametrize("field", ["backend", "platform"])
 def test_a_configuration_of_another_kind_is_refused(
     tmp_path: Path, reader: Readings, field: str
@@ -579,13 +437,3 @@ def test_a_name_that_a_repository_has_too_is_refused(tmp_path: Path, reader: Rea
     (tmp_path / "models" / "m").mkdir()
 
     assert "not unique across all model repositories" in refused_single(reader)
-
-
-def test_only_a_change_of_code_keeps_the_configuration(tmp_path: Path, reader: Readings) -> None:
-    before = read_single(reader).versions[1]
-
-    (tmp_path / "code" / "helper.py").write_text("# new")
-
-    after = read_single(reader).versions[1]
-    assert before.contents != after.contents
-    assert before.fingerprint_without_code == after.fingerprint_without_code != ""

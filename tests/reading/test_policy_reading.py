@@ -50,16 +50,6 @@ def policy(*arguments: str) -> Policy:
     return read_policy(parse(["--model-repository=/models", *arguments]))
 
 
-@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4)])
-def test_every_second_core_has_a_grpc_process(
-    monkeypatch: pytest.MonkeyPatch, cores: int, processes: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
-
-    assert processes == policy().frontend_roles.count("grpc")
-    assert 3 == policy("--grpc-processes=3").frontend_roles.count("grpc")
-
-
 @pytest.mark.parametrize(
     ("arguments", "roles"),
     [
@@ -78,22 +68,6 @@ def test_every_second_core_has_a_grpc_process(
 @pytest.mark.extra("fleet")
 def test_a_process_is_started_for_what_is_asked_for(arguments: list[str], roles: set[str]) -> None:
     assert roles == set(policy(*arguments).frontend_roles)
-
-
-def test_directories_are_absolute_and_stores_keep_their_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir("/")
-
-    repositories = policy(
-        "--model-repository=some", "--model-repository=s3://bucket/x"
-    ).repositories
-
-    assert ("/models", "/some", "s3://bucket/x") == repositories
-
-
-def test_stubs_are_forked_where_they_can_be() -> None:
-    assert policy().has_fork_server
 
 
 # ----------------------------------------------------------------------- host policies

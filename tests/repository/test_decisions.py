@@ -50,21 +50,6 @@ def rejected(records: TriedVersions, model: Path) -> list[int]:
     return [number for number, _ in records.with_decisions(scan(model)).selection.rejected]
 
 
-def test_a_decision_holds_while_content_is_the_same_whenever_it_was_written(
-    records: TriedVersions, model: Path
-) -> None:
-    reject(records, model)
-    (model / "2/model.py").write_text("# 2")
-    (model / "config.pbtxt").write_text("max_batch_size: 8")
-    assert [2] == rejected(records, model)
-
-    (model / "2/model.py").write_text("# 3")
-    assert [] == rejected(records, model)
-    (model / "2/model.py").write_text("# 2")
-    (model / "shared.txt").write_text("new")
-    assert [] == rejected(records, model)
-
-
 def test_files_beyond_a_limit_are_compared_by_size_and_time(
     records: TriedVersions, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,14 +63,6 @@ def test_files_beyond_a_limit_are_compared_by_size_and_time(
     os.utime(weights, (200, 100.9))
     assert [2] == rejected(records, model)
     os.utime(weights, (200, 200))
-    assert [] == rejected(records, model)
-
-
-def test_what_was_not_on_trial_is_not_decided_on(records: TriedVersions, model: Path) -> None:
-    scanned = scan(model)
-
-    records.keep(scanned, [Decision(2, "of other files", is_promotion=False)])
-
     assert [] == rejected(records, model)
 
 

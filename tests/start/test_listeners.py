@@ -47,12 +47,6 @@ def ports(held: dict[str, BoundSocket]) -> dict[str, int]:
     }
 
 
-def test_nobody_can_connect_before_the_server_opens(held: dict[str, BoundSocket]) -> None:
-    for listener in held.values():
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", listener.port))
-
-
 @pytest.mark.row("D47", "--http-port", "--grpc-port", "--metrics-port")
 @pytest.mark.parametrize(
     ("name", "service"),
@@ -182,20 +176,6 @@ def adopt(listener: socket.socket, name: str, **values: Any) -> tuple[Options, B
     (bound,) = by_role.values()
     bound.socket.close()
     return adopted, bound
-
-
-def test_a_passed_socket_is_served_in_place_of_one_that_is_bound(passed: socket.socket) -> None:
-    port = passed.getsockname()[1]
-    copy = PassedSocket(os.dup(passed.fileno()), "http")
-
-    adopted, by_role = listeners.adopt(options(http_address="192.0.2.1", http_port=1), [copy])
-    held = listeners.bind_all(adopted, by_role)
-
-    assert (True, port) == (held["http-arbiter"].is_passed, held["http-arbiter"].port)
-    # What depends on the address, such as clients' shared memory, depends on the socket's.
-    assert ("127.0.0.1", port) == (adopted.http_address, adopted.http_port)
-    assert not held["grpc"].is_passed
-    listeners.close_all(held)
 
 
 def test_a_passed_socket_without_a_known_name_is_for_the_service_of_its_port(

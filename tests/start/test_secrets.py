@@ -147,17 +147,6 @@ def options(path: Path, *more: str) -> Options:
     return parse(["--model-repository=/m", f"--tokens={path}", *more])
 
 
-def test_without_the_option_nothing_is_read() -> None:
-    secrets.check_tokens(parse(["--model-repository=/m"]))
-
-
-def test_a_file_that_cannot_be_used_is_an_error_that_names_the_option(path: Path) -> None:
-    path.write_text(LINE + "b\n")
-
-    with pytest.raises(SecretError, match=rf"^--tokens={path}: line 2: expecting"):
-        secrets.check_tokens(options(path))
-
-
 @pytest.mark.parametrize(
     ("more", "warnings"),
     [

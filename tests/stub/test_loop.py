@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import json
 import os
-import select
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +25,6 @@ from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.loop import Stub
 
 _SERIAL = 7
@@ -285,20 +282,6 @@ def test_the_end_of_the_supervisor_is_the_end_of_the_stub(tmp_path: Path) -> Non
     assert ["initialize", "finalize"] == stub.events
 
 
-def test_batches_of_one_message_are_executed_in_their_order(tmp_path: Path) -> None:
-    class Batches(Same):
-        def execute(self, requests: Any) -> Any:
-            self.events.append(str(len(requests)))
-            return [pb_utils.InferenceResponse() for _ in requests]
-
-    with serving(tmp_path, Batches) as stub:
-        ids = stub.send_batches([body(), body()], [body()])
-        answered = [outcome.id for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
-
-        assert ids == answered
-    assert ["initialize", "2", "1", "finalize"] == stub.events
-
-
 class Resting(Same):
     """A model that sleeps."""
 
@@ -379,29 +362,6 @@ def test_a_model_without_both_words_is_not_put_to_sleep(tmp_path: Path) -> None:
     assert "sleep" not in stub.events
 
 
-def test_a_model_that_cannot_wake_up_fails_its_request_and_tries_again(tmp_path: Path) -> None:
-    class Heavy(Resting):
-        failures = 1
-
-        def wake_up(self) -> None:
-            super().wake_up()
-            if self.failures:
-                self.failures -= 1
-                raise MemoryError("no room for the weights")
-
-    with serving(tmp_path, Heavy) as stub:
-        rest(stub, "sleep")
-
-        texts = []
-        for _ in range(2):
-            stub.send_batches([body(fp32("A"))])
-            give_room(stub)
-            texts.append(stub.receive_results()[0].outcomes[0].text)
-        assert "no room for the weights" in texts[0]
-        assert "" == texts[1]
-    assert ["sleep", "wake_up", "wake_up", "execute"] == stub.events[1:-1]
-
-
 def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> None:
     with serving(tmp_path, Keeping, model_transaction_policy={"decoupled": True}) as stub:
         stub.send_batches([body()])
@@ -411,19 +371,6 @@ def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> Non
         stub.senders.pop().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         stub.receive_results()
         assert (0, "") == rest(stub, "sleep")[1:3]
-
-
-def test_the_next_broker_is_told_what_is_owed_and_gets_the_answer(tmp_path: Path) -> None:
-    with serving(tmp_path, Keeping) as stub:
-        [own_id] = stub.send_batches([body()])
-        stub.receive_results()
-
-        stub.move_broker(epoch=2)
-        hello = stub.welcome_stub()
-        assert [wire.RequestKey(3, own_id)] == [wire.RequestKey(*key) for key in hello.received]
-        stub.senders.pop().send(pb_utils.InferenceResponse())
-
-        assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
 
 
 def _greet_twice(stub: HostedStub) -> None:
@@ -439,25 +386,6 @@ def _greet_twice(stub: HostedStub) -> None:
 
 
 def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) -> None:
-    with HostedStub(tmp_path) as stub:
-        stub.load_and_initialize()
-        _greet_twice(stub)
-
-
-def test_a_broker_that_welcomes_while_it_is_greeted_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connect = BrokerConnection.connect
-    greeted = itertools.count()
-
-    def connect_and_take_the_welcome(link: BrokerConnection, address: str, hello: Any) -> None:
-        connect(link, address, hello)
-        # unless it was faster still
-        if link.descriptor >= 0 and next(greeted) and link.epoch < 0:
-            assert select.select([link.descriptor], [], [], 30)[0]
-            link.turn()
-
-    monkeypatch.setattr(BrokerConnection, "connect", connect_and_take_the_welcome)
     with HostedStub(tmp_path) as stub:
         stub.load_and_initialize()
         _greet_twice(stub)
@@ -601,17 +529,6 @@ def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:
         stub.cancel_execution(own_id)
 
         assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
-
-
-@pytest.mark.parametrize("is_decoupled", [False, True])
-def test_only_a_stub_that_streams_keeps_its_listener_for_subscribers(
-    tmp_path: Path, is_decoupled: bool
-) -> None:
-    with serving(tmp_path, model_transaction_policy={"decoupled": is_decoupled}):
-        with socket.socket(socket.AF_UNIX) as subscriber:
-            refusal = subscriber.connect_ex(endpoints.stream_path(str(tmp_path), _SERIAL))
-
-        assert is_decoupled == (refusal == 0)
 
 
 def test_another_broker_is_followed_while_a_coroutine_of_the_model_is_awaited(

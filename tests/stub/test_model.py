@@ -139,21 +139,6 @@ def test_a_file_that_is_not_python_is_refused(write_model: Write) -> None:
     )
 
 
-def test_a_file_without_the_class_is_refused(write_model: Write) -> None:
-    assert describe(_failure(write_model(""))).startswith(
-        "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"
-    )
-
-
-def test_an_exception_at_import_shows_the_model_s_frames(write_model: Write) -> None:
-    directory = write_model("def fall():\n    raise KeyError('x')\nfall()")
-
-    file = f"{directory}/1/model.py"
-    assert describe(_failure(directory)).startswith(
-        f"KeyError: 'x'\n\nAt:\n  {file}(3): fall\n  {file}(4): <module>\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("call", "place"),
     [
@@ -232,34 +217,6 @@ def test_auto_complete_config_must_return_a_configuration(write_model: Write) ->
     )
 
 
-def test_initialize_is_given_strings_only(write_model: Write) -> None:
-    code = """
-        class TritonPythonModel:
-            def initialize(self, args): self.args = args
-    """
-    directory = write_model(code)
-    model = _load(directory)
-
-    model.initialize('{"final": 1}', _instance())
-
-    assert model._instance.args == {
-        "model_config": '{"final": 1}',
-        "model_instance_kind": "KIND",
-        "model_instance_name": "m_0_0",
-        "model_instance_device_id": "3",
-        "model_repository": str(directory),
-        "model_version": "1",
-        "model_name": "m",
-    }
-
-
-def test_initialize_and_finalize_may_be_missing(write_model: Write) -> None:
-    model = _load(write_model("class TritonPythonModel: pass"))
-
-    model.initialize("{}", _instance())
-    model.finalize()
-
-
 def _execute(write_model: Write, code: str, count: int = 2, is_decoupled: bool = False) -> Any:
     model = _load(write_model("class TritonPythonModel:\n" + code))
     model.initialize("{}", _instance(is_decoupled))
@@ -293,16 +250,6 @@ def test_what_execute_must_return(write_model: Write, tmp_path: Path, code: str,
     )
 
 
-def test_none_leaves_every_request_to_its_sender(write_model: Write) -> None:
-    assert _execute(write_model, "    def execute(self, requests): pass") is None
-
-
-def test_a_model_may_empty_its_list_of_requests(write_model: Write) -> None:
-    code = "    def execute(self, requests): requests.clear(); return [None, None]"
-
-    assert _execute(write_model, code) == [None, None]
-
-
 def test_a_decoupled_model_must_return_none(write_model: Write) -> None:
     code = "    def execute(self, requests): return [None] * len(requests)"
 
@@ -312,37 +259,6 @@ def test_a_decoupled_model_must_return_none(write_model: Write) -> None:
         "Python model 'm_0_0' is using the decoupled mode and the execute function must return "
         "None."
     )
-
-
-def test_an_async_execute_is_awaited_on_one_event_loop(write_model: Write) -> None:
-    code = """
-import asyncio
-class TritonPythonModel:
-    loops = set()
-    events = []
-    async def background(self):
-        try:
-            await asyncio.sleep(3600)
-        finally:
-            self.events.append("cancelled")
-    async def execute(self, requests):
-        self.loops.add(asyncio.get_running_loop())
-        self.task = asyncio.ensure_future(self.background())
-        await asyncio.sleep(0)
-        return [pb_utils.InferenceResponse() for _ in requests]
-    def finalize(self):
-        self.events.append("finalized")
-"""
-    model = _load(write_model(code))
-    model.initialize("{}", _instance())
-
-    for _ in range(2):
-        responses: Any = model.execute([object()])  # type: ignore[list-item]
-        assert isinstance(responses[0], pb_utils.InferenceResponse)
-    model.finalize()
-
-    assert len(model._class.loops) == 1
-    assert model._class.events == ["cancelled", "cancelled", "finalized"]
 
 
 @pytest.mark.parametrize(

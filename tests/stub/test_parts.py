@@ -12,7 +12,6 @@ import pytest
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
@@ -102,14 +101,6 @@ def test_strings_and_types_without_numpy_are_joined() -> None:
     assert halves.tobytes() == bytes(numbers_._data)
 
 
-def test_requests_that_share_a_batch_are_left_alone() -> None:
-    sizes: list[int] = []
-
-    responses = divided(rows_of(sizes))([request_of(numbers(2)), request_of(numbers(2))])
-
-    assert (2, [2, 2]) == (len(responses), sizes)
-
-
 def test_the_error_of_a_part_is_that_of_the_request_and_the_last_part() -> None:
     sizes: list[int] = []
 
@@ -179,21 +170,3 @@ def test_what_cannot_be_joined_is_an_error_of_the_model(execute: Any, text: str)
         divided(execute)([request_of(numbers(6))])
 
     assert text in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"parameters": {"SPLIT_BATCHES": {"string_value": "false"}}},
-        {"parameters": {}},
-        {"model_transaction_policy": {"decoupled": True}},
-        {"sequence_batching": {}},
-        {"input": [{**CONFIG["input"][0], "allow_ragged_batch": True}]},
-    ],
-)
-def test_other_models_get_their_requests_whole(more: dict[str, Any]) -> None:
-    assert echo is divided(echo, **more)
-    with pytest.raises(InvalidArgument) as raised:
-        Signature({**CONFIG, **more}).check(wire.RequestBody("", {}, [], [numbers(5)]))
-
-    assert "inference request batch-size must be <= 4 for 'm'" in str(raised.value)

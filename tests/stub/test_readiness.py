@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from tests.stub.fakes import FakeLink
-from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_stub import instance, loop
+from zmqtriton_stub import instance
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.fork_server import rehearse
@@ -79,16 +79,6 @@ def model() -> Iterator[Asked]:
     yield model
 
     model.end()
-
-
-@pytest.mark.parametrize("says", [True, False])
-def test_the_model_is_asked_anew_each_time(model: Asked, says: bool) -> None:
-    model.says = says
-
-    answers = [model.ask(number) for number in (3, 4)]
-
-    assert [(0, "", str(says).lower())] * 2 == [(a.code, a.text, a.result) for a in answers]
-    assert 2 == model.calls
 
 
 def test_an_answer_may_be_awaited(model: Asked) -> None:
@@ -159,24 +149,6 @@ def test_it_leaves_nothing_in_the_process() -> None:
     rehearse()
 
     assert before == _state()
-
-
-def test_it_goes_through_the_life_of_a_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[str] = []
-    for step in ("_load", "_connect", "_finish", "close"):
-        original = getattr(loop.Stub, step)
-
-        def note(*arguments: Any, name: str = step, original: Any = original) -> Any:
-            steps.append(name)
-            return original(*arguments)
-
-        monkeypatch.setattr(loop.Stub, step, note)
-    monkeypatch.delitem(wire.SCHEMAS["Initialize"].__dict__, "read", raising=False)
-
-    rehearse()
-
-    assert ["_load", "_connect", "_finish", "close"] == steps
-    assert "read" in wire.SCHEMAS["Initialize"].__dict__
 
 
 # ------------------------------------------------------------------------------ ending
@@ -302,29 +274,6 @@ def test_a_number_of_batches_that_is_none_is_refused(text: str) -> None:
         configured(parameters=inflight(text))
 
     assert str(caught.value).endswith(f"got '{text}'")
-
-
-def test_a_model_that_says_nothing_has_one_batch_at_a_time() -> None:
-    assert 0 == configured().max_inflight
-    assert 0 == configured(parameters={"other": {"string_value": "x"}}).max_inflight
-
-
-def test_controls_of_sequences_are_counted() -> None:
-    controls: list[dict[str, Any]] = [{"control": [{}, {}]}, {"control": [{}]}, {}]
-
-    assert 3 == configured(sequence_batching={"control_input": controls}).controls
-    assert 0 == configured().controls
-
-
-def test_a_program_that_a_model_has_started_is_no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(stub_mark.VARIABLE, raising=False)
-    instance.check_is_no_program()
-
-    monkeypatch.setenv(stub_mark.VARIABLE, "1")
-    with pytest.raises(TritonModelException, match="this process was started by a model"):
-        instance.check_is_no_program()
-    monkeypatch.setattr(instance, "current", FakeLink().instance)
-    instance.check_is_no_program()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_stub import tasks
 from zmqtriton_stub.supervisor_client import SupervisorClient
@@ -78,44 +76,12 @@ def run(instance, factor):
     assert not line.client.inbox, "the main loop has nothing to do with it"
 
 
-def test_nothing_of_a_task_stays(line: Line, tmp_path: Path) -> None:
-    before = {*sys.modules}
-
-    line.ask(write(tmp_path, "def run(instance): return 1"))
-
-    assert "1" == line.answer().result
-    assert before == {*sys.modules}
-
-
 def test_an_answer_larger_than_the_socket_takes_is_sent_by_the_task_itself(
     line: Line, tmp_path: Path
 ) -> None:
     line.ask(write(tmp_path, "def run(instance): return 'x' * (4 << 20)"))
 
     assert (4 << 20) + 2 == len(line.answer().result)
-
-
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("def run(instance): return 1 / 0", "ZeroDivisionError: division by zero"),
-        ("def run(instance): return {1j}", "TypeError: Object of type set is not"),
-        ("import nothing_that_is_here", "ModuleNotFoundError: No module named"),
-        ("", "AttributeError: "),
-    ],
-)
-def test_a_task_that_fails_says_why(line: Line, tmp_path: Path, code: str, text: str) -> None:
-    line.ask(write(tmp_path, code))
-
-    answer = line.answer()
-    assert InternalError.number == answer.code
-    assert text in answer.text
-
-
-def test_a_task_without_its_file_says_so(line: Line, tmp_path: Path) -> None:
-    line.ask(tmp_path / "gone.py")
-
-    assert "No such file" in line.answer().text
 
 
 def test_a_message_that_another_thread_has_read_ends_the_wait_for_it(line: Line) -> None:

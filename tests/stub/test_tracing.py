@@ -78,14 +78,6 @@ def data_of(sender: Sender, tensor: wire.Tensor) -> str:
     return details["tensors"][0]["data"]
 
 
-def test_the_beginning_of_traced_requests_is_reported_and_of_no_others(sender: Sender) -> None:
-    traced, other = pending(), pending(trace="")
-
-    tracing(sender).begun([request(traced), request(other)])
-
-    assert [(TRACE, {"request_id": "r1"})] == sender.spans
-
-
 def test_inputs_are_reported_where_tensors_are_asked_for(sender: Sender) -> None:
     tracing(sender).begun([request(pending(wire.TRACE_TENSORS), fp32("A"))])
 
@@ -97,20 +89,6 @@ def test_inputs_are_reported_where_tensors_are_asked_for(sender: Sender) -> None
         "shape": "1",
         "dtype": "FP32",
     } == details["tensors"][0]
-
-
-def test_outputs_are_reported_where_tensors_are_asked_for(sender: Sender) -> None:
-    tensor = fp32("B", np.array([[1.5, -2.0]], np.float32).tobytes(), [1, 2])
-
-    for flags in (0, wire.TRACE_TENSORS):
-        tracing(sender).answered(pending(flags), [tensor])
-
-    [(trace, details)] = sender.spans
-    assert TRACE == trace
-    assert [("TENSOR_BACKEND_OUTPUT", "B", "1.5,-2", "1,2", "FP32")] == [
-        tuple(row[key] for key in ("activity", "name", "data", "shape", "dtype"))
-        for row in details["tensors"]
-    ]
 
 
 def test_the_end_of_a_batch_is_reported_for_each_traced_request(sender: Sender) -> None:
@@ -140,14 +118,6 @@ def test_what_is_elsewhere_is_not_shown(sender: Sender) -> None:
     assert "" == data_of(sender, wire.Tensor("A", 11, [1], elsewhere))
 
 
-def test_so_many_elements_are_shown_and_no_more(sender: Sender) -> None:
-    numbers = np.arange(MAX_ELEMENTS + 1, dtype=np.int64)
-
-    shown = data_of(sender, wire.Tensor("A", INT64, [len(numbers)], numbers.tobytes())).split(",")
-
-    assert [str(i) for i in range(MAX_ELEMENTS)] == shown
-
-
 def packed(*strings: bytes) -> wire.Tensor:
     data = b"".join(len(text).to_bytes(4, "little") + text for text in strings)
     return wire.Tensor("A", BYTES, [len(strings)], data)
@@ -166,14 +136,6 @@ def packed(*strings: bytes) -> wire.Tensor:
 )
 def test_strings_are_shown_up_to_a_length(sender: Sender, strings: list[bytes], shown: str) -> None:
     assert shown == data_of(sender, packed(*strings))
-
-
-@pytest.mark.parametrize("missing", [1, 2, 5])
-def test_of_a_string_that_is_cut_off_there_is_what_there_is(sender: Sender, missing: int) -> None:
-    tensor = packed(b"abc", b"de")
-    tensor = tensor._replace(data=tensor.data[:-missing])
-
-    assert {1: "abc,d", 2: "abc,", 5: "abc"}[missing] == data_of(sender, tensor)
 
 
 @pytest.mark.parametrize(

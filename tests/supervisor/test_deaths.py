@@ -19,19 +19,6 @@ def world() -> SupervisorHarness:
     ).start()
 
 
-def test_a_dead_stub_is_replaced_at_once_under_the_same_generation(
-    world: SupervisorHarness,
-) -> None:
-    generation, dead = world.generation("m").number, world.serial("m_0_0")
-
-    world.kill_process(dead).tick()
-
-    assert [wire.PeerDied(dead, "killed by SIGKILL")] == world.messages_to("broker", wire.PeerDied)
-    attached = world.messages_to("broker", wire.AttachInstance)[-1]
-    assert attached == wire.AttachInstance(generation, world.serial("m_0_0"), "m_0_0")
-    assert world.latest_version_info("m").ready_instances == 1
-
-
 @pytest.mark.row("B18")
 def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: SupervisorHarness) -> None:
     world.stub_behaviours["m"] = HANGS
@@ -45,16 +32,6 @@ def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: SupervisorHarne
     entry = world.index()[0]
     assert entry["state"] == "UNAVAILABLE"
     assert entry["reason"] == "instance 'm_0_0': killed by SIGKILL, restarting (1/5)"
-
-
-def test_the_replacement_gets_the_final_configuration_and_is_not_asked_again(
-    world: SupervisorHarness,
-) -> None:
-    world.kill_process(world.serial("m_0_0")).tick()
-
-    load = world.messages_to("stub", wire.LoadModel)[-1]
-
-    assert (load.model, load.auto_complete) == ("m", wire.CONFIG_IS_FINAL)
 
 
 @pytest.fixture
@@ -84,29 +61,6 @@ def test_what_waits_in_a_version_that_ends_gets_another_stub_if_the_only_one_die
     assert ([], "unloaded") == (busy.living("stub"), reason(busy))
 
 
-def test_what_waits_in_a_version_that_ends_fails_if_no_stub_comes_up(
-    busy: SupervisorHarness,
-) -> None:
-    dead = busy.serial("m_0_0")
-    busy.call("unload", {"model": "m"})
-
-    busy.stub_behaviours["m"] = "its files are gone"
-    busy.kill_process(dead).advance(300.0)
-
-    (removed,) = busy.messages_to("broker", wire.RemoveGeneration)
-    assert "its files are gone" in removed.reason
-    assert ([], "unloaded") == (busy.living("stub"), reason(busy))
-
-
-def test_a_version_that_ends_waits_for_no_stub_if_no_request_does(busy: SupervisorHarness) -> None:
-    busy.is_busy = False
-    busy.kill_process(busy.serial("m_0_0")).tick()
-
-    busy.call("unload", {"model": "m"})
-
-    assert ([], "unloaded") == (busy.living("stub"), reason(busy))
-
-
 def crash_loop(world: SupervisorHarness, model: str) -> None:
     """Kills each stub in the moment in which it is ready, until no other comes."""
     for _ in range(20):
@@ -133,16 +87,6 @@ def test_an_instance_that_dies_too_often_is_given_up(world: SupervisorHarness) -
     assert world.latest_version_info("other").ready_instances == 1
 
 
-def test_a_model_that_was_given_up_can_be_loaded_again() -> None:
-    world = SupervisorHarness(
-        make_blueprint("m"), control_mode="explicit", startup_models=("m",)
-    ).start()
-    crash_loop(world, "m")
-
-    assert world.call("load", {"model": "m"}).result is None
-    assert world.latest_version_info("m").state == "READY"
-
-
 @pytest.fixture
 def given_up() -> SupervisorHarness:
     """A model that was given up, and whose loads fail; it is tried again after 40 seconds."""
@@ -157,18 +101,6 @@ def given_up() -> SupervisorHarness:
 
 def reason(world: SupervisorHarness, model: str = "m") -> str:
     return text_of(world.latest_version_info(model).reason)
-
-
-def test_a_model_that_was_given_up_is_tried_again_and_says_so(given_up: SupervisorHarness) -> None:
-    said = "instance 'm_0_0': no store (given up after {} deaths, tried again every 40 s)"
-    assert said.format(6) == reason(given_up)
-    assert given_up.has_logged("has died: no store; given up after 6 deaths, tried again every 40")
-
-    given_up.advance(40.0)
-
-    news = given_up.latest_version_info("m")
-    assert ("UNAVAILABLE", 0) == (news.state, news.generation)
-    assert said.format(7) == reason(given_up)
 
 
 def test_a_model_that_comes_up_again_serves_as_before(given_up: SupervisorHarness) -> None:
@@ -188,16 +120,6 @@ def test_a_model_that_comes_up_again_serves_as_before(given_up: SupervisorHarnes
     attached = given_up.messages_to("broker", wire.AttachInstance)[-2:]
     assert generation == added.generation
     assert {"m_0_0", "m_0_1"} == {one.instance for one in attached}
-
-
-def test_frontends_hear_of_it_after_the_broker(given_up: SupervisorHarness) -> None:
-    given_up.silent.add(given_up.serial("broker"))
-    given_up.stub_behaviours["m"] = LOADS
-
-    given_up.advance(40.0)
-
-    assert "UNAVAILABLE" == given_up.latest_version_info("m").state
-    assert given_up.messages_to("broker", wire.AddGeneration)
 
 
 def test_the_next_broker_is_told_of_what_has_come_back(given_up: SupervisorHarness) -> None:
@@ -225,40 +147,6 @@ def test_an_unload_ends_the_tries(given_up: SupervisorHarness, is_trying: bool) 
 
     assert [] == given_up.living("stub")
     assert "unloaded" == reason(given_up)
-
-
-@pytest.mark.parametrize("does", [LOADS, "still no store"])
-def test_a_load_takes_the_place_of_the_tries(given_up: SupervisorHarness, does: str) -> None:
-    given_up.stub_behaviours["m"] = does
-    before = given_up.generation("m")
-
-    given_up.call("load", {"model": "m"})
-
-    if does == LOADS:
-        assert given_up.generation("m") is not before
-        assert "READY" == given_up.latest_version_info("m").state
-        return
-    assert "still no store" in reason(given_up)
-    given_up.stub_behaviours["m"] = LOADS
-    given_up.advance(40.0)
-    assert given_up.generation("m") is before
-    assert "READY" == given_up.latest_version_info("m").state
-
-
-def test_of_several_instances_each_that_was_given_up_is_tried_again() -> None:
-    blueprint = replace(make_blueprint("m", instances=2), retry_after_s=40.0)
-    world = SupervisorHarness(blueprint, control_mode="none").start()
-    world.stub_behaviours["m"] = "no store"
-    world.kill_process(world.serial("m_0_1"))
-    world.advance(20.0)
-    rows = {row.get("instance"): row for row in world.call("status").result["processes"]}
-    assert ("READY", 0.0) == (rows["m_0_0"]["state"], rows["m_0_0"]["retry_after_s"])
-    assert ("FAILED", 40.0) == (rows["m_0_1"]["state"], rows["m_0_1"]["retry_after_s"])
-
-    world.stub_behaviours["m"] = LOADS
-    world.advance(40.0)
-
-    assert 2 == world.latest_version_info("m").ready_instances
 
 
 def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness) -> None:
@@ -323,16 +211,6 @@ def test_a_dead_frontend_is_replaced_and_opens(world: SupervisorHarness, role: s
     assert kinds.count("VersionInfo") == (0 if role == "http-arbiter" else 2)
 
 
-def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: SupervisorHarness) -> None:
-    for _ in range(40):
-        world.kill_process(world.serial("grpc"))
-        world.advance((world.core.plan.next_deadline_s() or world.now_s) - world.now_s)
-        while not world.living("grpc"):
-            world.advance(0.5)
-
-    assert world.now_s > 40
-
-
 def test_a_gunicorn_process_is_born_with_all_news(world: SupervisorHarness) -> None:
     serial = world.fork_http_worker()
 
@@ -342,42 +220,6 @@ def test_a_gunicorn_process_is_born_with_all_news(world: SupervisorHarness) -> N
     (expected,) = [e for e in world.messages_to("broker", wire.ExpectPeer) if e.serial == serial]
     # It is in its arbiter's process group, which the broker is told of already.
     assert expected.pid == 0
-
-
-def test_nobody_is_born_before_the_broker_listens() -> None:
-    world = SupervisorHarness(make_blueprint("m"), control_mode="none")
-    world.core.start(0.0)
-    broker = 1
-    world.silent = {broker}
-    world.run_until_idle()
-    assert world.messages_to("grpc", wire.Bootstrap) == []
-    assert world.messages_to("stub", wire.Bootstrap) == []
-
-    world.silent = set()
-    world.receive(broker, wire.Synced(0))
-
-    assert len(world.messages_to("grpc", wire.Bootstrap)) == 1
-    assert world.latest_version_info("m").state == "READY"
-
-
-def test_the_broker_expects_a_process_before_that_is_born(world: SupervisorHarness) -> None:
-    stub = world.serial("m_0_0")
-    expected = next(
-        i
-        for i, (_, m) in enumerate(world.sent)
-        if isinstance(m, wire.ExpectPeer) and m.serial == stub
-    )
-    born = next(
-        i for i, (s, m) in enumerate(world.sent) if isinstance(m, wire.Bootstrap) and s == stub
-    )
-
-    assert expected < born
-    message = world.sent[expected][1]
-    assert (message.role, message.label, message.pid) == (
-        "stub",
-        "m_0_0",
-        world.instance("m").pid,
-    )
 
 
 def test_a_frozen_frontend_is_killed(world: SupervisorHarness) -> None:

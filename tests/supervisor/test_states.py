@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -280,33 +280,6 @@ def _die(world: SupervisorHarness, model: str) -> None:
 
 def _execute(world: SupervisorHarness, model: str) -> None:
     world.receive(world.serial("broker"), wire.FirstExecutionDone(world.serial(f"{model}_0_0")))
-
-
-@pytest.mark.parametrize("work", [_reload, _die, _execute])
-def test_the_work_for_one_model_does_not_grow(
-    work: Callable[[SupervisorHarness, str], None],
-) -> None:
-    numbers = []
-    for models in (10, 200):
-        world = _serve(models)
-        with _calls() as count:
-            work(world, f"m{models - 1}")
-        numbers.append(count.number)
-
-    assert numbers[1] <= 1.2 * numbers[0]
-
-
-def test_a_stub_is_found_by_its_serial_and_only_the_last_one() -> None:
-    world = _serve(3)
-    before, stubs = world.serial("m1_0_0"), world.core.events
-
-    _die(world, "m1")
-
-    instance = world.instance("m1")
-    assert (world.generation("m1"), instance) == stubs.find_stub(instance.serial)
-    assert (None, None) == stubs.find_stub(before)
-    assert world.call("unload", {"model": "m1", "parameters": {}}).answer is not None
-    assert (None, None) == stubs.find_stub(instance.serial)
 
 
 # ---------------------------------------------------------------------------------- finalize turns

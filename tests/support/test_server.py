@@ -24,20 +24,6 @@ def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path
     ).read_text()
 
 
-def test_the_command_line_is_one_that_the_server_takes(tmp_path: Path) -> None:
-    from zmqtriton.options import parse
-
-    server = Server(tmp_path, options=["--http-workers=2"])
-
-    options = parse(server.command[3:])
-
-    assert (str(server.repository),) == options.model_repository
-    assert ("127.0.0.1", server.http_port) == (options.http_address, options.http_port)
-    assert ("127.0.0.1", server.grpc_port) == (options.grpc_address, options.grpc_port)
-    assert ("127.0.0.1", server.metrics_port) == (options.metrics_address, options.metrics_port)
-    assert (2, ()) == (options.http_workers, options.warnings)
-
-
 def test_free_ports_differ_and_can_be_bound() -> None:
     ports = [*free_ports(3), *free_ports(3)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
+from tests.broker.ensemble_world import EnsembleHarness, tensor
 from tests.broker.ensembles.test_ensembles import chain, fork
-from tests.broker.world import TOKEN, F, Page, request
+from tests.broker.world import F, Page
 from zmqtriton.broker.requests import recovery
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -35,39 +35,6 @@ def test_a_run_of_the_time_of_another_broker_of_which_no_step_has_begun_begins()
     world.respond("first", tensor("O"))
     world.respond("second", tensor("O"))
     assert [0] == [r.code for r in world.finals(F, 2)]
-
-
-def test_a_run_whose_answer_has_left_is_no_longer_written_down() -> None:
-    before = chain().infer_ensemble(1)
-    before.respond("first", tensor("O"))
-    assert _follow(before, chain()).core.begun.had_begun((F, 1))
-
-    before.respond("second", tensor("O"))
-
-    assert not _follow(before, chain()).core.begun.had_begun((F, 1))
-
-
-def test_of_a_run_within_a_run_the_client_s_is_written_down() -> None:
-    inner = [step("first", {"I": "x"}, {"O": "y"})]
-    outer = [step("inner", {"x": "x"}, {"y": "y"})]
-    world = EnsembleHarness(ensemble(outer), ensemble(inner, name="inner"), model("first"))
-
-    world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", bytes(16))]))
-
-    [sent] = world.batched_requests[world.serials["first"]]
-    assert sent.id == _follow(world, chain()).core.begun.step_in_doubt((F, 1))
-    world.respond("first", tensor("O"))
-    assert 0 == _follow(world, chain()).core.begun.step_in_doubt((F, 1))
-    assert not _follow(world, chain()).core.begun.had_begun((F, 1))
-
-
-def test_a_run_in_a_sequence_does_not_begin_again() -> None:
-    world = chain()
-
-    world.infer_ensemble(1, flags=wire.RESENT | wire.SEQUENCE_START, correlation=7)
-
-    assert set() == world.busy_models()
-    assert ["the broker died while the sequence was going on"] == world.error_texts(1)
 
 
 def _has_lost(world: EnsembleHarness) -> bool:
@@ -121,26 +88,6 @@ def _in_doubt(has_begun: bool) -> tuple[EnsembleHarness, wire.RequestKey]:
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-@pytest.mark.parametrize("is_answered", [False, True])
-def test_whether_a_run_has_begun_a_stub_says_in_its_hello(
-    has_begun: bool, is_answered: bool
-) -> None:
-    world, sent = _in_doubt(has_begun)
-    world.infer_ensemble(1, flags=wire.RESENT)
-
-    hello = wire.Hello(SILENT, TOKEN, 1)
-    if has_begun and is_answered:
-        hello = hello._replace(unconfirmed=[wire.Outcome(*sent, 0, "", wire.FINAL)])
-    elif has_begun:
-        hello = hello._replace(received=[sent])
-    world.core.authenticate(hello)
-    world.core.connected(hello, [b""] * len(hello.unconfirmed), world.now)
-    world.drain_outbox()
-
-    assert has_begun == _has_lost(world)
-
-
-@pytest.mark.parametrize("has_begun", [False, True])
 def test_whether_a_run_has_begun_the_page_of_a_silent_stub_says(has_begun: bool) -> None:
     world, _ = _in_doubt(has_begun)
 
@@ -188,21 +135,6 @@ def _ask(world: EnsembleHarness, outputs: list[str], places: list[wire.Place]) -
     world.infer_ensemble(1, wire.RequestBody("", {}, outputs, [tensor("x")], places))
 
 
-def test_the_step_that_makes_an_output_gets_its_place_under_its_own_name() -> None:
-    world = chain()
-
-    _ask(world, ["y"], PLACES[:1])
-    assert [] == world.executing_request("first").places
-    world.respond("first", tensor("O", b"made"))
-    [place] = world.executing_request("second").places
-
-    assert PLACES[0]._replace(output="O") == place
-    world.respond("second", tensor("O")._replace(data=None))
-    [body] = world.reply_bodies[F, 1]
-    [output] = wire.decode_response(body, has_places=True).outputs
-    assert ("y", None) == (output.name, output.data)
-
-
 def test_an_output_that_another_step_reads_goes_with_the_answer() -> None:
     world = chain(outputs="yt")
 
@@ -215,24 +147,3 @@ def test_an_output_that_another_step_reads_goes_with_the_answer() -> None:
     [body] = world.reply_bodies[F, 1]
     outputs = wire.decode_response(body, has_places=True).outputs
     assert {"t": b"made", "y": None} == {output.name: output.data for output in outputs}
-
-
-def test_a_step_that_was_given_no_place_must_send_its_data() -> None:
-    world = chain()
-
-    _ask(world, ["y"], [])
-    world.respond("first", tensor("O")._replace(data=None))
-
-    [reply] = world.replies[F, 1]
-    assert 0 != reply.code
-
-
-def test_a_model_that_asks_an_ensemble_lends_no_memory_of_clients() -> None:
-    world = chain()
-    body = wire.RequestBody("", {}, ["y"], [tensor("x", bytes(16))], PLACES[:1])
-
-    row = request(1, world.numbers["e"])
-    world.infer(world.serials["second"], row, body=wire.encode_body(body))
-    world.respond("first", tensor("O", bytes(16)))
-
-    assert [] == world.executing_request("second").places

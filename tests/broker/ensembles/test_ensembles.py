@@ -34,21 +34,6 @@ def fork() -> EnsembleHarness:
     return EnsembleHarness(ensemble(steps), model("left"), model("right"), join)
 
 
-def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> None:
-    world = chain()
-    body = wire.RequestBody("7", {"p": 1}, [], [tensor("x", b"data")])
-
-    world.infer_ensemble(1, body)
-    member_request = world.executing_request("first")
-    world.respond("first", tensor("O", b"made"))
-
-    assert wire.RequestBody("7", {"p": 1}, ["O"], [tensor("I", b"data")]) == member_request
-    assert [tensor("I", b"made")] == world.executing_request("second").inputs
-    world.respond("second", tensor("O", b"done"))
-    assert [tensor("y", b"done")] == world.response(1).outputs
-    assert 0 == world.core.limits.unanswered
-
-
 @pytest.mark.row("E53")
 def test_branches_run_side_by_side_and_meet_when_both_are_there() -> None:
     world = fork()
@@ -106,41 +91,6 @@ def test_the_first_error_ends_the_ensemble_in_its_name(world: EnsembleHarness) -
     assert (InternalError.number, "in ensemble 'e', no luck") == (reply.code, reply.text)
     assert set() == world.busy_models()
     assert {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 1} == world.counters("e").failures
-
-
-def test_a_branch_that_fails_stops_the_other_and_the_answer_waits_for_it() -> None:
-    world = fork().infer_ensemble(1)
-
-    world.respond_error("left", "no luck")
-
-    assert [world.serials["right"]] == [serial for serial, _ in world.cancelled_executions]
-    assert [] == world.finals(F, 1), "its memory is still being read"
-    world.respond("right", tensor("O"))
-    assert ["in ensemble 'e', no luck"] == world.error_texts(1)
-
-
-def test_a_step_that_waits_is_dropped_when_another_fails() -> None:
-    world = fork().infer_ensemble(1)
-    world.infer_ensemble(2)
-    world.respond_error("left", "no luck")
-    world.respond("right", tensor("O"))
-
-    world.respond_error("left", "again")
-
-    assert {"right"} == world.busy_models()
-    world.respond("right", tensor("O"))
-    assert set() == world.busy_models()
-    assert ["in ensemble 'e', again"] == world.error_texts(2)
-
-
-def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of(world: EnsembleHarness) -> None:
-    world.kill_peer(world.serials["first"])
-
-    text = (
-        "in ensemble 'e', Failed to process the request(s) for model instance 'm_2', message: "
-        "Stub process 'm_2' is not healthy. (killed by SIGKILL)"
-    )
-    assert [text] == world.error_texts(1)
 
 
 def test_a_step_whose_model_is_gone_fails(world: EnsembleHarness) -> None:
@@ -250,19 +200,6 @@ def test_a_batch_dimension_comes_and_goes_where_only_one_side_has_it(
     assert elements == request.row.batch_size
 
 
-def test_steps_of_several_requests_share_a_batch_of_a_model_that_batches() -> None:
-    steps = [step("m", {"I": "x"}, {"O": "y"})]
-    batching = model("m", max_batch_size=8, dynamic_batching={})
-    world = EnsembleHarness(ensemble(steps, max_batch_size=8), batching)
-    body = wire.RequestBody("", {}, [], [tensor("x", shape=[1, 4])])
-
-    rows = [request(i, world.numbers["e"]) for i in (1, 2, 3)]
-    world.infer(F, *rows, body=wire.encode_body(body))
-
-    assert 1 == len({work.batch for work in world.batched_requests[world.serials["m"]]})
-    assert 3 == len(world.batched_requests[world.serials["m"]])
-
-
 def test_an_optional_input_that_is_not_given_is_left_out() -> None:
     steps = [step("m", {"I": "x", "J": "o"}, {"O": "y"})]
     world = EnsembleHarness(ensemble(steps, inputs="xo"), model("m", inputs="IJ"))
@@ -270,29 +207,6 @@ def test_an_optional_input_that_is_not_given_is_left_out() -> None:
     world.infer_ensemble(1)
 
     assert ["I"] == [t.name for t in world.executing_request("m").inputs]
-
-
-def test_an_ensemble_may_be_a_step_of_another() -> None:
-    inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
-    world = EnsembleHarness(ensemble([step("inner", {"a": "x"}, {"b": "y"})]), inner, model("m"))
-    body = wire.RequestBody("", {}, [], [tensor("x", bytes(16))])
-
-    world.infer_ensemble(1, body)
-    world.respond("m", tensor("O", b"done"))
-    world.infer_ensemble(2, body)
-    world.respond_error("m", "no luck")
-
-    assert [tensor("y", b"done")] == world.response(1).outputs
-    assert ["in ensemble 'e', in ensemble 'inner', no luck"] == world.error_texts(2)
-
-
-def test_a_named_version_is_asked() -> None:
-    world = EnsembleHarness(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=1)]), model("m"))
-    world.add_generation(99, 2, model("m"))
-
-    world.infer_ensemble(1)
-
-    assert {"m"} == world.busy_models()
 
 
 @pytest.mark.row("E57")
@@ -342,26 +256,6 @@ BLOCK = wire.Block(OWNER, 1, 5)
 LARGE = wire.Reference(OWNER, 1, 5, 0, 600_000)
 
 
-def test_a_block_is_released_when_the_step_that_reads_it_is_answered(
-    world: EnsembleHarness,
-) -> None:
-    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
-    assert {} == world.released_blocks
-    world.respond("second", tensor("O", b"small"))
-
-    assert ({OWNER: [BLOCK]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
-
-
-def test_a_block_of_the_response_goes_on_to_the_asker(world: EnsembleHarness) -> None:
-    world.respond("first", tensor("O"))
-
-    own = BLOCK._replace(owner=world.serials["second"])
-    world.respond("second", tensor("O", LARGE._replace(owner=own.owner)), blocks=[own])
-
-    assert {} == world.released_blocks
-    assert [own] == world.core.blocks.leases.release(F, [own])
-
-
 def test_a_block_of_an_ensemble_within_is_held_until_the_steps_after_it_are_answered() -> None:
     inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
     outer = ensemble([step("inner", {"a": "x"}, {"b": "t"}), step("last", {"I": "t"}, {"O": "y"})])
@@ -372,43 +266,6 @@ def test_a_block_of_an_ensemble_within_is_held_until_the_steps_after_it_are_answ
     assert {} == world.released_blocks
     world.respond("last", tensor("O"))
 
-    assert {OWNER: [BLOCK]} == world.released_blocks
-
-
-def test_a_block_that_two_steps_read_is_released_after_the_second() -> None:
-    steps = [
-        step("first", {"I": "x"}, {"O": "t"}),
-        step("left", {"I": "t"}, {"O": "y"}),
-        step("right", {"I": "t"}, {"O": "z"}),
-    ]
-    world = EnsembleHarness(
-        ensemble(steps, outputs="yz"), model("first"), model("left"), model("right")
-    )
-    world.infer_ensemble(1)
-    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
-
-    world.respond("left", tensor("O"))
-    assert {} == world.released_blocks
-    world.respond("right", tensor("O"))
-
-    assert {OWNER: [BLOCK]} == world.released_blocks
-
-
-def test_a_block_is_released_while_steps_go_on_that_do_not_read_it() -> None:
-    steps = [
-        step("first", {"I": "x"}, {"O": "t"}),
-        step("second", {"I": "t"}, {"O": "y"}),
-        step("slow", {"I": "x"}, {"O": "z"}),
-    ]
-    world = EnsembleHarness(
-        ensemble(steps, outputs="yz"), model("first"), model("second"), model("slow")
-    )
-    world.infer_ensemble(1)
-    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
-
-    world.respond("second", tensor("O"))
-
-    assert {"slow"} == world.busy_models()
     assert {OWNER: [BLOCK]} == world.released_blocks
 
 
@@ -433,27 +290,6 @@ def test_an_input_that_the_only_step_passes_on_is_the_askers_until_it_has_read_t
     assert [_OWN_BLOCK] == world.core.blocks.leases.release(F, [_OWN_BLOCK])
 
 
-def test_a_tensor_that_steps_pass_on_has_a_lease_for_each_of_its_names() -> None:
-    steps = [
-        step("first", {"I": "x"}, {"O": "t"}),
-        step("left", {"I": "t"}, {"O": "y"}),
-        step("right", {"I": "t"}, {"O": "z"}),
-    ]
-    world = _with_large_input(
-        ensemble(steps, outputs="yz"), model("first"), model("left"), model("right")
-    )
-    for name in ("first", "left", "right"):
-        world.respond(name, tensor("O", _OWN_INPUT), blocks=[_OWN_BLOCK])
-
-    # of t, which both have read
-    assert ({F: [_OWN_BLOCK] * 3}, {F: [_OWN_BLOCK]}) == (
-        world.leased_blocks,
-        world.released_blocks,
-    )
-    assert [_OWN_BLOCK] * 2 == world.core.blocks.leases.release(F, [_OWN_BLOCK] * 3)
-    assert 0 == world.core.blocks.leases.count
-
-
 def test_an_output_that_a_step_still_reads_is_leased_to_the_client_once_more() -> None:
     steps = [step("first", {"I": "x"}, {"O": "y"}), step("second", {"I": "y"}, {"O": "z"})]
     config = ensemble(steps, outputs="yz", model_transaction_policy={"decoupled": True})
@@ -465,21 +301,6 @@ def test_an_output_that_a_step_still_reads_is_leased_to_the_client_once_more() -
     assert ([], [BLOCK]) == wave.take_leases(["y"])
     assert [BLOCK] == wave.release_inputs(EnsemblePlan("e", config).steps[1])
     assert [] == wave.take_all_leases()
-
-
-def test_a_block_that_nobody_reads_is_released_at_once(world: EnsembleHarness) -> None:
-    world.respond("first", tensor("unmapped", LARGE), tensor("O"), blocks=[BLOCK])
-
-    assert {OWNER: [BLOCK]} == world.released_blocks
-
-
-def test_an_error_releases_what_was_held() -> None:
-    world = fork().infer_ensemble(1)
-    world.respond("left", tensor("O", LARGE), blocks=[BLOCK])
-
-    world.respond_error("right", "no luck")
-
-    assert ({OWNER: [BLOCK]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
 
 
 def test_a_dead_asker_is_handed_nothing(world: EnsembleHarness) -> None:
@@ -524,19 +345,6 @@ def test_each_response_of_a_decoupled_step_flows_on_by_itself(streaming: Ensembl
     assert 0 == streaming.core.limits.unanswered
 
 
-def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with(
-    streaming: EnsembleHarness,
-) -> None:
-    half = wire.STREAM_WINDOW // 2
-
-    for number in range(half):
-        streaming.respond("many", tensor("O"), flags=0, number=number)
-        assert {} == streaming.acknowledged_responses
-        streaming.respond("each", tensor("O"))
-
-    assert {streaming.serials["many"]: [half]} == streaming.acknowledged_responses
-
-
 def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble(
     streaming: EnsembleHarness,
 ) -> None:
@@ -551,16 +359,6 @@ def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble(
     assert (
         2 * window - window // 2 <= streaming.acknowledged_responses[streaming.serials["many"]][-1]
     )
-
-
-def test_an_error_in_a_stream_ends_it(streaming: EnsembleHarness) -> None:
-    streaming.respond("many", tensor("O"), flags=0)
-
-    streaming.respond_error("each", "no luck")
-    assert [] == streaming.finals(F, 1)
-    streaming.respond("many", flags=wire.FINAL, number=1)
-
-    assert ["in ensemble 'e', no luck"] == streaming.error_texts(1)
 
 
 TAKES: dict[str, Any] = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
@@ -684,18 +482,6 @@ def test_those_who_ask_see_its_outputs_in_theirs(
     assert seen == world.response(1).outputs[0].shape
 
 
-def test_an_output_that_cannot_have_its_shape_is_an_error() -> None:
-    world = reshaped("output")
-    world.infer_ensemble(1)
-
-    world.respond("m", tensor("O", b"data", shape=[2, 2, 2]))
-
-    assert [
-        "in ensemble 'e', output tensor shape does not match size of output for 'y'"
-    ] == world.error_texts(1)
-    assert 0 == world.core.limits.unanswered
-
-
 # ------------------------------------------------------------------- checks
 
 
@@ -765,24 +551,6 @@ def _read(world: EnsembleHarness, responses: int) -> None:
     world.drain_outbox()
 
 
-def test_decoupled_steps_for_a_client_have_its_window(windowed: EnsembleHarness) -> None:
-    [work] = windowed.batched_requests[windowed.serials["many"]]
-    assert work.flags & wire.BYTE_WINDOW
-
-    windowed.respond("many", tensor("O"), flags=0)
-
-    [work] = windowed.batched_requests[windowed.serials["each"]]
-    assert not work.flags & wire.BYTE_WINDOW
-
-
-def test_steps_that_other_models_ask_for_have_none(streaming: EnsembleHarness) -> None:
-    [work] = streaming.batched_requests[streaming.serials["many"]]
-    assert not work.flags & wire.BYTE_WINDOW
-    _make(streaming, range(2 * IN_WINDOW))
-
-    assert {} == streaming.passed_responses
-
-
 def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads(
     windowed: EnsembleHarness,
 ) -> None:
@@ -792,30 +560,6 @@ def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads(
         _read(windowed, number + 1)
 
     assert 4 * IN_WINDOW - STEP <= _passed(windowed)
-
-
-def test_what_waits_for_another_step_does_not_count(windowed: EnsembleHarness) -> None:
-    for number in range(3 * IN_WINDOW):  # the other model is slow
-        windowed.respond("many", tensor("O", bytes(MIB)), flags=0, number=number)
-
-    assert 3 * IN_WINDOW - STEP < _passed(windowed)
-
-
-def test_a_client_that_does_not_read_holds_the_first_step_back_and_lets_it_go_on(
-    windowed: EnsembleHarness,
-) -> None:
-    _make(windowed, range(2 * IN_WINDOW - 1))
-    before = _passed(windowed)
-    assert before <= IN_WINDOW
-
-    # it is at the first, and says so
-    _read(windowed, 0)
-    assert before == windowed.passed_responses[windowed.serials["many"]][-1]
-    _read(windowed, IN_WINDOW - 1)
-    assert before == _passed(windowed)
-    _read(windowed, IN_WINDOW)
-
-    assert 2 * IN_WINDOW - 1 == _passed(windowed)
 
 
 def test_the_count_of_responses_waits_for_the_bytes_as_well(windowed: EnsembleHarness) -> None:

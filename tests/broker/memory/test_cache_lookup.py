@@ -109,19 +109,6 @@ def test_any_other_request_is_executed(
     assert world.is_executing()
 
 
-def test_requests_of_models_never_get_what_others_have_asked_for(world: CachingWorld) -> None:
-    world.add_generation(2, config={"name": "asker"})
-    world.add_stub(MODEL, generation=2)
-    for peer, own_id in ((FRONTEND, 1), (MODEL, 1), (MODEL, 2)):
-        world.ask(peer, own_id)
-        if world.is_executing():
-            world.finish_batch(STUB, answer=(SMALL, []))
-
-    counted = world.counted()
-
-    assert (2, 1) == (counted["cache_miss"], counted["cache_hit"])
-
-
 def test_two_that_are_executed_at_once_leave_one_answer(world: CachingWorld) -> None:
     world.ask(FRONTEND, 1)
     world.ask(OTHER, 1)
@@ -131,43 +118,6 @@ def test_two_that_are_executed_at_once_leave_one_answer(world: CachingWorld) -> 
     world.ask(FRONTEND, 2)
 
     assert [SMALL] == world.reply_bodies[FRONTEND, 2]
-
-
-def test_errors_are_not_kept(world: CachingWorld) -> None:
-    world.ask(FRONTEND, 1)
-    world.finish_batch(STUB, code=3)
-
-    world.ask(FRONTEND, 2)
-
-    assert world.is_executing()
-
-
-def test_nothing_is_kept_of_decoupled_models() -> None:
-    world = CachingWorld(model_transaction_policy={"decoupled": True})
-    world.keep()
-
-    world.ask(FRONTEND, 2)
-
-    assert world.is_executing()
-
-
-def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it(
-    world: CachingWorld,
-) -> None:
-    body, blocks = large()
-    world.keep(answer=(body, blocks))
-    world.core.blocks.release(FRONTEND, blocks)
-    world.drain_outbox()
-    kept = list(world.leased_blocks[STUB]), list(world.released_blocks[STUB])
-
-    world.ask(OTHER, 1)
-    world.retire(1)
-
-    assert (blocks, blocks) == kept
-    assert [body] == world.reply_bodies[OTHER, 1]
-    assert 2 * blocks == world.leased_blocks[STUB]
-    assert 2 * blocks == world.released_blocks[STUB]
-    assert 1 == world.core.blocks.leases.count  # the client's, until it says so
 
 
 def test_what_had_to_go_is_given_back_to_its_owner() -> None:
@@ -289,16 +239,6 @@ def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: s
         _ask_large(world, serials[other])
         assert {"m"} == world.busy_models()
         world.respond("m", tensor("O", b"other"))
-
-
-def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() -> None:
-    world = _ask_through_an_ensemble(1)
-    _ask_large(world, 1, b"small...")
-    world.respond("m", tensor("O", b"answer"))
-
-    _ask_large(world, world.serials["a"], b"small...")
-
-    assert set() == world.busy_models()
 
 
 @pytest.mark.parametrize(("owner", "is_kept"), [(FRONTEND, True), (OTHER, False)])

@@ -75,25 +75,6 @@ def _body_in(block: Block) -> bytes:
     return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
 
 
-def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: BrokerHarness) -> None:
-    world.infer(F, request(1))
-    world.finish_batch(S, answer=(b"", [A]))
-    assert {} == world.released_blocks
-
-    world.core.blocks.release(F, [A, B])
-
-    assert {S: [A]} == world.core.outbox.releases
-
-
-def test_a_reader_that_dies_releases_what_it_held(world: BrokerHarness) -> None:
-    world.infer(F, request(1))
-    world.finish_batch(S, answer=(b"", [A, B]))
-
-    world.core.remove_peer(wire.PeerDied(F, "killed"), world.now)
-
-    assert {S: [A, B]} == world.core.outbox.releases
-
-
 def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     world.kill_peer(F)
@@ -101,17 +82,6 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
     world.finish_batch(S, answer=(b"", [A]))
 
     assert ({S: [A]}, 0) == (world.released_blocks, world.core.blocks.leases.count)
-
-
-def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:
-    other = Block(S2, 5, 5)
-    world.add_generation(2, config={"name": "other"})
-    world.add_stub(S2, 2)
-    world.infer(F, request(1), body=_body_in(other))
-
-    world.finish_batch(S, answer=(b"", [A, other]))
-
-    assert {S2: [other]} == world.leased_blocks
 
 
 def test_a_block_that_is_read_after_its_request_is_leased_once_more(world: BrokerHarness) -> None:

@@ -69,16 +69,6 @@ def _ask(
     return not world.finals(S, own_id)
 
 
-@pytest.mark.parametrize("reference", [OWN, GIVEN, GIVEN._replace(offset=8200, size=64)])
-def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
-    world: BrokerHarness, reference: Reference
-) -> None:
-    reply = _answer(world, _answered(reference), _block(reference))
-
-    assert (0, wire.FINAL | wire.HAS_REFERENCES) == (reply.code, reply.flags)
-    assert [_block(reference)] == world.core.blocks.leases.release(F, [_block(reference)])
-
-
 @pytest.fixture
 def keeping() -> BrokerHarness:
     """S executes a request with GIVEN, whose asker keeps that until it has read the answer."""
@@ -98,14 +88,6 @@ def test_what_the_asker_keeps_anyway_is_not_leased_to_it(
     assert [] == keeping.core.blocks.leases.release(F, [_block(reference)])
 
 
-def test_an_answer_with_other_memory_too_is_leased_as_a_whole(keeping: BrokerHarness) -> None:
-    reply = _answer(keeping, _answered(GIVEN, OWN), _block(GIVEN), _block(OWN))
-
-    assert wire.FINAL | wire.HAS_REFERENCES == reply.flags
-    blocks = [_block(GIVEN), _block(OWN)]
-    assert blocks == keeping.core.blocks.leases.release(F, blocks)
-
-
 @pytest.mark.parametrize("named", FORGED)
 def test_an_asker_that_keeps_its_memory_is_shown_no_other(
     keeping: BrokerHarness, named: str
@@ -115,24 +97,6 @@ def test_an_asker_that_keeps_its_memory_is_shown_no_other(
     reply = _answer(keeping, _answered(forged), _block(forged))
 
     assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
-
-
-def test_that_nothing_is_leased_no_stub_can_say(world: BrokerHarness) -> None:
-    reply = _answer(world, _answered(GIVEN), _block(GIVEN), flags=wire.FINAL | wire.FORWARDED)
-
-    assert wire.FINAL | wire.HAS_REFERENCES == reply.flags
-    assert [_block(GIVEN)] == world.core.blocks.leases.release(F, [_block(GIVEN)])
-
-
-def test_a_response_may_name_outputs_that_its_stub_has_written_itself(
-    world: BrokerHarness,
-) -> None:
-    body = wire.encode_body(wire.ResponseBody({}, [_tensor(None), _tensor(OWN)]))
-
-    reply = _answer(world, body, _block(OWN))
-
-    assert (0, wire.FINAL | wire.HAS_REFERENCES) == (reply.code, reply.flags)
-    assert 0 == world.core.blocks.forged
 
 
 @pytest.mark.parametrize("field", FORGED)
@@ -160,20 +124,6 @@ def test_that_its_references_were_checked_no_stub_can_say(world: BrokerHarness) 
     reply = _answer(world, _answered(FORGED["owner"]), flags=wire.FINAL | wire.HAS_REFERENCES)
 
     assert wire.FINAL == reply.flags
-
-
-@pytest.mark.parametrize("body", [b"\xc1", b"", _answered([1, 2, 3])])
-def test_a_body_that_is_none_is_an_error_or_empty(world: BrokerHarness, body: bytes) -> None:
-    assert InternalError.number == _answer(world, body, _block(FORGED["block"])).code
-
-
-def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: BrokerHarness) -> None:
-    answered = Reference(S2, 1, 1, 0, 100_000)
-    assert _ask(world, OWN, GIVEN)
-    world.core.blocks.leases.lease(S, [_block(answered)])
-
-    assert _ask(world, answered, own_id=6)
-    assert _ask(world, answered._replace(offset=4096), own_id=7)
 
 
 @pytest.mark.parametrize(("offset", "size"), [(1, 100_000), (0, 100_001), (1 << 62, 100_000)])
@@ -205,40 +155,12 @@ def test_a_question_that_refers_to_what_was_not_given_is_refused(
     assert 1 == world.core.blocks.forged
 
 
-def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarness) -> None:
-    # Its executing stub refuses references then.
-    world.infer(S, request(5, 0, model="other", version=-1), body=_body_of(FORGED["owner"]))
-
-    [work] = world.batched_requests[S2]
-    assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.HAS_REFERENCES)
-
-
 @pytest.mark.parametrize("field", ["owner", "segment", "block"])
 def test_what_was_not_given_cannot_be_leased(world: BrokerHarness, field: str) -> None:
     world.core.grant_lease(S, wire.Lease([_block(FORGED[field])]))
 
     blocks = world.core.blocks
     assert ({}, 0, 1) == (world.core.outbox.leases, blocks.leases.count, blocks.forged)
-
-
-def test_until_all_have_told_what_they_hold_everything_is_believed(world: BrokerHarness) -> None:
-    world.core.configure(2)
-    assert _ask(world, FORGED["block"])
-    assert not _answer(world, _answered(FORGED["block"]), _block(FORGED["block"])).code
-
-    world.core.recovery.await_lease_reports()
-    for serial in (F, S, S2):
-        world.core.recovery.take_held_blocks(serial, wire.HeldBlocks([], 1))
-
-    assert not _ask(world, FORGED["block"], own_id=6)
-
-
-def test_what_an_earlier_broker_knew_is_believed(world: BrokerHarness) -> None:
-    world.core.configure(2)
-    world.infer(F, request(2, flags=wire.RESENT), body=_body_of())
-
-    assert _ask(world, FORGED["block"], flags=wire.HAS_REFERENCES | wire.RESENT)
-    assert 0 == world.core.blocks.forged
 
 
 # ------------------------------------------------------- what no model is accused of
@@ -259,18 +181,6 @@ def bereaved(world: BrokerHarness) -> BrokerHarness:
     return world
 
 
-def test_memory_of_the_dead_can_be_passed_on_as_long_as_it_is_held(
-    bereaved: BrokerHarness,
-) -> None:
-    assert _ask(bereaved, OWN, KEPT)
-
-    reply = _answer(bereaved, _answered(OWN, KEPT), _block(OWN), _block(KEPT))
-
-    assert (0, "") == (reply.code, reply.text)
-    # its owner hears of none of that
-    assert ({}, {}) == (bereaved.leased_blocks, bereaved.released_blocks)
-
-
 @pytest.fixture
 def forgetful(bereaved: BrokerHarness) -> BrokerHarness:
     """S has released the response, which no other process holds."""
@@ -286,22 +196,6 @@ def test_a_question_about_memory_that_is_gone_is_refused_without_an_accusation(
 
     [reply] = forgetful.finals(S, 5)
     assert (GONE, 0) == ((reply.code, reply.text), forgetful.core.blocks.forged)
-
-
-def test_a_response_in_memory_that_is_gone_is_an_error_without_an_accusation(
-    forgetful: BrokerHarness,
-) -> None:
-    reply = _answer(forgetful, _answered(OWN, KEPT), _block(OWN), _block(KEPT))
-
-    assert (GONE, 0) == ((reply.code, reply.text), forgetful.core.blocks.forged)
-    assert {S: [_block(OWN)]} == forgetful.released_blocks
-
-
-def test_with_memory_of_the_dead_no_other_can_be_named(bereaved: BrokerHarness) -> None:
-    assert not _ask(bereaved, KEPT, FORGED["block"])
-
-    assert InternalError.number == bereaved.finals(S, 5)[0].code
-    assert 1 == bereaved.core.blocks.forged
 
 
 def _follow(*received: tuple[int, int], held: tuple[Block, ...] = ()) -> BrokerHarness:
@@ -326,26 +220,3 @@ def test_an_input_may_be_passed_on_though_its_request_has_not_been_repeated_yet(
     assert _ask(world, GIVEN, own_id=6)
     assert not _ask(world, FORGED["block"], own_id=7)
     assert 1 == world.core.blocks.forged
-
-
-def test_the_input_of_a_request_that_is_not_repeated_any_more_is_no_fault_of_the_model() -> None:
-    world = _follow((99, 1))
-
-    assert not _ask(world, GIVEN)
-
-    ended = "the request that a tensor came with has ended with the process that made it"
-    [reply] = world.finals(S, 5)
-    assert (Unavailable.number, ended) == (reply.code, reply.text)
-    assert 0 == world.core.blocks.forged
-
-
-def test_of_a_block_that_was_held_before_this_broker_all_may_be_passed_on_for_good() -> None:
-    whole = Reference(S2, 1, 1, 0, 100_000)
-    world = _follow(held=(_block(whole),))
-
-    # a part of it goes to others through this broker
-    assert _ask(world)
-    world.finish_batch(S2, answer=(_answered(whole._replace(size=10)), [_block(whole)]))
-
-    assert _ask(world, whole, own_id=6)
-    assert 0 == world.core.blocks.forged

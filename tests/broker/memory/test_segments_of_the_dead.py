@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import S2, BrokerHarness, F, S, request
+from tests.broker.world import S2, BrokerHarness, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
 
@@ -26,21 +26,6 @@ def _take_messages(world: BrokerHarness) -> list[list[int]]:
     return [message.segments for message in messages if message.owner == S2]
 
 
-def test_a_segment_is_kept_until_its_last_lease_has_ended(world: BrokerHarness) -> None:
-    world.core.blocks.leases.lease(F, [A, B, C])
-    world.core.blocks.leases.lease(S, [B])
-
-    world.kill_peer(S2)
-    assert [[1, 3]] == _take_messages(world)
-
-    world.core.blocks.release(F, [A, C])
-    assert [[1]] == _take_messages(world)
-    world.core.blocks.release(F, [B])
-    assert [] == _take_messages(world)
-    world.kill_peer(S)
-    assert [[]] == _take_messages(world)
-
-
 def test_of_a_process_that_has_lent_nothing_nothing_is_kept(world: BrokerHarness) -> None:
     world.kill_peer(S2)
 
@@ -59,22 +44,4 @@ def test_the_inputs_of_a_dead_caller_are_kept_until_its_request_has_ended(
     assert [[1]] == _take_messages(world)
 
     world.finish_batch(S)
-    assert [[]] == _take_messages(world)
-
-
-def test_a_broker_that_follows_another_says_nothing_before_all_have_reported() -> None:
-    world = BrokerHarness.serving(epoch=2)
-    world.add_generation(2, config={"name": "other"})
-    world.add_stub(S)
-    world.add_stub(S2, 2)
-    world.kill_peer(S2)
-    world.core.recovery.await_lease_reports()
-    assert [] == _take_messages(world)
-
-    world.core.recovery.take_held_blocks(S, wire.HeldBlocks([C], 1))
-    assert [] == _take_messages(world)
-    world.core.recovery.take_held_blocks(F, wire.HeldBlocks([], 1))
-
-    assert [[3]] == _take_messages(world)
-    world.core.blocks.release(S, [C])
     assert [[]] == _take_messages(world)

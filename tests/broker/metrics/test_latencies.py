@@ -127,16 +127,6 @@ def _execute(world: BrokerHarness, *ids: int) -> None:
     world.send_results(S, *(outcome(work.id) for work in works), executed=executed)
 
 
-def test_each_stage_of_a_request_is_summed_up_in_microseconds() -> None:
-    world = _world("summary_latencies=true")
-
-    _execute(world, 1)
-    _execute(world, 2)
-
-    assert _TWO_REQUESTS == _figures(world)["summaries"]
-    assert _figures(world)["first_response"] is None
-
-
 def test_each_request_of_a_batch_has_the_times_of_the_batch() -> None:
     world = _world(
         "summary_latencies=true", max_batch_size=4, dynamic_batching={"preferred_batch_size": [2]}
@@ -166,12 +156,6 @@ def test_the_first_response_falls_into_the_bucket_of_its_milliseconds() -> None:
     assert {} == _figures(world)["summaries"]
 
 
-def test_buckets_are_triton_s_where_the_configuration_has_none() -> None:
-    world = _world("histogram_latencies=true")
-
-    assert [100.0, 500.0, 2000.0, 5000.0] == _figures(world)["first_response"]["buckets"]
-
-
 @pytest.mark.parametrize("has_response", [True, False])
 def test_only_the_first_response_of_a_stream_counts(has_response: bool) -> None:
     world = _world("histogram_latencies=true", model_transaction_policy={"decoupled": True})
@@ -182,14 +166,6 @@ def test_only_the_first_response_of_a_stream_counts(has_response: bool) -> None:
         world.send_results(S, said, body=b"x" if has_response else b"")
 
     assert int(has_response) == sum(_figures(world)["first_response"]["counts"])
-
-
-def test_a_server_that_is_asked_for_neither_keeps_sums_alone() -> None:
-    world = _world()
-
-    _execute(world, 1)
-
-    assert {"first_response": None, "summaries": {}} == _figures(world)
 
 
 @pytest.mark.parametrize("has_histograms", [True, False])
@@ -244,43 +220,6 @@ def test_nothing_is_kept_unless_the_version_is_compared(world: BrokerHarness) ->
     assert {"trial", "executing_ns"} <= world.figures().keys()
     divide(world, 0)
     assert not {"trial", "executing_ns"} & world.figures().keys()
-
-
-def test_a_generation_that_comes_later_is_compared_too(world: BrokerHarness) -> None:
-    divide(world)
-
-    world.add_generation(2, version=2)
-
-    assert world.core.generations.by_number[2].statistics.trial is not None
-
-
-def test_requests_and_executions_are_counted_by_their_time(world: BrokerHarness) -> None:
-    divide(world)
-    world.infer(F, request(1))
-    world.tick(100 * MILLISECOND)
-    world.finish_batch(S)
-
-    trial = world.figures()["trial"]
-
-    ((request_ns, count),) = trial["request"].items()
-    assert 1 == count
-    assert 93 * MILLISECOND < int(request_ns) < 107 * MILLISECOND
-    assert [1] == list(trial["compute"].values())
-
-
-def test_the_ages_of_executions_are_told_by_instance(world: BrokerHarness) -> None:
-    divide(world)
-    world.add_stub(S + 1)
-    world.infer(F, request(1))
-    world.tick(5)
-    assert [[0, 0], [5, 5]] == sorted(world.figures()["executing_ns"])
-
-    world.infer(F, request(2))
-    world.tick(4)
-    assert [[4, 4], [9, 9]] == sorted(world.figures()["executing_ns"])
-
-    world.finish_batch(S)
-    assert 1 == world.figures()["executing_ns"].count([0, 0])
 
 
 def test_an_execution_goes_on_though_its_client_has_left(world: BrokerHarness) -> None:

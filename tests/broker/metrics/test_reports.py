@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.broker.world import MILLISECOND, S2, SECOND, BrokerHarness, F, S, request
-from zmqtriton.broker.metrics.reports import _MAX_ERROR, WINDOW_NS, RecentTimes, execution_age_ns
+from zmqtriton.broker.metrics.reports import WINDOW_NS, RecentTimes
 from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics, ResponseCounts
-from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.settings.broker import RequestLimits
 from zmqtriton_stub.execution.response_counts import (
     CANCEL,
     EMPTY,
@@ -55,25 +51,6 @@ def test_what_waits_and_what_is_executed_are_counted(world: BrokerHarness) -> No
     assert (1, 1) == (row["slots"], row["busy_slots"])
 
 
-def test_an_instance_that_died_is_neither_ready_nor_free(world: BrokerHarness) -> None:
-    world.add_stub(S2)
-    world.kill_peer(S2)
-
-    row = load(world)
-
-    assert (1, 2, 1, 0) == tuple(row[key] for key in ("ready", "instances", "slots", "busy_slots"))
-
-
-def test_a_limit_is_told_if_there_is_one(world: BrokerHarness) -> None:
-    without = load(world), document(world)
-    world.core.limits.configure(RequestLimits(7, 3))
-
-    documents = load(world), document(world)
-
-    assert [0, 0] == [each["limit"] for each in without]
-    assert [3, 7] == [each["limit"] for each in documents]
-
-
 def test_all_models_are_told_of_and_those_that_end_are_not(world: BrokerHarness) -> None:
     world.add_generation(2, config={"name": "n"})
     before = [entry["name"] for entry in document(world, "")["loads"]]
@@ -102,23 +79,6 @@ def test_mean_times_are_those_of_the_last_seconds() -> None:
 
 
 # ------------------------------------------------------------------- how busy instances are
-def test_an_instance_is_busy_while_it_executes(world: BrokerHarness) -> None:
-    world.now += 500
-    world.infer(F, request(1))
-
-    world.now += 30
-    amid = world.figures()
-    world.now += 20
-    world.finish_batch(S)
-    world.now += 1000
-    after = world.figures()
-
-    assert (30, 50) == (amid["busy_ns"], after["busy_ns"])
-    assert 30 == amid["oldest_execution_ns"]
-    assert "oldest_execution_ns" not in after
-    assert (1, 0) == (amid["unanswered"], after["unanswered"])
-
-
 def ages(world: BrokerHarness) -> dict[str, int]:
     """Return for how long each instance executes, by its serial."""
     return dict(world.statistics()["zmqtriton"]["execution_ages_ns"])
@@ -140,45 +100,6 @@ def test_an_execution_is_as_old_as_it_is_whatever_others_do(world: BrokerHarness
     assert {} == ages(world)
 
 
-def test_of_executions_beside_each_other_the_oldest_counts(world: BrokerHarness) -> None:
-    world.core.instances[S].concurrency = 2
-    instance = world.core.instances[S]
-    for number, at_ns in ((1, 100), (2, 150)):
-        instance.dispatch(Batch(number, [], at_ns))
-
-    instance.finish_batch(2, 200)
-
-    assert 200 == execution_age_ns(instance, 300)
-
-
-def test_two_instances_are_busy_each_for_itself(world: BrokerHarness) -> None:
-    world.add_stub(S2)
-    world.infer(F, request(1), request(2))
-    world.now += 100
-
-    row = world.figures()
-
-    assert (200, 2) == (row["busy_ns"], row["instances"])
-
-
-def test_what_a_dead_instance_was_busy_is_not_taken_back(world: BrokerHarness) -> None:
-    world.infer(F, request(1))
-    world.now += 70
-    before = world.figures()["busy_ns"]
-
-    world.kill_peer(S)
-    world.now += 1000
-
-    row = world.figures()
-    assert (70, 70, 0) == (before, row["busy_ns"], row["instances"])
-
-
-def test_one_that_nobody_asks_is_not_busy(world: BrokerHarness) -> None:
-    world.now += 1_000_000
-
-    assert world.figures()["busy_ns"] == 0
-
-
 # ------------------------------------------------------------------- the last error
 OFFSET_NS = 5_000_000_000
 
@@ -192,31 +113,6 @@ def fail(world: BrokerHarness, own_id: int, text: str) -> None:
     world.finish_batch(S, code=13, text=text)
 
 
-def test_it_is_the_newest_that_no_client_wished(world: BrokerHarness) -> None:
-    world.infer(F, request(1))
-    world.finish_batch(S)
-    assert last_error(world) is None
-
-    fail(world, 2, "no feature store")
-    world.tick(1_000_000_000)
-    fail(world, 3, "x" * 10_000)
-    error = last_error(world)
-    assert "x" * _MAX_ERROR == error["text"]
-    assert (world.now + OFFSET_NS) / 1e9 == error["at_s"]
-
-    world.infer(F, request(4))
-    world.cancel(F, 4)
-    assert "x" * _MAX_ERROR == last_error(world)["text"]
-
-
-def test_a_refusal_of_the_broker_s_own_is_one_too(world: BrokerHarness) -> None:
-    world.infer(F, request(1))
-
-    world.kill_peer(S)
-
-    assert "killed by SIGKILL" in last_error(world)["text"]
-
-
 # ------------------------------------------------------------------- readings for the history
 def read(world: BrokerHarness) -> dict[str, Any]:
     return world.statistics("", wire.READINGS)
@@ -226,39 +122,6 @@ def answer(world: BrokerHarness, own_id: int, after_ns: int) -> None:
     world.infer(F, request(own_id))
     world.tick(after_ns)
     world.finish_batch(S)
-
-
-def test_it_is_what_came_since_the_last_question(world: BrokerHarness) -> None:
-    answer(world, 1, MILLISECOND)
-    assert [] == read(world)["readings"], "the first question only begins"
-
-    answer(world, 2, 3 * MILLISECOND)
-    answer(world, 3, 3 * MILLISECOND)
-    reply = read(world)
-
-    [row] = reply["readings"]
-    assert ("m", 1, 2, 0, 2) == tuple(
-        row[key] for key in ("model", "version", "succeeded", "failed", "executions")
-    )
-    assert (3 * MILLISECOND, 3 * MILLISECOND) == (row["p50_ns"], row["p99_ns"])
-    assert 0.006 == pytest.approx(reply["seconds"])
-
-
-def test_a_model_without_news_is_left_out(world: BrokerHarness) -> None:
-    read(world)
-    world.tick(1)
-    answer(world, 1, MILLISECOND)
-    assert 1 == len(read(world)["readings"])
-
-    world.tick(1)
-    assert [] == read(world)["readings"]
-
-    world.infer(F, request(2))
-    world.tick(1)
-    assert [0] == [row["succeeded"] for row in read(world)["readings"]], "it is executing"
-    world.tick(MILLISECOND)
-    world.finish_batch(S)
-    assert [1] == [row["succeeded"] for row in read(world)["readings"]]
 
 
 def test_what_was_removed_since_the_last_question_is_not_forgotten(world: BrokerHarness) -> None:
@@ -273,19 +136,6 @@ def test_what_was_removed_since_the_last_question_is_not_forgotten(world: Broker
     assert ["m", 1, 1, 0] == [row[key] for key in ("model", "succeeded", "failed", "pending")]
     world.tick(1)
     assert [] == read(world)["readings"]
-
-
-def test_what_was_removed_is_told_once(world: BrokerHarness) -> None:
-    read(world)
-    answer(world, 1, MILLISECOND)
-    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
-    assert [1] == [row["succeeded"] for row in read(world)["readings"]]
-
-    world.tick(1)
-    read(world)
-    world.tick(1)
-
-    assert [] == read(world)["readings"], "nor is it news after a question without it"
 
 
 def test_a_model_that_was_quiet_is_measured_whole_again(world: BrokerHarness) -> None:
@@ -315,47 +165,6 @@ def test_the_latencies_of_an_interval_are_not_those_of_the_next(world: BrokerHar
     answer(world, 2, MILLISECOND)
 
     assert MILLISECOND == read(world)["readings"][0]["p99_ns"]
-
-
-def test_what_was_given_up_and_comes_back_has_grown_from_nothing(world: BrokerHarness) -> None:
-    read(world)
-    for own_id in (1, 2, 3):
-        answer(world, own_id, MILLISECOND)
-    read(world)
-    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
-
-    world.add_generation()
-    world.add_stub(S + 1)
-    world.infer(F, request(4))
-    world.tick(MILLISECOND)
-    world.finish_batch(S + 1)
-
-    [row] = read(world)["readings"]
-    assert [1, 1, 1] == [row[key] for key in ("succeeded", "inferences", "executions")]
-
-
-def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> None:
-    generation = weakref.ref(world.core.generations.by_number[1])
-
-    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
-
-    gc.collect()
-    assert generation() is None
-
-
-def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness) -> None:
-    """The first interval tells how busy it is; in the second every fourth request is slow."""
-    counters = world.core.generations.by_number[1].statistics
-    read(world)
-    for _ in range(2):
-        for number in range(20 * MAX_LATENCIES):
-            arrived_ns = 0 if number < 5 * MAX_LATENCIES else 99
-            arrived = SimpleNamespace(arrived_ns=arrived_ns, elements=1, is_cancelled=False)
-            counters.record_success(arrived, 100)
-        world.tick(1)
-        [row] = read(world)["readings"]
-
-    assert (1, 100) == (row["p50_ns"], row["p99_ns"])
 
 
 # --------------------------------------------------------------------- response counts

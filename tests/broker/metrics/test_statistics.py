@@ -13,7 +13,7 @@ from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import Batch
-from zmqtriton.broker.requests.limits import MAX_UNANSWERED_BYTES, Limits
+from zmqtriton.broker.requests.limits import Limits
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
@@ -69,30 +69,6 @@ def test_of_a_busy_model_a_part_of_the_latencies_is_kept() -> None:
         counters.record_success(request(7), 7 + took_ns)
 
     assert [4, 8, 12, 16] == list(counters.latencies_ns)
-
-
-@pytest.mark.parametrize(
-    ("unanswered", "in_model", "waiting_bytes", "limit"),
-    [
-        (10, 1, 0, "max_requests"),
-        (5, 3, 0, "max_model_requests"),
-        (5, 1, MAX_UNANSWERED_BYTES, "memory"),
-    ],
-)
-def test_a_refusal_tells_the_limit_that_was_reached(
-    unanswered: int, in_model: int, waiting_bytes: int, limit: str
-) -> None:
-    limits, counters = Limits(), ModelStatistics()
-    limits.configure(RequestLimits(max_requests=10, max_model_requests=3))
-    limits.unanswered, limits.unanswered_bytes = unanswered, waiting_bytes
-    generation: Any = SimpleNamespace(max_requests=None, unanswered=in_model, statistics=counters)
-
-    assert limits.is_reached(generation, is_client=True)
-    limits.refuse(generation, 7)
-
-    assert (f"Exceeds maximum queue size ({limit})", 7) == counters.last_error
-    assert {limit: 1} == counters.own()["refusals"]
-    assert (1, 1) == (limits.refused, counters.failures["REJECTED"])
 
 
 def test_a_refusal_for_the_parameter_of_a_model_names_that() -> None:
@@ -221,13 +197,6 @@ def test_a_histogram_counts_by_the_buckets_of_its_first_holder(stubs: Stubs) -> 
     } == series
 
 
-def test_labels_in_another_order_are_the_same_series(stubs: Stubs) -> None:
-    stubs.report(7, ["family", 1, "f", "", COUNTER], ["metric", 2, 1, {"a": "1", "b": "2"}, []])
-    stubs.report(7, ["metric", 3, 1, {"b": "2", "a": "1"}, []], ["add", 2, 1], ["add", 3, 2])
-
-    assert [3.0] == stubs.values
-
-
 def test_a_family_of_another_kind_is_refused_and_what_belongs_to_it_too(stubs: Stubs) -> None:
     stubs.hold(7, COUNTER)
     exists = "Family name already exists with different type"
@@ -249,22 +218,6 @@ def test_what_is_told_again_counts_once(stubs: Stubs) -> None:
     stubs.report(7, ["drop", 2], ["drop", 1])
 
     assert [] == stubs.measures.page()
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ([["family", 1, "a b", "", COUNTER]], "Invalid metric name"),
-        ([["family", 1, 3, "", COUNTER]], "Invalid metric name"),
-        ([["family", 1, "f", "", 3]], "Invalid metric kind"),
-        ([["family", 1, "f", "", 0], ["metric", 2, 1, {"__a": ""}, []]], "Invalid label name"),
-    ],
-)
-def test_what_a_stub_should_have_refused_is_refused(
-    stubs: Stubs, changes: list[list[Any]], text: str
-) -> None:
-    assert text == stubs.report(7, *changes)
-    assert [] == stubs.values
 
 
 def test_a_stub_may_have_only_so_many(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.broker.world import BrokerHarness, F, request
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled, DeadlineExceeded
 from zmqtriton_floor.settings.broker import OnDemand
 
 #: A stub of each model, which has its number as its generation.
@@ -42,42 +41,6 @@ def early(world: BrokerHarness, peer: int, own_id: int) -> list[tuple[int, str]]
 
 def cancelled(world: BrokerHarness) -> list[tuple[int, int, int]]:
     return [(serial, *key) for serial, key in world.cancelled_executions]
-
-
-def test_what_is_executed_for_a_cancelled_request_is_cancelled(world: BrokerHarness) -> None:
-    world.infer(F, request(1, ASKER))
-    world.infer(ASKER, call(7, "leaf", (F, 1)))
-
-    world.cancel(F, 1)
-
-    assert {(ASKER, F, 1), (LEAF, ASKER, 7)} == set(cancelled(world))
-    assert [(Cancelled.number, _CALLER_CANCELLED)] == early(world, ASKER, 7)
-    assert [] == early(world, F, 1), "its client has gone"
-    assert [] == world.finals(ASKER, 7), "its inputs are still read"
-    world.finish_batch(LEAF)
-    assert 1 == len(world.finals(ASKER, 7))
-
-
-def test_what_waits_for_a_cancelled_request_is_never_executed(world: BrokerHarness) -> None:
-    world.infer(F, request(1, ASKER), request(2, LEAF))
-    world.infer(ASKER, call(7, "leaf", (F, 1)))
-
-    world.cancel(F, 1)
-
-    [reply] = world.finals(ASKER, 7)
-    assert (Cancelled.number, _CALLER_CANCELLED) == (reply.code, reply.text)
-    assert [(F, 2)] == [(work.peer, work.id) for work in world.finish_batch(LEAF)]
-    assert [] == world.batched_requests[LEAF]
-
-
-def test_what_is_asked_for_a_cancelled_request_is_refused(world: BrokerHarness) -> None:
-    world.infer(F, request(1, ASKER))
-    world.cancel(F, 1)
-
-    world.infer(ASKER, call(7, "leaf", (F, 1)), call(8, "leaf", (0, 0)))
-
-    assert [_CALLER_CANCELLED] == [reply.text for reply in world.finals(ASKER, 7)]
-    assert [8] == world.executing(LEAF)
 
 
 def test_what_waits_for_its_model_to_be_loaded_waits_no_longer(world: BrokerHarness) -> None:
@@ -113,46 +76,6 @@ def test_answered_requests_of_a_batch_need_it_no_more(world: BrokerHarness) -> N
     world.cancel(F, 2)
 
     assert 1 == len(early(world, ASKER, 7))
-
-
-@pytest.mark.parametrize("is_death", [False, True])
-def test_a_cancellation_and_a_stubs_death_go_through_all_levels(
-    world: BrokerHarness, is_death: bool
-) -> None:
-    world.infer(F, request(1, ASKER))
-    world.infer(ASKER, call(7, "middle", (F, 1)))
-    world.infer(MIDDLE, call(9, "leaf", (ASKER, 7)))
-
-    if is_death:
-        world.kill_peer(ASKER)
-    else:
-        world.cancel(F, 1)
-
-    first = set() if is_death else {(ASKER, F, 1)}
-    assert {*first, (MIDDLE, ASKER, 7), (LEAF, MIDDLE, 9)} == set(cancelled(world))
-
-
-def test_with_the_deadline_of_a_request_all_ends_that_was_asked_for_it(
-    world: BrokerHarness,
-) -> None:
-    world.infer(F, request(1, ASKER, deadline_ns=5_000))
-    [work] = world.batched_requests[ASKER]
-    world.infer(ASKER, call(7, "leaf", (F, 1), deadline_ns=work.deadline_ns))
-    [call_work] = world.batched_requests[LEAF]
-    assert (5_000, 5_000) == (work.deadline_ns, call_work.deadline_ns)
-
-    world.tick(10_000)
-
-    assert {(ASKER, F, 1), (LEAF, ASKER, 7)} == set(cancelled(world))
-    text = "Deadline Exceeded: model '{}' was executing the request for 0.000 s"
-    assert [(DeadlineExceeded.number, text.format("asker"))] == early(world, F, 1)
-    assert [(DeadlineExceeded.number, text.format("leaf"))] == early(world, ASKER, 7)
-    for serial in (LEAF, ASKER):
-        world.finish_batch(serial)
-    assert 1 == len(early(world, F, 1)) == len(world.finals(F, 1))
-    assert [1, 1] == [
-        world.core.generations.by_number[n].statistics.deadlines for n in (ASKER, LEAF)
-    ]
 
 
 def test_of_other_peers_requests_nobody_can_ask_for_the_cancellation(world: BrokerHarness) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import ensemble, step, tensor
-from tests.broker.world import S2, S3, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, BrokerHarness, F, Page, S, request
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable, Unsupported
+from zmqtriton_floor.errors import Unsupported
 
 # --------------------------------------------------------------------------- deadlocks
 # Circles of models that wait for each other: those that say so, and those that are asked.
@@ -69,24 +69,6 @@ def test_a_circle_of_two_is_told_at_its_end(busy_pair: BrokerHarness) -> None:
     assert [] == busy_pair.finals(S, 1)
 
 
-def test_who_does_not_wait_closes_no_circle(busy_pair: BrokerHarness) -> None:
-    busy_pair.infer(S, request(1, 1))
-
-    assert [] == busy_pair.finals(S, 1)
-    busy_pair.finish_batch(S)
-    assert [1] == busy_pair.executing(S)
-
-
-def test_a_wait_that_is_over_closes_no_circle(busy_pair: BrokerHarness) -> None:
-    busy_pair.infer(S, _asks(1, 2))
-    busy_pair.finish_batch(S2)
-    busy_pair.infer(F, request(2, 2))
-
-    busy_pair.infer(S2, _asks(1, 1))
-
-    assert [] == busy_pair.finals(S2, 1)
-
-
 def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
     world = BrokerHarness.serving(S, config={"instance_group": [{"count": 2}]}, has_pages=True)
     world.infer(F, request(1))
@@ -121,18 +103,6 @@ def _count_reports(world: BrokerHarness) -> int:
     count = sum(type(message) is wire.WaitReport for message in world.supervisor_messages)
     world.supervisor_messages.clear()
     return count
-
-
-def test_nobody_is_asked_about_what_runs_or_can_run(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1), request(2, 2))
-    pair.infer(S, request(1, 2))  # behind the other model's own work
-
-    pair.tick(_SOON)
-
-    assert 0 == _count_reports(pair)
-    pair.finish_batch(S2)
-    pair.tick(10 * _SOON)
-    assert 0 == _count_reports(pair)
 
 
 def test_a_model_that_waits_for_itself_is_told_when_it_says_so(busy_pair: BrokerHarness) -> None:
@@ -173,75 +143,6 @@ def test_two_models_are_both_asked(busy_pair: BrokerHarness) -> None:
     assert [] == busy_pair.finals(S, 1)
 
 
-def test_one_that_waits_for_either_of_two_goes_on_with_the_other(busy_pair: BrokerHarness) -> None:
-    busy_pair.infer(S, request(1, 1), request(2, 2))
-    busy_pair.tick(_SOON)
-
-    _says(busy_pair, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
-    assert [] == busy_pair.finals(S, 1)
-    busy_pair.finish_batch(S2)
-    assert [] == busy_pair.finals(S, 1)  # it has an answer now, and may do without this one
-
-    _says(busy_pair, S, wire.WaitEdge(0, 1, 0))
-    assert _is_refused(busy_pair, S, 1, "m -> m")
-
-
-def test_what_was_said_before_a_reply_does_not_count() -> None:
-    """The stub had a response when it said so, which had not even come by here, or the reverse."""
-    world = _pair(_DECOUPLED)
-    world.infer(F, request(1))
-    world.infer(S, request(1, 1))
-    world.tick(_SOON)
-
-    _says(world, S, wire.WaitEdge(0, 1, 1))
-    assert [] == world.finals(S, 1)
-
-    _says(world, S, wire.WaitEdge(0, 7, 0))
-    assert [] == world.finals(S, 1)
-
-    _says(world, S, wire.WaitEdge(0, 1, 0))
-    assert _is_refused(world, S, 1, "m -> m")
-
-
-def test_what_was_said_ends_with_the_batch(pair: BrokerHarness) -> None:
-    pair.infer(F, request(1), request(2))
-    pair.infer(S, request(1, 2))
-    _says(pair, S, wire.WaitEdge(0, 1, 0))
-
-    pair.finish_batch(S)  # it had given up waiting
-    pair.infer(S2, request(1, 1))
-    pair.tick(_SOON)
-
-    assert [] == pair.finals(S2, 1)
-
-
-def test_a_batch_that_runs_beside_one_that_waits_leaves_room() -> None:
-    config = {"parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}
-    world = BrokerHarness.serving(S, config=config, has_pages=True, concurrency=2)
-    world.infer(F, request(1), request(2))
-    first, second = [work.batch for work in world.batched_requests[S]]
-    world.infer(S, request(1), request(2))
-    world.tick(_SOON)
-
-    _says(world, S, wire.WaitEdge(first, 1, 0))
-    assert [] == world.finals(S, 1)
-
-    _says(world, S, wire.WaitEdge(first, 1, 0), wire.WaitEdge(second, 2, 0))
-    refused = [own_id for own_id in (1, 2) if world.finals(S, own_id)]
-    assert 1 == len(refused)  # and then the other one finds room
-
-
-def test_nothing_is_sent_ahead_to_who_has_open_questions(pair: BrokerHarness) -> None:
-    for own_id in range(1, 4):
-        pair.infer(F, request(own_id))
-        pair.finish_batch(S)
-    pair.infer(F, request(4))
-
-    pair.infer(S, request(1, 1))
-
-    assert [4] == pair.executing(S)
-
-
 # ------------------------------------------------------------------------ bls requests
 # Requests that models make: by name, unchecked, and in ignorance of the other's configuration.
 
@@ -268,42 +169,6 @@ def asker(world: BrokerHarness) -> BrokerHarness:
     """The server, in which m asks."""
     _become_asker(world)
     return world
-
-
-def test_the_highest_version_that_is_ready_is_asked(asker: BrokerHarness) -> None:
-    asker.add_generation(generation=2, version=3)
-    asker.add_generation(generation=3, version=4)
-    asker.retire(3)
-    asker.add_stub(S3, generation=2)
-
-    asker.infer(ASKER, _ask(1))
-
-    assert [1] == asker.executing(S3)
-
-
-def test_a_version_may_be_named(asker: BrokerHarness) -> None:
-    asker.add_generation(generation=2, version=3)
-
-    asker.infer(ASKER, _ask(1, version=1), _ask(2, version=2))
-
-    assert [1] == asker.executing(S)
-    assert [_NOT_READY] == [r.text for r in asker.finals(ASKER, 2)]
-
-
-@pytest.mark.parametrize("name", ["x", ""])
-def test_a_model_that_does_not_exist_is_not_ready(asker: BrokerHarness, name: str) -> None:
-    asker.infer(ASKER, _ask(1, model=name))
-
-    [reply] = asker.finals(ASKER, 1)
-    assert (Unavailable.number, True) == (reply.code, f"Model '{name}' is not ready." in reply.text)
-
-
-def test_only_what_a_model_asks_is_marked_as_unchecked(asker: BrokerHarness) -> None:
-    asker.infer(ASKER, _ask(1, flags=wire.SEQUENCE_START))
-    asker.finish_batch(S)
-    asker.infer(F, request(1, flags=wire.SEQUENCE_START))
-
-    assert [wire.SEQUENCE_START] == [w.flags for w in asker.batched_requests[S]]
 
 
 @pytest.mark.parametrize(("max_batch_size", "elements"), [(8, 5), (0, 1)])
@@ -333,13 +198,3 @@ def test_one_response_is_never_asked_of_a_decoupled_model() -> None:
     assert Unsupported.number == reply.code
     assert reply.text.startswith(f"{_WHERE}Model m is using the decoupled. ")
     assert [2] == world.executing(S)
-
-
-def test_what_a_dead_model_has_asked_is_cancelled(asker: BrokerHarness) -> None:
-    asker.infer(ASKER, _ask(1), _ask(2))
-
-    asker.kill_peer(ASKER)
-
-    assert [(S, wire.RequestKey(ASKER, 1))] == asker.cancelled_executions
-    asker.finish_batch(S)
-    assert 0 == asker.core.limits.unanswered

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, outcome, request
+from tests.broker.world import SECOND, BrokerHarness, F, S, outcome, request
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton_floor import wire
 
@@ -25,24 +25,6 @@ def _wide(*stubs: int, **hello: Any) -> BrokerHarness:
 
 
 # ------------------------------------------------------------------- slots
-
-
-def test_an_instance_is_given_as_many_batches_as_it_executes_at_once() -> None:
-    world = _wide(S)
-
-    world.infer(F, *[request(i) for i in range(1, 6)])
-    assert [1, 2, 3] == world.executing(S)
-
-    world.finish_batch(S)
-    assert [2, 3, 4] == world.executing(S)
-
-
-def test_idle_instances_go_before_those_with_room() -> None:
-    world = _wide(S, S2)
-
-    world.infer(F, *[request(i) for i in range(1, 8)])
-
-    assert (3, 3) == (len(world.executing(S)), len(world.executing(S2)))
 
 
 def test_batches_may_end_in_any_order() -> None:
@@ -79,30 +61,6 @@ def _again(world: BrokerHarness, serial: int) -> None:
     world.send_results(serial, executed=executed, again=[wire.RequestKey(work.peer, work.id)])
 
 
-def test_a_rescheduled_request_comes_again_without_start_to_the_same_stub() -> None:
-    world = _iterative(S, S2)
-    world.infer(F, request(1))
-    [serial] = [s for s in (S, S2) if world.batched_requests.get(s)]
-    [first] = world.batched_requests[serial]
-
-    _again(world, serial)
-
-    [second] = world.batched_requests[serial]
-    assert (first.id, first.correlation) == (second.id, second.correlation)
-    assert [wire.SEQUENCE_START, 0] == [first.flags, second.flags]
-
-
-def test_a_slot_is_free_when_its_request_is_answered() -> None:
-    world = _iterative(S)
-    world.infer(F, request(1), request(2))
-
-    _again(world, S)
-    assert [1] == world.executing(S)
-    world.finish_batch(S)
-
-    assert [2] == world.executing(S)
-
-
 def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> None:
     world = _iterative(S)
     world.infer(F, request(1))
@@ -112,18 +70,6 @@ def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> Non
 
     assert ([], 1) == (world.executing(S), len(world.finals(F, 1)))
     assert [(S, wire.RequestKey(F, 1))] * 2 == world.cancelled_executions
-    assert 0 == world.core.generations.schedulers[1].pending
-
-
-def test_what_was_executed_dies_with_its_stub_also_while_it_waits() -> None:
-    world = _iterative(S)
-    world.infer(F, request(1))
-    _again(world, S)  # and is sent again, to a stub whose page says that it has not begun it
-
-    world.kill_peer(S)
-
-    [final] = world.finals(F, 1)
-    assert final.text.endswith("(killed by SIGKILL)")
     assert 0 == world.core.generations.schedulers[1].pending
 
 
@@ -287,47 +233,6 @@ def test_a_request_has_failed_at_its_deadline_however_its_execution_ends(
     assert "was executing the request" in after["zmqtriton"]["last_error"]["text"]
 
 
-def test_the_time_that_clients_give_is_told(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    world.now = SECOND
-    assert "overdue" not in entry(world)["zmqtriton"]
-    world.infer(F, request(1), request(2, deadline_ns=world.now + 3 * SECOND))
-    world.tick(SECOND)
-    world.finish_batch(S)
-
-    world.tick(4 * SECOND)
-
-    overdue = entry(world)["zmqtriton"]["overdue"]
-    times = round(overdue["allowed_s"], 3), round(overdue["queued_s"], 3)
-    assert (1, 3.0, 1.0) == (overdue["count"], *times)
-    assert world.now / 1e9 == overdue["at_s"]
-
-
-def test_a_stub_that_dies_of_it_counts_nothing_more(world: BrokerHarness) -> None:
-    world.add_stub(S)
-    execute_beyond_deadline(world)
-
-    world.kill_peer(S)
-
-    assert (0, 1, {"OTHER": 1}) == ends(world)
-
-
-def test_what_was_sent_ahead_has_failed_in_the_queue(world: BrokerHarness) -> None:
-    world.add_stub(S, page=Page())
-    world.infer(F, request(1))
-    world.finish_batch(S)  # executions are short
-    world.infer(F, request(2), request(3, deadline_ns=world.now + SECOND))
-    assert [2, 3] == world.executing(S)
-
-    world.tick(2 * SECOND)
-    world.finish_batch(S)
-    world.finish_batch(S, code=1)
-
-    assert (2, 1, {"REJECTED": 1}) == ends(world)
-    own = entry(world)["zmqtriton"]
-    assert (1, False) == (own["deadlines"], "overdue" in own)
-
-
 def test_a_client_that_leaves_at_its_deadline_has_not_been_served(world: BrokerHarness) -> None:
     world.add_stub(S)
     world.infer(F, request(1, deadline_ns=world.now + SECOND))
@@ -338,18 +243,3 @@ def test_a_client_that_leaves_at_its_deadline_has_not_been_served(world: BrokerH
     world.finish_batch(S)
 
     assert (0, 1, {"OTHER": 1}) == ends(world)
-
-
-@pytest.mark.parametrize("leaves", [False, True])
-def test_a_version_on_trial_has_failed_once(world: BrokerHarness, leaves: bool) -> None:
-    world.core.generations.divide(wire.TrafficSplit("m", 1, 2, 0))
-    world.add_stub(S)
-    world.infer(F, request(1, deadline_ns=world.now + SECOND))
-    if leaves:
-        world.cancel(F, 1)
-    world.tick(2 * SECOND)
-    world.finish_batch(S)
-
-    succeeded, failed, _ = ends(world)
-    unawaited, late_successes, late_failures = entry(world)["zmqtriton"]["unawaited"]
-    assert (0, 1) == (succeeded - late_successes, failed - late_failures + unawaited)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.broker.world import S2, SECOND, BrokerHarness, F, Page, S, outcome, request
+from tests.broker.world import SECOND, BrokerHarness, F, S, request
 from zmqtriton.broker.requests import limits
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import LimitExceeded, ProtocolError
@@ -44,40 +44,6 @@ def test_a_model_has_so_many_unanswered_and_no_more() -> None:
     assert [] == world.texts(8)
 
 
-def _again_after_ms(world: BrokerHarness, *ids: int) -> list[int]:
-    return [reply.number for own_id in ids for reply in world.finals(F, own_id)]
-
-
-def test_a_refusal_names_the_time_until_the_unanswered_are_executed() -> None:
-    world = _limited(limit="3")
-
-    # nothing was executed as yet
-    world.infer(F, *(request(own_id) for own_id in range(1, 5)))
-    assert ([FULL], [0]) == (world.texts(4), _again_after_ms(world, 4))
-
-    # each request takes two seconds, and three are unanswered
-    for _ in range(3):
-        world.tick(2 * SECOND)
-        world.finish_batch(S)
-    world.infer(F, *(request(own_id) for own_id in range(5, 9)))
-
-    assert ([FULL], [6000]) == (world.texts(8), _again_after_ms(world, 8))
-
-
-def test_a_full_queue_names_it_as_well() -> None:
-    config = {"dynamic_batching": {"default_queue_policy": {"max_queue_size": 1}}}
-    world = BrokerHarness.serving(S, config={"max_batch_size": 1, **config})
-    world.infer(F, request(1))
-    world.tick(3 * SECOND)
-    world.finish_batch(S)
-
-    world.infer(F, request(2), request(3))
-    world.infer(F, request(4))
-
-    # the one that is refused counts as well: it would be behind them
-    assert (1, [9000]) == (len(world.texts(4)), _again_after_ms(world, 4))
-
-
 @pytest.mark.row("L04")
 def test_the_server_has_so_many_unanswered_and_no_more() -> None:
     world = _limited(max_requests=2)
@@ -90,14 +56,6 @@ def test_the_server_has_so_many_unanswered_and_no_more() -> None:
     assert [] == world.texts(5)
 
 
-def test_a_model_s_own_number_counts_before_the_server_s_for_all_models() -> None:
-    world = _limited(limit="0", max_model_requests=1)
-
-    world.infer(F, request(1), request(2), request(3, 2), request(4, 2))
-
-    assert [FULL] == world.texts(1, 2, 3, 4)
-
-
 @pytest.mark.parametrize("limit", ["many", "-1", "1e99", "nan"])
 def test_what_is_no_number_limits_nothing(limit: str) -> None:
     world = _limited(limit=limit)
@@ -105,16 +63,6 @@ def test_what_is_no_number_limits_nothing(limit: str) -> None:
     world.infer(F, *(request(own_id) for own_id in range(1, 9)))
 
     assert [] == world.texts(*range(1, 9))
-
-
-def test_what_an_admitted_request_needs_is_admitted() -> None:
-    world = _limited(max_requests=1)
-    world.add_stub(S2, 2)
-    world.infer(F, request(1))
-
-    world.infer(S, request(1, 0, model="n"))
-
-    assert [1] == world.executing(S2)
 
 
 def test_who_asks_a_new_broker_again_is_admitted() -> None:
@@ -153,21 +101,6 @@ BEFORE = (
     "request of the sequence, because an earlier one was lost: "
     "one of its requests was not executed: "
 )
-
-
-def test_a_sequence_of_which_one_is_too_much_does_not_go_on_without_it() -> None:
-    world = _sequences("2")
-    world.infer(F, _part(1, START), _part(2), _part(3))
-
-    world.finish_batch(S)
-    world.infer(F, _part(4))
-
-    assert ([FULL, BEFORE + FULL], [2]) == (world.texts(3, 4), world.executing(S))
-    world.finish_batch(S)
-    world.infer(F, _part(5, START), _part(6, END))
-    assert [5] == world.executing(S)
-    world.finish_batch(S)
-    assert [6] == world.executing(S)
 
 
 def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second() -> None:
@@ -227,19 +160,6 @@ def test_a_rate_has_bursts_of_a_second_and_is_shared_by_all_frontends(world: Bro
     assert {"token": 2} == world.core.generations.by_number[1].statistics.refusals
 
 
-def test_so_many_may_be_unanswered(world: BrokerHarness) -> None:
-    tell(world, F, "night", concurrency=1)
-    ask(world, F, 1)
-    ask(world, F, 2)
-    world.tick(1)
-    world.finish_batch(S)
-    ask(world, F, 3)
-
-    assert [False, True, False] == [refused(world, F, own_id) for own_id in (1, 2, 3)]
-    [row] = world.core.limits.tokens.report()
-    assert {"token": "night", "requests": 2, "refused": 1} == row
-
-
 def test_what_a_dead_frontend_asked_counts_no_more(world: BrokerHarness) -> None:
     for frontend in (F, G):
         tell(world, frontend, "night", concurrency=1)
@@ -276,15 +196,6 @@ def test_beyond_a_number_of_names_tokens_are_told_of_as_one(
     assert [False] * 3 == [refused(world, *key) for key in ((F, 1), (G, 1), (G, 2))]
     rows = {row["token"]: row["requests"] for row in world.core.limits.tokens.report()}
     assert {"night": 1, "other tokens": 2} == rows
-
-
-def test_other_requests_have_no_limit(world: BrokerHarness) -> None:
-    tell(world, F, "night", rate=1)
-
-    for own_id in range(1, 9):
-        world.infer(F, request(own_id))
-
-    assert not any(refused(world, F, own_id) for own_id in range(1, 9))
 
 
 @pytest.mark.parametrize("arguments", ["[]", "{}", "x", '{"name": "n", "number": "x"}'])
@@ -326,21 +237,6 @@ def test_before_its_batch_has_ended_the_time_since_it_began_counts(world: Broker
     assert [(F, wire.StageTimes(1, 0, 0, 70, 0))] == world.stage_times
 
 
-def test_of_batches_that_end_together_each_has_its_own_stages() -> None:
-    parameters = {"MAX_INFLIGHT": {"string_value": "2"}}
-    world = BrokerHarness.serving(config={"parameters": parameters})
-    world.add_stub(S, concurrency=2, page=Page())
-    world.infer(F, *(request(own_id, flags=wire.WANT_STAGES) for own_id in (1, 2)))
-    works = world.batched_requests.pop(S)
-
-    executed = [wire.Executed(work.batch, work.id, 20, 30) for work in works]
-    world.send_results(S, *(outcome(work.id) for work in works), executed=executed)
-
-    assert [wire.StageTimes(own_id, 0, own_id, 20, 30) for own_id in (1, 2)] == [
-        stages for _, stages in world.stage_times
-    ]
-
-
 def test_the_progress_of_a_request_goes_to_a_client_that_follows_it(world: BrokerHarness) -> None:
     world.infer(F, request(1, flags=wire.WANT_STAGES))
     world.finish_batch(S)
@@ -354,12 +250,3 @@ def test_the_progress_of_a_request_goes_to_a_client_that_follows_it(world: Broke
     world.core.pass_progress(S, wire.Progress(F, 4, 400))
 
     assert [] == world.core.outbox.asides
-
-
-def test_a_refused_request_has_no_stages(world: BrokerHarness) -> None:
-    world.infer(F, request(1, flags=wire.WANT_STAGES))
-
-    world.kill_peer(S)
-
-    assert [] == world.stage_times
-    assert 1 == len(world.finals(F, 1))

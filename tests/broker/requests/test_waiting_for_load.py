@@ -58,19 +58,6 @@ def _replies(world: BrokerHarness, own_id: int, peer: int = ASKER) -> list[tuple
     return [(reply.code, reply.text) for reply in world.replies.get((peer, own_id), [])]
 
 
-def test_many_wait_for_one_load_and_are_executed_in_their_order(world: BrokerHarness) -> None:
-    world.infer(ASKER, _ask(1), _ask(2))
-    world.infer(ASKER, _ask(3))
-
-    assert [("demand", {"model": "m"})] == [
-        (c.verb, json.loads(c.arguments)) for c in _calls(world)
-    ]
-    assert [[], [], []] == [_replies(world, own_id) for own_id in (1, 2, 3)]
-    _load(world)
-
-    assert [1, 2, 3] == [work.id for _ in range(3) for work in world.finish_batch(S)]
-
-
 def test_a_load_that_fails_tells_each_why(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1), _ask(2))
 
@@ -86,14 +73,6 @@ def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: BrokerHar
 
     [(code, text)] = _replies(world, 1)
     assert (Unavailable.number, True) == (code, text.endswith("Model 'm' is not ready."))
-
-
-def test_a_version_that_is_not_among_those_loaded_is_asked_for_once(world: BrokerHarness) -> None:
-    world.infer(ASKER, _ask(1, version=7))
-    _load(world)
-
-    assert 1 == len(_replies(world, 1))
-    assert 1 == len(_calls(world))
 
 
 def test_who_cancels_is_answered_and_not_executed(world: BrokerHarness) -> None:
@@ -153,23 +132,3 @@ def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
     assert [] == _replies(world, 1, F)
     _load(world, 2, config)
     assert [1] == [work.id for work in world.batched_requests[S + 1]]
-
-
-def test_what_was_checked_against_other_inputs_is_refused(world: BrokerHarness) -> None:
-    _load_and_evict(world, {"name": "m", "max_batch_size": 8})
-    world.infer(F, request(1, generation=1))
-
-    _load(world, 2, {"name": "m", "max_batch_size": 0})
-
-    text = "the model was unloaded while the request was on its way"
-    assert [(Unavailable.number, text)] == _replies(world, 1, F)
-
-
-def test_without_the_option_nothing_waits() -> None:
-    world = BrokerHarness()
-    world.core.expect(wire.ExpectPeer(ASKER, TOKEN, "stub", "other_0", 0))
-
-    world.infer(ASKER, _ask(1))
-
-    assert 1 == len(_replies(world, 1))
-    assert [] == _calls(world)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 
-from tests.broker.world import BrokerHarness, F, Page, S, request
+from tests.broker.world import BrokerHarness, F, Page, request
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement, SendingAhead
-from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor import wire
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import Request
@@ -56,30 +54,6 @@ class World:
         self.placement.finish_batch(instance, execution_ns)
 
 
-def test_the_one_that_became_idle_last_goes_first() -> None:
-    world = World(3)
-    assert [3, 2, 1, 0] == [world.take() for _ in range(4)]
-
-    world.finish(2, 9 * MS)
-    world.finish(3, 9 * MS)
-
-    assert [3, 2, 0] == [world.take() for _ in range(3)]
-
-
-def test_instances_that_are_replaced_leave_nothing_though_none_was_ever_needed() -> None:
-    broker = BrokerHarness.serving(S)
-    pages = WeakSet[Page]()
-    for serial in range(100, 300):
-        page = Page()
-        pages.add(page)
-        broker.add_stub(serial, page=page)
-        broker.core.retire(wire.Retire(1, serial))
-        broker.kill_peer(serial)
-    del page
-
-    assert 0 == len(pages)
-
-
 def test_one_that_has_gone_meanwhile_is_passed_over() -> None:
     world = World(2)
     world.instances[2].stop_giving()
@@ -98,45 +72,6 @@ def test_one_for_which_there_is_no_batch_is_asked_again() -> None:
     assert 1 == world.take()
     world.placement.give_back(instance)
     assert 0 == world.take(), "it executes something already"
-
-
-def test_the_average_follows_by_an_eighth() -> None:
-    world = World(1)
-    world.take()
-    world.finish(1, MS)
-    world.take()
-    world.finish(1, 9 * MS)
-    assert 2 * MS == world.ahead.mean_ns
-
-    world.take()
-    world.finish(1, 0)
-    assert 1_750_000 == world.ahead.mean_ns
-
-
-def test_among_concurrent_ones_the_freest_goes_first() -> None:
-    world = World(2, has_concurrent_batches=True)
-
-    assert [2, 1] == [world.take() for _ in range(2)]
-    assert {1, 2} == {world.take() for _ in range(2)}
-    assert 0 == world.take()
-    world.finish(1, 9 * MS)
-    assert 1 == world.take()
-
-
-def test_those_that_share_resources_are_chosen_by_their_turns() -> None:
-    world = World(2)
-    for instance in world.instances.values():
-        instance.membership = RateLimiterMember(ResourceNeed({}, 1), lambda need: [], 0)
-    world.placement.limit()
-
-    membership = world.instances[1].membership
-    assert membership is not None
-    membership.is_its_turn = True
-
-    assert [1, 0] == [world.take() for _ in range(2)]
-    world.finish(1, 9 * MS)
-    membership.is_its_turn = False
-    assert 0 == world.take(), "it waits for its next turn"
 
 
 def test_those_that_execute_sequences_are_chosen_by_their_batcher() -> None:
@@ -272,40 +207,6 @@ def number_for(
     return generations.find(wire.Request(1, 0, "m", version, 0, 0, 0, 0, 0, 0, correlation)).number
 
 
-def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() -> None:
-    generations = registry()
-    assert 20 == number_for(generations)
-
-    generations.divide(split(0))
-    assert (10, 10, 20) == (
-        number_for(generations),
-        number_for(generations, 1),
-        number_for(generations, 2),
-    )
-    generations.divide(split(ALL))
-    assert (20, 10, 20) == (
-        number_for(generations),
-        number_for(generations, 1),
-        number_for(generations, 2),
-    )
-    generations.divide(split(ALL // 2))
-    assert {10, 20} == {number_for(generations) for _ in range(100)}
-    generations.divide(OVER)
-    assert 20 == number_for(generations)
-
-
-def test_a_model_that_comes_again_is_not_divided_any_more() -> None:
-    generations = registry()
-    generations.divide(split(ALL))
-    one, other = map(generations.by_number.__getitem__, (10, 20))
-    assert generations.share_sequences(one, other)
-
-    for number in (10, 20):
-        generations.remove(number)
-
-    assert not generations.share_sequences(one, other)
-
-
 def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
     generations = registry()
     generations.divide(split(ALL))
@@ -339,16 +240,6 @@ def test_a_request_of_a_model_that_a_canary_would_get_a_copy_of_is_counted() -> 
     assert [] == uncopied(generations)
 
 
-def test_the_other_version_serves_if_one_is_gone() -> None:
-    generations = registry()
-    generations.divide(split(0))
-
-    generations.by_number[10].is_retired = True
-    assert 20 == number_for(generations)
-    generations.remove(10)
-    assert 20 == number_for(generations)
-
-
 def two_versions(*configs: dict[str, Any]) -> BrokerHarness:
     """Generations 1 and 2, of the versions 1 and 2, with the stubs 5 and 6."""
     world = BrokerHarness()
@@ -362,28 +253,6 @@ def two_versions(*configs: dict[str, Any]) -> BrokerHarness:
 def late(world: BrokerHarness, own_id: int, flags: int = wire.ANY_VERSION) -> None:
     """Ask version 1, as a frontend does that has not received what became of it."""
     world.infer(F, request(own_id)._replace(generation=1, flags=flags))
-
-
-@pytest.mark.parametrize("has_left", [False, True])
-@pytest.mark.parametrize("outputs", [[], [{"name": "MORE", "data_type": "TYPE_FP32"}]])
-def test_a_request_on_its_way_to_the_version_that_goes_gets_the_other_one(
-    has_left: bool, outputs: list[dict[str, str]]
-) -> None:
-    world = two_versions({}, {"output": outputs})
-    world.core.generations.divide(split(ALL // 2))
-    world.core.generations.divide(split(ALL))
-    world.retire(1)
-    if has_left:
-        world.core.generations.divide(OVER)
-        world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
-
-    late(world, 1)
-    late(world, 2, flags=0)
-
-    assert [1] == world.executing(6)
-    assert ["the model was unloaded while the request was on its way"] == [
-        reply.text for reply in world.finals(F, 2)
-    ]
 
 
 # ------------------------------------------------------------------- sequences
@@ -434,19 +303,3 @@ def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
     assert [
         "inference request for sequence 7 to model 'm' must specify the START flag on the first"
     ] == [reply.text.partition(" request of")[0] for reply in begun.finals(F, 3)]
-
-
-def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
-    begun: BrokerHarness,
-) -> None:
-
-    begun.core.generations.divide(split(ALL))
-
-    begun.retire(1)
-    assert [] == [m for m in begun.supervisor_messages if isinstance(m, wire.Drained)]
-
-    ask(begun, 2, generation=2, flags=wire.SEQUENCE_END)
-    assert [2] == begun.executing(5)
-    begun.finish_batch(5)
-    begun.drain_outbox()
-    assert [wire.Drained(1)] == [m for m in begun.supervisor_messages if type(m) is wire.Drained]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import S2, S3, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, S3, BrokerHarness, F, S, request
 from zmqtriton.broker.scheduling.batching import PriorityLevel, QueuePolicy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -133,29 +133,6 @@ def test_statistics_count_who_was_refused_in_the_queue() -> None:
     assert 0 == world.core.generations.schedulers[1].pending
 
 
-def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
-    world = scheduling(default_queue_policy={"default_timeout_microseconds": 5_000})
-    world.add_stub(S2, page=Page())
-    world.infer(F, request(1), request(2))
-    [lost] = world.executing(S2)
-    world.tick(3 * MS)
-
-    world.kill_peer(S2)
-    assert not world.finals(F, lost)
-    world.tick(2 * MS)
-
-    assert [EXPIRED] == world.texts(lost)
-
-
-def test_the_next_broker_limits_what_it_is_asked_again() -> None:
-    world = policy(default_timeout_microseconds=5_000)
-
-    world.infer(F, request(2, flags=wire.RESENT))
-    world.tick(5 * MS)
-
-    assert [EXPIRED] == world.texts(2)
-
-
 # ------------------------------------------------------------------ how many may wait
 
 
@@ -169,18 +146,6 @@ def test_one_more_than_may_wait_is_refused_with_the_id_that_its_client_gave() ->
 
     assert ["[request id: mine] Exceeds maximum queue size", FULL] == world.texts(4, 5)
     assert [1, 2, 3] == executed(world)
-
-
-def test_a_model_is_told_which_queue_is_full() -> None:
-    world = scheduling(default_queue_policy={"max_queue_size": 1})
-    world.add_generation(2, version=2)
-    world.add_stub(S3, generation=2)
-    world.infer(F, request(1), request(2))
-
-    world.infer(S3, request(7, generation=0, model="m", version=1, flags=wire.ONE_RESPONSE))
-
-    [reply] = world.finals(S3, 7)
-    assert f"Model m - Error when running inference: {FULL}" == reply.text
 
 
 @pytest.mark.row("E63")
@@ -199,19 +164,6 @@ def test_whoever_leaves_the_queue_makes_room(leaves: str) -> None:
 
     assert [FULL] == world.texts(4)
     assert executed(world)[-1] == 3
-
-
-@pytest.mark.parametrize(("max_batch_size", "taken"), [(1, [1, 2]), (4, [1, 2, 3])])
-def test_what_comes_together_is_refused_only_if_no_stub_takes_it(
-    max_batch_size: int, taken: list[int]
-) -> None:
-    world = scheduling(max_batch_size, default_queue_policy={"max_queue_size": 1})
-
-    world.infer(F, *(request(i) for i in range(1, 5)))
-
-    refused = [own_id for own_id in range(1, 5) if world.texts(own_id) == [FULL]]
-    assert taken == executed(world)
-    assert [1, 2, 3, 4] == taken + refused
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -253,16 +205,6 @@ def test_higher_priorities_go_first_and_each_in_the_order_it_came() -> None:
     assert [1, 4, 8, 3, 5, 6, 2, 7] == executed(world)
 
 
-@pytest.mark.parametrize("levels", [{}, {"priority_levels": 2, "default_priority_level": 2}])
-def test_what_is_below_all_goes_last_with_and_without_levels(levels: dict[str, int]) -> None:
-    world = busy(**levels)
-
-    below = [request(number, priority=wire.BELOW_ALL) for number in (2, 4)]
-    world.infer(F, below[0], request(3), below[1], request(5, priority=2))
-
-    assert [1, 3, 5, 2, 4] == executed(world)
-
-
 @pytest.mark.row("E63", "E65")
 def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
     world = busy(
@@ -278,38 +220,6 @@ def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
 
     assert [FULL, EXPIRED, EXPIRED] == world.texts(3, 4, 5)
     assert [1, 2] == executed(world)
-
-
-def test_a_late_one_of_a_high_priority_goes_before_a_lower_one() -> None:
-    world = busy(
-        priority_levels=2,
-        default_priority_level=2,
-        default_queue_policy={"timeout_action": "DELAY", "default_timeout_microseconds": 5_000},
-    )
-    world.infer(F, request(2), request(3, priority=1))
-    world.tick(5 * MS)
-    world.infer(F, request(4), request(5, priority=1))
-
-    assert [1, 5, 3, 4, 2] == executed(world)
-
-
-def test_a_batch_is_filled_with_lower_priorities() -> None:
-    world = busy(4, priority_levels=2, default_priority_level=2)
-    world.infer(F, request(2), request(3, priority=1), request(4))
-
-    world.finish_batch(S)
-
-    assert [3, 2, 4] == world.executing(S)
-
-
-def test_who_waits_with_a_low_priority_makes_the_delay_end() -> None:
-    world = busy(8, priority_levels=2, default_priority_level=2, max_queue_delay_microseconds=100)
-    world.tick(50_000)
-    world.infer(F, request(2, priority=1))
-
-    world.tick(50_000)
-
-    assert [2, 1] == executed(world)
 
 
 def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
@@ -353,47 +263,6 @@ def test_who_was_refused_in_the_queue_has_its_turn_too() -> None:
     assert [("", (F, 1)), (EXPIRED, (F, 2))] == [
         (replies[0].text, route) for route, replies in world.replies.items()
     ]
-
-
-@pytest.mark.parametrize("leaves", ["cancelled", "died"])
-def test_nobody_waits_for_an_answer_that_nobody_reads(leaves: str) -> None:
-    world = scheduling(stubs=2, preserve_ordering=True)
-    world.add_frontend(9)
-    world.infer(9, request(1))
-    world.infer(F, request(2))
-    [second] = [serial for serial in (S, S2) if world.batched_requests[serial][0].peer == F]
-    world.finish_batch(second)
-    assert not world.replies
-
-    if leaves == "cancelled":
-        world.cancel(9, 1)
-    else:
-        world.kill_peer(9)
-
-    assert 1 == len(world.finals(F, 2))
-
-
-def test_a_request_that_was_not_admitted_has_no_turn() -> None:
-    world = scheduling(preserve_ordering=True, default_queue_policy={"max_queue_size": 1})
-
-    world.infer(F, *(request(i) for i in range(1, 4)))
-
-    assert [FULL] == world.texts(3)
-    assert not world.finals(F, 1)
-
-
-def test_a_model_that_asks_itself_need_not_wait_for_its_own_answer() -> None:
-    world = scheduling(stubs=2, preserve_ordering=True)
-    world.infer(F, request(1))
-    asking = next(serial for serial in (S, S2) if world.batched_requests.get(serial))
-    other = S + S2 - asking
-
-    world.infer(asking, request(7, generation=0, model="m"))
-    world.finish_batch(other)
-
-    assert 1 == len(world.finals(asking, 7))
-    world.finish_batch(asking)
-    assert 1 == len(world.finals(F, 1))
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -71,26 +71,6 @@ def test_two_that_need_the_same_never_execute_together() -> None:
     assert {A} == executing(world)
 
 
-def test_nothing_is_sent_ahead_to_who_shares() -> None:
-    world = world_of(demand(R=1))
-    for own_id in range(1, 5):
-        ask(world, 1, own_id)
-        world.finish_batch(A)
-
-    ask(world, 1, 10, 11, 12)
-
-    assert [10] == world.executing(A)
-
-
-def test_who_needs_something_else_goes_on() -> None:
-    world = world_of(demand(R=1), demand(R=1), demand(S=1))
-
-    for generation in (1, 2, 3):
-        ask(world, generation, generation)
-
-    assert {A, C} == executing(world)
-
-
 @pytest.mark.row("E38")
 def test_priorities_weigh_executions() -> None:
     world = world_of(demand(1, R=1), demand(2, R=1), demand(4, R=1))
@@ -106,38 +86,6 @@ def test_priorities_weigh_executions() -> None:
     assert {A: 80, B: 40, C: 20} == turns
 
 
-def test_small_ones_do_not_starve_a_large_one() -> None:
-    world = world_of(demand(R=2), demand(R=1), demand(R=1))
-    ask(world, 2, *range(100, 130))
-    ask(world, 3, *range(200, 230))
-    ask(world, 1, *range(300, 310))
-
-    order = []
-    for _ in range(24):
-        serial = min(executing(world), key=lambda one: world.batched_requests[one][0].batch)
-        order.append(serial)
-        world.finish_batch(serial)
-
-    assert 6 <= order.count(A)
-    assert abs(order.count(B) - order.count(C)) <= 1
-
-
-def test_who_comes_anew_does_not_catch_up() -> None:
-    world = world_of(demand(R=1), demand(R=1))
-    ask(world, 1, *range(100, 200))
-    for _ in range(50):
-        world.finish_batch(A)
-
-    ask(world, 2, *range(200, 300))
-    turns = []
-    for _ in range(10):
-        [serial] = executing(world)
-        turns.append(serial)
-        world.finish_batch(serial)
-
-    assert 4 <= turns.count(A) <= 6
-
-
 def test_the_dead_and_the_removed_give_back() -> None:
     world = world_of(demand(R=1), demand(R=1), demand(R=1))
     for generation in (1, 2, 3):
@@ -151,32 +99,6 @@ def test_the_dead_and_the_removed_give_back() -> None:
     assert {C} == executing(world)
 
 
-def test_the_overdue_keep_what_they_have_until_they_are_dead() -> None:
-    limit = {"parameters": {"max_execution_seconds": {"string_value": "0.000001"}}}
-    world = world_of(demand(R=1), demand(R=1), config=limit)
-    ask(world, 1, 1)
-    ask(world, 2, 2)
-
-    world.tick(1_000_000)
-    assert {A} == executing(world)
-    world.kill_peer(A)
-
-    assert {B} == executing(world)
-
-
-def test_who_may_execute_for_an_earlier_broker_counts_as_executing() -> None:
-    world = world_of(demand(R=1))
-    world.add_generation(2, config={"name": "n"})
-    world.expect_stub(B)
-    world.attach(B, 2, demand=demand(R=1))
-
-    ask(world, 1, 1)
-    assert set() == executing(world)
-    world.say_hello(B)
-
-    assert {A} == executing(world)
-
-
 def test_a_batch_that_waits_for_company_keeps_nothing_from_others() -> None:
     batching = {"preferred_batch_size": [4], "max_queue_delay_microseconds": 1000}
     config = {"max_batch_size": 4, "dynamic_batching": batching}
@@ -187,17 +109,6 @@ def test_a_batch_that_waits_for_company_keeps_nothing_from_others() -> None:
     assert {B} == executing(world)
     world.tick(2_000_000)
     world.finish_batch(B)
-
-    assert {A} == executing(world)
-
-
-def test_a_delay_that_is_over_is_noticed() -> None:
-    batching = {"preferred_batch_size": [4], "max_queue_delay_microseconds": 1000}
-    world = world_of(demand(R=1), config={"max_batch_size": 4, "dynamic_batching": batching})
-
-    ask(world, 1, 1)
-    assert set() == executing(world)
-    world.tick(2_000_000)
 
     assert {A} == executing(world)
 
@@ -215,19 +126,6 @@ def test_sequences_take_their_turns() -> None:
     assert {A} == executing(world)
     world.finish_batch(A)
     assert {B} == executing(world)
-
-
-def test_each_batch_of_one_that_has_several_counts() -> None:
-    config = {"parameters": {"MAX_INFLIGHT": {"string_value": "4"}}}
-    rate = RateLimits(False, (RateLimitResource("R", 2, NO_DEVICE),))
-    world = BrokerHarness.serving(config=config, settings=BrokerSettings(rate=rate))
-    world.add_stub(A, demand=demand(R=1), concurrency=4)
-
-    ask(world, 1, 1, 2, 3)
-
-    assert 2 == len(world.batched_requests[A])
-    world.finish_batch(A)
-    assert 2 == len(world.batched_requests[A])
 
 
 def test_who_holds_what_is_told() -> None:
@@ -272,35 +170,6 @@ def test_what_a_holder_asks_for_is_not_kept_from_it() -> None:
     world.infer(A, request(7, 0, model="m2", flags=wire.CALLER_BLOCKS))
 
     assert {A, B} == executing(world)
-
-
-def test_where_one_instance_needs_something_all_take_turns() -> None:
-    world = world_of("", demand(R=1))
-    world.add_stub(C, 1, Page(), demand=demand(R=1))
-
-    ask(world, 2, 21)
-    ask(world, 1, 1, 2)
-
-    assert {A, B} == executing(world)
-    assert [1] == world.executing(A)
-    world.finish_batch(B)
-    assert {A, C} == executing(world)
-
-
-def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may() -> None:
-    config = {"sequence_batching": {"direct": {}, "max_sequence_idle_microseconds": "5"}}
-    world = world_of(demand(R=1), config=config)
-    sequences = world.core.generations.schedulers[1].sequences
-    ask(world, 1, 1, correlation=7, flags=wire.SEQUENCE_START)
-    world.finish_batch(A)
-    assert sequences is not None
-
-    assert world.now + 5_000 == world.core.due_ns
-    world.tick(5_000)
-
-    assert not sequences.knows(7)
-    ask(world, 1, 2, correlation=7)
-    assert "must specify the START flag" in world.finals(F, 2)[0].text
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])

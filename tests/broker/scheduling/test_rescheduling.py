@@ -13,7 +13,6 @@ from tests.broker.sequence_world import (
     SequenceHarness,
     must_start,
     sequence_config,
-    stateful,
 )
 from tests.broker.world import Page, outcome, request
 from zmqtriton.broker.scheduling.generations import _MAX_DEPARTED, GenerationRegistry, NotServed
@@ -248,35 +247,6 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other(is_reloaded: bool)
     assert {0} == {one.pending for one in world.core.generations.schedulers.values()}
 
 
-def test_states_of_such_requests_need_no_word_when_they_are_over() -> None:
-    world = SequenceHarness(stateful(iterative_sequence=True))
-    world.send(0)
-
-    _return(world, _batch(world), 1)
-
-    assert [] == world.batched_requests.get(S, [])
-
-
-def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_else(
-    world: SequenceHarness,
-) -> None:
-    for _ in range(3):
-        world.send(0)
-    _return(world, _batch(world))
-
-    batch = _batch(world)
-    _return(world, batch, 1)
-    batch = _batch(world)
-    assert [0, 2, 3] == _ids(batch)
-    _return(world, batch, 2, 3)
-
-    [entry] = world.statistics()["model_stats"]
-    assert {1: 1, 3: 2} == {
-        b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]
-    }
-    assert 3 == entry["inference_count"]
-
-
 def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it(
     world: SequenceHarness,
 ) -> None:
@@ -311,57 +281,7 @@ def test_models_that_go_and_come_back_are_remembered_for_a_while() -> None:
     assert ["", "m2", f"m{last}"] == [_departed(registry, number) for number in (1, 2, last)]
 
 
-def test_a_model_that_was_ended_and_not_drained_is_not_remembered() -> None:
-    registry = GenerationRegistry()
-
-    _add_and_remove(registry, 1, is_drained=False)
-
-    assert "" == _departed(registry, 1)
-
-
 LATE = "the model was unloaded while the request was on its way"
 
 
 MORE = '{"output": [{"name": "MORE"}]}'
-
-
-def _replaced(*versions: int, config: str = "{}") -> GenerationRegistry:
-    """These versions were served one after the other, as generations 1, 2 and so on."""
-    registry = GenerationRegistry()
-    for number, version in enumerate(versions, 1):
-        text = config if number == len(versions) else "{}"
-        registry.add_or_update(wire.AddGeneration(number, "m", version, text))
-        if number > 1:
-            earlier = registry.by_number[number - 1]
-            earlier.is_retired = earlier.is_drained = True
-            registry.remove(number - 1)
-    return registry
-
-
-@pytest.mark.parametrize(
-    ("versions", "flags"),
-    [((1, 2), wire.ANY_VERSION), ((1, 2, 3), wire.ANY_VERSION), ((1, 1), 0), ((1, 1, 1), 0)],
-)
-def test_a_request_on_its_way_goes_to_what_was_loaded_in_place_of_its_generation(
-    versions: tuple[int, ...], flags: int
-) -> None:
-    registry = _replaced(*versions)
-
-    assert len(versions) == registry.find(request(1, 1, flags=flags)).number
-
-
-@pytest.mark.parametrize(
-    ("versions", "flags", "config"),
-    [
-        ((1, 2), 0, "{}"),  # the client has named version 1
-        ((1, 2), wire.ANY_VERSION, MORE),
-        ((1, 1), 0, MORE),
-    ],
-)
-def test_a_request_on_its_way_does_not_go_where_it_may_not_fit(
-    versions: tuple[int, ...], flags: int, config: str
-) -> None:
-    registry = _replaced(*versions, config=config)
-
-    with pytest.raises(NotServed, match=LATE):
-        registry.find(request(1, 1, flags=flags))

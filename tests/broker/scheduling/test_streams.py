@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tests.broker.world import (
-    MILLISECOND,
-    S2,
     TOKEN,
     BrokerHarness,
     F,
@@ -17,7 +14,6 @@ from tests.broker.world import (
     request,
 )
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import DeadlineExceeded
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
@@ -59,16 +55,6 @@ def test_as_many_streams_are_open_as_the_model_allows() -> None:
     assert {"open": 1, "room": 1, "limit": 2} == world.figures()["streams"]
 
 
-def test_a_response_that_is_not_the_last_makes_no_room() -> None:
-    world = serving(1)
-    infer(world, 1, 2)
-    begin_streams(world)
-
-    world.send_results(S, outcome(1, flags=0))
-
-    assert [] == begin_streams(world)
-
-
 def test_a_batch_is_no_larger_than_the_room_for_streams() -> None:
     world = serving(3, dynamic_batching={}, max_batch_size=8)
 
@@ -79,87 +65,6 @@ def test_a_batch_is_no_larger_than_the_room_for_streams() -> None:
     assert [4] == begin_streams(world)
     world.send_results(S, outcome(2))
     assert [5] == begin_streams(world)
-
-
-def test_the_instance_with_the_fewest_streams_is_next() -> None:
-    world = serving(4, S, S2)
-
-    for own_id in range(1, 7):
-        infer(world, own_id)
-        begin_streams(world)
-        begin_streams(world, S2)
-
-    assert [3, 3] == [len(world.core.instances[serial].open_requests) for serial in (S, S2)]
-
-
-def test_what_waits_for_a_stream_has_the_rules_of_the_queue() -> None:
-    policy = {"max_queue_size": 3}
-    batching = {"default_queue_policy": policy, "priority_levels": 2, "default_priority_level": 2}
-    world = serving(1, dynamic_batching=batching, max_batch_size=1)
-    infer(world, 1)
-    begin_streams(world)
-
-    infer(world, 2, deadline_ns=world.now + MILLISECOND)
-    infer(world, 3)
-    infer(world, 4)
-    infer(world, 5)
-    infer(world, 6, priority=1)
-    world.cancel(F, 3)
-    world.tick(2 * MILLISECOND)
-
-    assert "Exceeds maximum queue size" in world.texts(5)[0]
-    assert DeadlineExceeded.number == world.finals(F, 2)[0].code
-    assert ["request was cancelled"] == world.texts(3)
-    world.send_results(S, outcome(1))
-    assert [6] == begin_streams(world)
-    world.send_results(S, outcome(6))
-    assert [4] == begin_streams(world)
-
-
-def test_a_cancelled_stream_has_its_place_until_it_ends() -> None:
-    world = serving(1)
-    infer(world, 1, 2)
-    begin_streams(world)
-
-    world.cancel(F, 1)
-    assert [] == begin_streams(world)
-    world.send_results(S, outcome(1))
-
-    assert [2] == begin_streams(world)
-
-
-def test_streams_of_a_dead_instance_make_room_in_the_next() -> None:
-    world = serving(1)
-    infer(world, 1, 2)
-    begin_streams(world)
-
-    world.kill_peer(S)
-    assert [] == world.finals(F, 2)
-    world.add_stub(S2)
-
-    assert [2] == begin_streams(world, S2)
-    assert "is not healthy" in world.texts(1)[0]
-
-
-def test_an_instance_with_several_batches_at_once_has_no_more_streams() -> None:
-    config = bounded(2)
-    config["parameters"]["MAX_INFLIGHT"] = {"string_value": "8"}
-    world = BrokerHarness.serving(S, config=config, has_pages=True, concurrency=8)
-
-    infer(world, 1, 2, 3)
-
-    assert [1, 2] == world.executing()
-
-
-def test_a_rate_limited_instance_has_no_more_streams() -> None:
-    world = BrokerHarness.serving(config=bounded(1))
-    world.add_stub(S, demand=json.dumps({"needs": [], "priority": 1}))
-
-    infer(world, 1, 2)
-    assert [1] == begin_streams(world)
-    world.send_results(S, outcome(1))
-
-    assert [2] == begin_streams(world)
 
 
 def test_a_model_that_is_not_decoupled_has_no_streams() -> None:
@@ -189,18 +94,3 @@ def test_streams_of_an_earlier_broker_count_before_they_are_repeated() -> None:
     world.send_results(S, outcome(2))
 
     assert [3] == begin_streams(world)
-
-
-def test_a_call_waits_for_a_stream_that_may_end_by_itself() -> None:
-    config = bounded(1)
-    config["parameters"]["MAX_INFLIGHT"] = {"string_value": "2"}
-    world = BrokerHarness.serving(S, config=config, has_pages=True, concurrency=2)
-    infer(world, 1)
-    begin_streams(world)
-
-    world.infer(S, request(1, 1))
-    world.tick(10_000 * MILLISECOND)
-
-    assert [] == world.finals(S, 1)
-    world.send_results(S, outcome(1))
-    assert [1] == world.executing()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.broker.ensemble_world import ensemble, step
 from tests.broker.sequence_world import (
     BODY,
     IDLE_NS,
@@ -142,41 +141,6 @@ def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled(
     assert {"I": b"", "S": bytes(4), "R": bytes(4), "E": b"\0", "C": bytes(8)} == filler
 
 
-def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
-    world = SequenceHarness(sequence_config(slots=2))
-    world.send(7, START)
-    world.send(8, START)
-    world.finish_batch(S)
-
-    world.finish_batch(S)
-
-    assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
-    assert {(F, 1), (F, 2)} == world.replies.keys()
-    assert 0 == world.core.traffic.malformed
-
-
-def test_sequences_are_spread_over_instances() -> None:
-    world = SequenceHarness(sequence_config(slots=2), S, S2)
-
-    for sequence in (5, 6, 7):
-        world.send(sequence, START)
-
-    assert ([1], [2]) == (world.executing_ids(S), world.executing_ids(S2))
-    world.finish_batch(S)
-    assert [0, 3] == world.executing_ids(S)
-
-
-def test_what_has_other_shapes_goes_another_time(wide: SequenceHarness) -> None:
-    wide.send(1, START)
-    wide.send(2, START, batch_key=2)
-    wide.send(3, START, batch_key=3)
-    wide.finish_batch(S)
-
-    assert [0, 2] == wide.executing_ids()
-    wide.finish_batch(S)
-    assert [0, 0, 3] == wide.executing_ids()
-
-
 def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
     direct = {"minimum_slot_utilization": 0.5, "max_queue_delay_microseconds": "1000"}
     world = SequenceHarness(sequence_config(slots=4, direct=direct))
@@ -215,15 +179,6 @@ def test_a_sequence_waits_for_a_slot_with_all_that_it_sends(begun: SequenceHarne
         begun.finish_batch(S)
 
 
-def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
-    world = SequenceHarness(sequence_config(slots=2))
-    sent = [world.send(5, START), world.send(5, END), world.send(5, START), world.send(5, END)]
-
-    for own_id in [*sent, world.send(5, START | END)]:
-        assert [own_id] == [i for i in world.executing_ids() if i]
-        world.finish_batch(S)
-
-
 @pytest.mark.row("E74")
 def test_a_sequence_that_is_idle_for_too_long_loses_its_slot(world: SequenceHarness) -> None:
     world.send(5, START)
@@ -237,16 +192,6 @@ def test_a_sequence_that_is_idle_for_too_long_loses_its_slot(world: SequenceHarn
 
     assert [waiting] == world.executing_ids()
     assert (InvalidArgument.number, must_start(5)) == world.error(world.send(5))
-
-
-def test_each_request_begins_the_idle_time_anew(world: SequenceHarness) -> None:
-    world.send(5, START)
-    for _ in range(3):
-        world.finish_batch(S)
-        world.tick(IDLE_NS - 1)
-        last = world.send(5)
-
-    assert [last] == world.executing_ids()
 
 
 def test_a_wait_that_is_over_wakes_nobody(world: SequenceHarness) -> None:
@@ -299,17 +244,6 @@ def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled(
     assert [world.send(5, START)] == world.executing_ids()
 
 
-def test_a_cancelled_successor_is_no_obstacle_to_those_behind(world: SequenceHarness) -> None:
-    world.send(5, START | END)
-    second = world.send(5, START | END)
-    third = world.send(5, START | END)
-
-    world.cancel(F, second)
-    world.finish_batch(S)
-
-    assert [third] == world.executing_ids()
-
-
 def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> None:
     world = SequenceHarness(sequence_config(slots=2))
     world.send(5, START | END)
@@ -323,34 +257,6 @@ def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> Non
 
 
 # --------------------------------------------------------------------- lost
-def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> None:
-    world = SequenceHarness(sequence_config(slots=2), S, S2)
-    executing, waiting = world.send(5, START), world.send(5)
-
-    world.kill_peer(S)
-
-    cause = "message: Stub process 'm_2' is not healthy. (killed by SIGKILL)"
-    assert [True, True] == [world.error(i)[1].endswith(cause) for i in (executing, waiting)]
-    code, text = world.error(world.send(5))
-    assert Unavailable.number == code
-    assert text.startswith(f"{must_start(5)}, because an earlier one was lost: ")
-    assert text.endswith(cause)
-    assert [world.send(5, START)] == world.executing_ids(S2)
-
-
-def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
-    world = SequenceHarness(sequence_config(slots=2), S)
-    world.send(5, START)
-    waiting = [world.send(6, START), world.send(6, END)]
-
-    world.kill_peer(S)
-    world.add_stub(S2)
-
-    assert waiting[:1] == world.executing_ids(S2)
-    world.finish_batch(S2)
-    assert waiting[1:] == world.executing_ids(S2)
-
-
 def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() -> None:
     world = SequenceHarness(sequence_config(), epoch=2)
 
@@ -364,19 +270,6 @@ def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() ->
     assert Unavailable.number == world.error(later)[0]
     assert world.error(later)[1].endswith("the broker died while the sequence was going on")
     assert [new] == world.executing_ids()
-
-
-def test_long_after_a_broker_death_a_sequence_that_nobody_knows_never_was() -> None:
-    world = SequenceHarness(sequence_config(), epoch=2)
-    world.core.peers[F].has_resent = True
-    world.tick(LEFTOVER_NS)
-    world.tick(LEFTOVER_NS)  # nobody comes any more
-    world.tick(IDLE_NS - 1)
-    assert Unavailable.number == world.error(world.send(6))[0]
-
-    world.tick(1)
-
-    assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7))
 
 
 def test_a_model_that_is_loaded_long_after_a_broker_death_has_lost_no_sequence() -> None:
@@ -480,44 +373,6 @@ def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
     assert ([6], [5]) == (cancelled, _over(world))
 
 
-def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
-    world = SequenceHarness(stateful())
-    world.send(5, START | END)
-    second = world.send(5, START)
-
-    world.finish_batch(S)
-
-    assert [(wire.SEQUENCE_OVER, 5), (START, 5)] == [
-        (w.flags, w.correlation) for w in world.batched_requests[S]
-    ]
-    assert second == world.batched_requests[S][1].id
-
-
-def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> None:
-    world = SequenceHarness(stateful(direct=None, oldest={"max_candidate_sequences": 2}))
-    world.send(5, START)
-    world.cancel(F, world.send(6, START))
-    assert [] == _over(world)
-
-    plain = SequenceHarness(sequence_config())
-    plain.send(5, START | END)
-    plain.finish_batch(S)
-    assert [] == _over(plain)
-
-
-def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() -> None:
-    world = SequenceHarness(sequence_config(slots=2))
-    world.send(5, START)
-    waiting = world.send(6, START, timeout_us=10)
-    world.kill_peer(S)
-
-    world.tick(10_000)
-
-    code, text = world.error(waiting)
-    assert Unavailable.number == code
-    assert "timeout of the corresponding sequence has been expired" == text
-
-
 def test_where_there_is_no_sequence_nothing_becomes_due(world: SequenceHarness) -> None:
     scheduler = world.core.generations.schedulers[1]
 
@@ -534,14 +389,6 @@ def _said_over(world: SequenceHarness) -> int:
     """Return how often the broker has said that none is open."""
     world.tick(0)
     return world.supervisor_messages.count(wire.Drained(ALL))
-
-
-def test_where_no_sequence_is_open_none_is_waited_for(world: SequenceHarness) -> None:
-    world.send(5, START | END)
-
-    world.retire(ALL)
-
-    assert 1 == _said_over(world)
 
 
 @pytest.mark.row("E78")
@@ -569,69 +416,12 @@ def test_an_idle_sequence_is_waited_for_no_longer_than_it_may_be_idle(
     assert 1 == _said_over(begun)
 
 
-def test_one_that_waits_for_a_slot_is_open_too(begun: SequenceHarness) -> None:
-    begun.send(6, START)
-    begun.retire(ALL)
-
-    begun.send(5, END)
-    begun.finish_batch(S)
-    assert 0 == _said_over(begun)
-    begun.finish_batch(S)
-    begun.send(6, END)
-
-    assert 1 == _said_over(begun)
-
-
 def test_one_that_is_lost_with_its_stub_is_not_waited_for(begun: SequenceHarness) -> None:
     begun.retire(ALL)
 
     begun.kill_peer(S)
 
     assert 1 == _said_over(begun)
-
-
-def test_a_broker_that_takes_over_knows_of_none() -> None:
-    world = SequenceHarness(sequence_config(), epoch=2)
-
-    world.retire(ALL)
-
-    assert 1 == _said_over(world)
-
-
-def test_one_of_a_model_that_was_loaded_anew_is_waited_for(begun: SequenceHarness) -> None:
-    begun.add_generation(2, config=sequence_config())
-    begun.add_stub(S2, generation=2)
-    begun.retire(1)
-    begun.retire(ALL)
-    assert 0 == _said_over(begun)
-
-    begun.send(5, END, generation=2)
-
-    assert 1 == _said_over(begun)
-
-
-def test_what_only_a_model_could_go_on_with_is_not_waited_for(world: SequenceHarness) -> None:
-    world.add_generation(2, config={"name": "m"})
-    world.add_stub(S2, generation=2)
-
-    world.infer(S2, request(1, 1, correlation=5, flags=START), body=BODY)
-    world.finish_batch(S)
-    world.retire(ALL)
-
-    assert 1 == _said_over(world)
-
-
-def test_a_sequence_behind_an_ensemble_is_the_client_s(world: SequenceHarness) -> None:
-    world.add_generation(2, config=ensemble([step("m", {"I": "x"}, {"O": "y"})]))
-    body = wire.encode_body(wire.RequestBody("", {}, [], [wire.Tensor("x", 8, [1, 2], bytes(8))]))
-
-    world.infer(F, request(1, 2, correlation=5, flags=START), body=body)
-    [work] = world.batched_requests[S]
-    assert 0 == work.peer
-    world.finish_batch(S)
-    world.retire(ALL)
-
-    assert 0 == _said_over(world)
 
 
 # ------------------------------------------------------------------- floods
@@ -763,47 +553,6 @@ def test_what_was_replaced_waits_for_idle_sequences_no_longer_than_they_may_be_i
     assert _is_drained(reloaded)
 
 
-def test_a_start_that_names_what_was_replaced_begins_at_its_successor(
-    reloaded: SequenceHarness,
-) -> None:
-    assert ([], [reloaded.send(7, START)]) == (
-        reloaded.executing_ids(S),
-        reloaded.executing_ids(S2),
-    )
-
-
-def test_a_sequence_that_begins_anew_at_the_successor_is_over_where_it_began(
-    reloaded: SequenceHarness,
-) -> None:
-    _send_to_new(reloaded, 5, START | END)
-    reloaded.finish_batch(S2)
-    late = _send_to_new(reloaded, 5)
-
-    assert _is_drained(reloaded)
-    assert (InvalidArgument.number, must_start(5)) == reloaded.error(late)
-    assert [] == reloaded.executing_ids(S)
-
-
-def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_successor(
-    reloaded: SequenceHarness,
-) -> None:
-    waiting = _send_to_new(reloaded, 5)
-
-    begun = _send_to_new(reloaded, 5, START)
-
-    assert ([waiting], [begun]) == (reloaded.executing_ids(S), reloaded.executing_ids(S2))
-    reloaded.finish_batch(S)
-    assert _is_drained(reloaded)
-
-
-def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded(
-    begun: SequenceHarness,
-) -> None:
-    begun.retire(1)
-
-    assert _is_drained(begun)
-
-
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_nor_for_those_of_what_it_had_replaced(reloaded: SequenceHarness, is_removed: bool) -> None:
     reloaded.core.retire(wire.Retire(2))
@@ -813,22 +562,6 @@ def test_nor_for_those_of_what_it_had_replaced(reloaded: SequenceHarness, is_rem
 
     assert _is_drained(reloaded, 2)
     assert 1 == reloaded.supervisor_messages.count(wire.Drained(1))
-
-
-def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves(
-    reloaded: SequenceHarness,
-) -> None:
-    reloaded.add_generation(3, config=sequence_config(slots=2))
-    reloaded.add_stub(4, generation=3)
-    reloaded.retire(2)
-    assert (False, True) == (_is_drained(reloaded), _is_drained(reloaded, 2))
-    reloaded.core.remove(wire.RemoveGeneration(2, "replaced"), reloaded.now)
-
-    assert [reloaded.send(5, 0, generation=3)] == reloaded.executing_ids(S)
-    reloaded.finish_batch(S)
-    assert not _is_drained(reloaded)
-    reloaded.retire(3)
-    assert _is_drained(reloaded)
 
 
 # ------------------------------------------------------------------------------ losses

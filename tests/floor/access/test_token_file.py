@@ -34,35 +34,6 @@ def test_a_line_says_what_a_token_is_good_for() -> None:
     )
 
 
-def test_a_line_that_was_written_is_read_as_it_was() -> None:
-    for grant in (
-        Grant("a", A, frozenset({"infer", "control", "metrics"})),
-        Grant("b", B, frozenset({"infer"}), ("m?", "[!x]*"), date(2030, 2, 28)),
-        Grant("c", B, frozenset({"infer"}), ALL_MODELS, None, 0.5, 3, 2, 1000),
-    ):
-        assert token_file.parse(grant.line()) == (grant,)
-
-
-@pytest.mark.parametrize(
-    ("models", "name", "is_in"),
-    [
-        ("*", "any thing", True),
-        ("a,*", "b", True),
-        ("a*", "a", True),
-        ("a*", "ba", False),
-        ("a*,b", "b", True),
-        ("a*,b", "b2", False),
-        ("A", "a", False),
-        ("v?", "v1", True),
-        ("v?", "v12", False),
-    ],
-)
-def test_models_are_named_as_files_are_in_a_shell(models: str, name: str, is_in: bool) -> None:
-    (grant,) = token_file.parse(line(rest=f"scopes=infer models={models}"))
-
-    assert grant.has_model(name) == is_in
-
-
 _SECRET = "zmqt_" + "Tg" * 20
 
 
@@ -104,10 +75,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_is_read(file: Path) -> None:
-    assert ["a"] == [grant.name for grant in token_file.read(str(file))]
-
-
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 @pytest.mark.row("L09")
 def test_a_file_that_others_may_write_is_refused(file: Path, mode: int) -> None:
@@ -142,17 +109,6 @@ def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
 
         with pytest.raises(TokenFileError, match=problem):
             token_file.read(str(path))
-
-
-def test_a_token_may_have_limits() -> None:
-    limits = "requests_per_second=0.5 concurrency=4 highest_priority=2"
-
-    (grant,) = token_file.parse(line(rest=f"{_SCOPES} {limits}"))
-
-    assert (0.5, 4, 2) == (grant.requests_per_second, grant.concurrency, grant.highest_priority)
-    assert token_file.parse(grant.line()) == (grant,)
-    many = grant._replace(requests_per_second=1234567.0)
-    assert token_file.parse(many.line()) == (many,)
 
 
 @pytest.mark.parametrize(

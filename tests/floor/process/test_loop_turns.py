@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import eventually, sleep_of_this_thread
+from tests.support.waiting import eventually
 from zmqtriton_floor.logs import PipeStream
 from zmqtriton_floor.process import named_tuples, wall_clock
 from zmqtriton_floor.process.loop_turns import LoopTurns, Use
@@ -64,21 +64,6 @@ def test_own_work_and_calls_count_and_waits_for_a_processor_do_not(
     assert turns.document()["longest"]["cpu_s"] == 0.3
 
 
-def test_short_turns_are_nobodys_trouble(turns: LoopTurns, machine: Machine) -> None:
-    take_turn(turns, machine, cpu_ms=9)
-    take_turn(turns, machine, cpu_ms=1, waited_ms=900)
-
-    assert turns.document() == {"counts": [0] * 9, "sum_s": 0.0, "longest": None}
-
-
-def test_turns_are_counted_by_their_length(turns: LoopTurns, machine: Machine) -> None:
-    for ms in (20, 30, 30, 20_000):
-        take_turn(turns, machine, cpu_ms=ms)
-
-    assert turns.document()["counts"] == [1, 2, 0, 0, 0, 0, 0, 0, 1]
-    assert turns.document()["sum_s"] == 20.08
-
-
 def test_the_longest_is_told_for_some_minutes(turns: LoopTurns, machine: Machine) -> None:
     take_turn(turns, machine, cpu_ms=500)
     machine.now_ns += 300_000 * _MS
@@ -88,34 +73,6 @@ def test_the_longest_is_told_for_some_minutes(turns: LoopTurns, machine: Machine
     machine.now_ns += 300_000 * _MS
 
     assert turns.document()["longest"]["cpu_s"] == 0.02
-
-
-def test_a_loop_that_others_run_tells_by_how_late_it_is(turns: LoopTurns, machine: Machine) -> None:
-    due_ns = machine.now_ns + 100 * _MS
-    turns.beat(machine.now_ns, due_ns)
-    machine.now_ns = due_ns
-    turns.beat(due_ns, due_ns + 100 * _MS)
-    machine.pass_time(stood_ms=100)
-    machine.pass_time(cpu_ms=200, stood_ms=70)
-
-    turns.beat(due_ns + 100 * _MS, machine.now_ns + 100 * _MS)
-
-    assert turns.longest is not None
-    assert turns.longest[:3] == (200 * _MS, 70 * _MS, 0)
-
-
-def test_a_long_turn_is_told_in_the_log_with_its_place(
-    turns: LoopTurns, machine: Machine, caplog: pytest.LogCaptureFixture
-) -> None:
-    turns.begin()
-    machine.pass_time(cpu_ms=260)
-    turns.look()
-    turns.end()
-
-    [record] = caplog.records
-    assert "0.260 s of CPU, 0.000 s in calls" in record.message
-    assert ", at look (loop_turns.py:" in record.message
-    assert "test_a_long_turn_is_told_in_the_log_with_its_place" in record.message
 
 
 def test_a_turn_that_does_not_end_is_told_once(
@@ -171,22 +128,6 @@ def test_where_no_thread_can_begin_turns_are_told_without_a_place(
     take_turn(turns, machine, cpu_ms=300)
 
     assert turns.document()["longest"]["place"] == ""
-
-
-def test_that_the_whole_process_was_stopped_does_not_count(
-    turns: LoopTurns, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The watcher comes as late as the loop does."""
-    monkeypatch.setattr(
-        time, "sleep", sleep_of_this_thread(lambda seconds: machine.pass_time(stood_ms=1_200))
-    )
-    turns.begin()
-    turns.nap()
-
-    turns.end()
-
-    assert turns.longest is not None
-    assert turns.longest[:3] == (0, 200 * _MS, 1_000 * _MS)
 
 
 # ------------------------------------------------------------------------- line stream

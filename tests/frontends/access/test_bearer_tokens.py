@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from datetime import date
 from pathlib import Path
 
@@ -249,17 +248,6 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(
     assert tokens.find(["Bearer other"]) is not None
 
 
-def test_a_mode_that_was_put_right_is_noticed(path: Path) -> None:
-    path.chmod(0o666)
-    tokens = BearerTokens(str(path))
-    assert tokens.find([HEADER]) is None, "nobody gets in"
-
-    path.chmod(0o600)
-    look(tokens)
-
-    assert tokens.find([HEADER]) is not None
-
-
 def test_the_day_after_the_last_one_a_token_has_expired(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,20 +265,6 @@ def test_the_day_after_the_last_one_a_token_has_expired(
     assert "The token is not known to this server" == refusal(tokens, HEADER + "x").text
     assert tokens.find(["Bearer other"]) is not None
     assert [1] == changes
-
-
-def test_a_link_that_leads_elsewhere_is_a_change(path: Path, tmp_path: Path) -> None:
-    write(tmp_path / "second", grant("bob", "other"))
-    link = tmp_path / "link"
-    link.symlink_to(path)
-    tokens = BearerTokens(str(link))
-
-    os.symlink(tmp_path / "second", tmp_path / "new")
-    os.replace(tmp_path / "new", link)
-    look(tokens)
-
-    assert tokens.find([HEADER]) is None
-    assert tokens.find(["Bearer other"]) is not None
 
 
 # ----------------------------------------------------------------------- failure limit

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.token_file import INFER, Grant
@@ -26,7 +24,7 @@ from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
+from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.trace_sampling import Traces
@@ -119,23 +117,6 @@ def slow_reading(
     return read
 
 
-def functions_in(call: Callable[[], Any]) -> set[CodeType]:
-    """Return the functions that a call enters."""
-    codes: set[CodeType] = set()
-    before = sys.getprofile()
-
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            codes.add(frame.f_code)
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return codes
-
-
 class Pending(PendingRequest):
     """Gets the answer of one request, and has no gateway."""
 
@@ -186,69 +167,6 @@ def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
     assert {"OUTPUT0": 3} == checked.classes
 
 
-def test_another_version_may_answer_a_request_that_names_none() -> None:
-    enter = Frontend().entrance.enter
-
-    assert NO_OPTIONS == enter(ask()._replace(target=("m", "1"))).options
-    assert NO_OPTIONS._replace(flags=ANY_VERSION) == enter(ask()).options
-
-
-def test_a_plain_request_enters_nothing_that_it_does_not_need() -> None:
-    enter = Frontend().entrance.enter
-    enter(ask())  # the first one has the model's signature made
-
-    codes = functions_in(partial(enter, ask()))
-
-    files = {code.co_filename for code in codes}
-    assert any(file.endswith("entrance/entrance.py") for file in files)
-    assert not [
-        file
-        for file in files
-        if file.endswith(("/forwarding.py", "/reports.py")) or "/access/" in file
-    ]
-    assert "_replace" not in {code.co_name for code in codes}, "it is made once"
-
-
-def test_the_body_is_read_for_the_model_that_is_found_and_not_without_one() -> None:
-    frontend, read_for = Frontend(), []
-
-    def read(model: ModelVersion) -> Content:
-        read_for.append(model.name)
-        return content()
-
-    frontend.entrance.enter(ask("m", read))
-    with pytest.raises(InvalidArgument, match="unknown model: 'gone'"):
-        frontend.entrance.enter(ask("gone", read))
-
-    assert ["m"] == read_for
-
-
-def test_models_get_the_headers_that_match_and_names_of_the_server_are_refused() -> None:
-    frontend = Frontend(forwards="x-.*|timeout")
-    headers = [("X-One", b"1"), ("other", b"2")]
-
-    checked = frontend.entrance.enter(ask(spelled_headers=lambda: headers))
-    assert {"own": 1, "X-One": "1"} == checked.body.parameters
-
-    assert {"own": 1} == frontend.entrance.enter(ask()).body.parameters
-    frontend.entrance.check_headers(headers)
-    for refuse in (
-        lambda: frontend.entrance.check_headers([("timeout", "1")]),
-        lambda: frontend.entrance.enter(ask(spelled_headers=lambda: [("timeout", "1")])),
-    ):
-        with pytest.raises(InvalidArgument, match="cannot be forwarded"):
-            refuse()
-
-
-def test_without_a_pattern_no_header_is_looked_at() -> None:
-    frontend = Frontend()
-
-    frontend.entrance.check_headers([("timeout", "1")])
-    checked = frontend.entrance.enter(ask(spelled_headers=lambda: [("timeout", b"1")]))
-
-    assert {"own": 1} == checked.body.parameters
-
-
 def test_a_token_counts_for_its_models_and_marks_requests_where_tokens_are_needed() -> None:
     grant = Grant("someone", b"", frozenset({INFER}), ("m",), requests_per_second=5.0)
     frontend = Frontend(tokens="/tokens")
@@ -258,20 +176,6 @@ def test_a_token_counts_for_its_models_and_marks_requests_where_tokens_are_neede
     with pytest.raises(Forbidden):
         frontend.entrance.enter(ask("n", grant=grant))
     assert 0 == Frontend().entrance.enter(ask(grant=grant)).options.token
-
-
-def test_steps_of_packages_come_in_their_order_and_then_those_of_the_request() -> None:
-    frontend = Frontend(steps=("one", "two"))
-
-    frontend.entrance.enter(ask(steps=(named_step("own", None),)))
-
-    assert ["one", "two", "own"] == NAMES
-
-
-def test_steps_of_packages_are_made_once_for_all_entrances_of_a_process() -> None:
-    Entrance(Frontend(steps=("counted",)), "RECV", "SEND")
-
-    assert ["made"] == NAMES
 
 
 def test_requests_are_traced_while_some_are_to_be() -> None:
@@ -287,18 +191,6 @@ def test_requests_are_traced_while_some_are_to_be() -> None:
     frontend.trace(1)
     later = Entrance(frontend, "RECV", "SEND")
     assert later.enter(ask()).observer is not None, "the settings were there before"
-
-
-def test_a_request_begins_at_once_or_its_sink_gets_the_error() -> None:
-    frontend, sink = Frontend(), Pending()
-
-    frontend.entrance.begin(ask(), sink)
-    frontend.entrance.begin(ask("gone"), sink)
-    frontend.entrance.begin(ask(read=lambda _: 1 // 0), sink)
-
-    assert ["m"] == [checked.model.name for checked in sink.started]
-    assert [InvalidArgument, ZeroDivisionError] == [type(error) for error in sink.errors]
-    assert not sink.tasks
 
 
 class Demand:
@@ -374,21 +266,6 @@ async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(wa
 
     assert (3, "7") == (checked.model.version, checked.body.request_id)
     assert NO_OPTIONS._replace(flags=ANY_VERSION) == checked.options
-
-
-def test_who_can_wait_is_told_for_what() -> None:
-    async def aside() -> Content:
-        return content()
-
-    frontend = Frontend()
-    demand = Demand(frontend)
-    with pytest.raises(NotLoaded, match="late"):
-        frontend.entrance.enter(ask("late"))
-    with pytest.raises(TakesLong, match="takes long to read") as caught:
-        frontend.entrance.enter(ask(read=slow_reading(aside)))
-
-    assert [] == demand.loads
-    caught.value.reading.close()
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])

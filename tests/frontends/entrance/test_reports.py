@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.frontends.fake_gateway import FakeGateway, version_info
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import Restriction
-from zmqtriton_floor.wire import RequestBody, StageTimes, Tensor
+from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.forwarding import Forwarding
 from zmqtriton_frontends.entrance.reports import Reports, are_wanted
@@ -70,40 +69,6 @@ def test_who_has_no_headers_is_told_nothing() -> None:
     assert checked is frontend.reports(Ask(("m", ""), lambda _: Content(checked.body)), checked)
 
 
-def test_the_stages_are_those_of_the_broker_and_the_whole() -> None:
-    checked = Frontend().enter(x_stage_times="1")
-
-    assert checked.stages is not None
-    assert checked.options.flags & wire.WANT_STAGES
-    checked.stages.take(StageTimes(1, 2_000_000, 0, 3_000_000, 0))
-    [(name, value)] = asyncio.run(reported(checked.reports))
-    assert "server-timing" == name
-    assert isinstance(value, str)
-    assert ["queue;dur=2", "compute;dur=3"] == [
-        part[:13].rstrip(".0") for part in value.split(", ")
-    ][:2]
-
-
-@pytest.mark.parametrize("wish", ["0", "no"])
-def test_who_does_not_want_stages_gets_none(wish: str) -> None:
-    checked = Frontend().enter(x_stage_times=wish)
-
-    assert checked.stages is None
-    assert [] == asyncio.run(reported(checked.reports))
-
-
-@pytest.mark.parametrize("form", ["json", " TEXT "])
-def test_the_load_is_that_of_the_version_in_the_form_that_is_asked_for(form: str) -> None:
-    frontend = Frontend()
-
-    pairs = frontend.pairs(endpoint_load_metrics_format=form)
-
-    load = load_metrics.of_model([SUMS])
-    assert [("endpoint-load-metrics", load_metrics.write(form.strip().lower(), load))] == pairs
-    assert [("m", 1)] == frontend.statistics_calls
-    assert [wire.LOAD] == frontend.statistics_kinds
-
-
 def test_the_load_as_bytes_has_a_name_of_its_own() -> None:
     pairs = Frontend().pairs(endpoint_load_metrics_format="bin")
 
@@ -119,16 +84,6 @@ def test_stages_cost_no_question_about_the_load() -> None:
     frontend = Frontend()
     frontend.pairs(x_stage_times="1")
     assert [] == frontend.statistics_calls
-
-
-@pytest.mark.parametrize(("key", "may"), [(None, False), ("wrong", False), ("secret", True)])
-def test_the_load_needs_the_key_of_statistics(key: str | None, may: bool) -> None:
-    frontend = Frontend(http_restricted_api=(Restriction(("statistics",), "X-Key", "secret"),))
-    headers = {} if key is None else {"x_key": key}
-
-    pairs = frontend.pairs(endpoint_load_metrics_format="json", **headers)
-
-    assert may is bool(pairs)
 
 
 @pytest.mark.parametrize("coding", ["latin-1", "utf-8"])  # of HTTP, and of gRPC

@@ -63,25 +63,6 @@ def test_the_version_that_would_serve_is_asked(gateway: FakeGateway) -> None:
     assert _calls(4) == gateway.calls[1:]
 
 
-def test_a_model_that_has_no_say_is_not_asked(gateway: FakeGateway) -> None:
-    assert _of_model(gateway, "n")
-    assert [] == gateway.calls
-
-
-def test_what_cannot_execute_is_not_asked_either(gateway: FakeGateway) -> None:
-    gateway.catalogue.update(
-        version_info("m", version=2, generation=7, ready_instances=0, has_is_ready=1)
-    )
-
-    assert not _of_model(gateway, "m", "2")
-    assert [] == gateway.calls
-
-
-def test_an_unknown_model_is_an_error(gateway: FakeGateway) -> None:
-    with pytest.raises(InvalidArgument, match="unknown model: 'x' is not found"):
-        _of_model(gateway, "x")
-
-
 @pytest.mark.row("F40")
 def test_the_server_is_ready_when_every_model_that_serves_says_so(gateway: FakeGateway) -> None:
     assert not asyncio.run(Readiness(gateway).of_server())
@@ -125,40 +106,11 @@ def plain() -> FakeGateway:
     return gateway
 
 
-def test_the_reason_names_the_versions_that_keep_the_server_from_being_ready(
-    plain: FakeGateway,
-) -> None:
-    assert "" == _why_not(plain)
-
-    died = Reason.of(Kind.OTHER, "no feature store (given up after 6 deaths)\nmore")
-    plain.catalogue.update(version_info("b", generation=0, state="UNAVAILABLE", reason=died))
-    plain.catalogue.update(version_info("c", generation=3, ready_instances=0))
-
-    assert (
-        "2 of 4 model versions that should serve are not ready: b version 1 (no feature store "
-        "(given up after 6 deaths)), c version 1 (no instance can execute)"
-    ) == _why_not(plain)
-
-    plain.catalogue.can_name_models = False
-    assert "2 of 4 model versions that should serve are not ready" == _why_not(plain)
-
-
 def test_a_few_of_many_are_named(plain: FakeGateway) -> None:
     for number, name in enumerate("abcd", 1):
         plain.catalogue.update(version_info(name, generation=number, state="LOADING"))
 
     assert _why_not(plain).endswith("c version 1 (LOADING), and 1 more")
-
-
-def test_a_drain_and_a_missing_broker_are_reasons_too(plain: FakeGateway) -> None:
-    plain.catalogue.is_draining = True
-    assert "the server drains" == _why_not(plain)
-    plain.catalogue.is_draining, plain.catalogue.has_broker = False, False
-    assert "the server replaces its broker" == _why_not(plain)
-
-
-def test_a_model_s_own_answer_is_a_reason(gateway: FakeGateway) -> None:
-    assert "a model says by its is_ready that it is not ready" == _why_not(gateway)
 
 
 # --------------------------------------------------------------------- supervisor line

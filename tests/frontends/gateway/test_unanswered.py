@@ -95,18 +95,6 @@ def test_what_no_broker_has_answered_is_asked_each_new_one() -> None:
     assert list(unanswered.again()) == list(unanswered.again())
 
 
-def test_many_with_the_longest_names_fit_into_their_headers() -> None:
-    unanswered = Unanswered()
-    long = row(0)._replace(correlation="😀" * 1024, model="😀" * 1024)
-    unanswered.sent([long._replace(id=i) for i in range(1000)], [b""] * 1000)
-
-    messages = list(unanswered.again())
-
-    assert sum(len(bodies) for _, bodies in messages) == 1000
-    for message, _ in messages:
-        assert wire.decode(wire.encode(message)) == message
-
-
 # ------------------------------------------------------------------------- token marks
 # Requests of clients with tokens, as the broker gets them.
 

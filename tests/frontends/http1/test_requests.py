@@ -122,18 +122,6 @@ def test_requests_are_found_in_pieces_of_any_size() -> None:
         assert FOUND == read.requests
 
 
-def test_nothing_of_the_next_request_is_read_before_the_first_is_answered() -> None:
-    reader = RequestReader()
-    reader.held += b"".join(REQUESTS)
-    reader.read_head()
-
-    assert b"abc" == reader.read_body()
-
-    assert reader.is_whole
-    assert b"" == reader.read_body()
-    assert b"".join(REQUESTS[1:]) == reader.held
-
-
 def test_a_body_may_be_received_elsewhere() -> None:
     reader = RequestReader()
     reader.held += START % b"a" + b"Content-Length: 1000\r\n\r\nabc"
@@ -182,16 +170,6 @@ def test_malformed_chunks_are_refused(chunks: bytes, status: int) -> None:
         Read().take(CHUNKED + chunks)
 
     assert status == refused.value.status
-
-
-def test_chunks_may_be_many_if_they_are_not_tiny() -> None:
-    read = Read()
-    read.take(CHUNKED)
-    for _ in range(70):
-        read.take((b"200\r\n" + bytes(512) + b"\r\n") * 1000)
-    read.take(b"0\r\n\r\n")
-
-    assert [512 * 70_000] == [len(body) for _, body in read.requests]
 
 
 def test_what_is_kept_of_a_head_is_bounded() -> None:
@@ -254,29 +232,6 @@ def test_a_client_says_whether_the_connection_goes_on(
     first: bytes, fields: list[bytes], keeps_alive: bool
 ) -> None:
     assert keeps_alive == http1.read_head(head(*fields, first=first)).keeps_alive
-
-
-@pytest.mark.parametrize(
-    ("fields", "size"),
-    [
-        ([], 0),
-        ([b"Content-Length: 0"], 0),
-        ([b"Content-Length: 00012"], 12),
-        ([b"Content-Length: " + b"0" * 5000 + b"12"], 12),
-        ([b"Content-Length: %d" % MAX_BODY_BYTES], MAX_BODY_BYTES),
-        ([b"Transfer-Encoding: CHUNKED"], None),
-    ],
-)
-def test_a_head_says_how_long_its_body_is(fields: list[bytes], size: int | None) -> None:
-    assert size == http1.read_head(head(*fields)).body_bytes
-
-
-def test_compressed_chunks_with_a_length_end_the_connection() -> None:
-    fields = (b"Transfer-Encoding: chunked", b"Content-Length: 9", b"Connection: keep-alive")
-
-    read = http1.read_head(head(*fields, b"Content-Encoding: gzip"))
-
-    assert (None, 9, False) == (read.body_bytes, read.chunked_bytes, read.keeps_alive)
 
 
 @pytest.mark.parametrize(

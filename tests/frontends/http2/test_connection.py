@@ -5,13 +5,13 @@ import struct
 
 import pytest
 
-from tests.frontends.http2.talk import END, REQUEST, Frame, Heard, Talk, kinds, window
+from tests.frontends.http2.talk import END, REQUEST, Frame, Heard, Talk, kinds
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import CONNECTION_WINDOW_BYTES
 from zmqtriton_frontends.http2.header_blocks import literal
-from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES
 
 # ----------------------------------------------------------------- introduction
 
@@ -28,25 +28,6 @@ def test_the_server_introduces_itself_first() -> None:
     assert not talk.connection.has_begun
 
 
-def test_a_client_may_come_byte_by_byte() -> None:
-    talk = Talk(first=b"")
-    whole = (
-        h2.PREFACE
-        + h2.settings_frame({4: 100_000})
-        + h2.frame(h2.HEADERS, h2.END_HEADERS, 1, talk.block())
-        + h2.frame(h2.DATA, 8, 1, b"\x03hello\0\0\0")
-        + h2.frame(h2.DATA, h2.END_STREAM, 1, b" you")
-    )
-    talk.frames()
-
-    for at in range(len(whole)):
-        talk.send(whole[at : at + 1])
-
-    assert talk.connection.has_begun
-    assert (["begin", "end"], b"hello you") == (talk.streams[1].events, talk.streams[1].data)
-    assert [Frame(frames.SETTINGS, frames.ACK, 0, b"")] == talk.frames()
-
-
 @pytest.mark.parametrize(
     "first",
     [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSX", h2.PREFACE + h2.frame(h2.PING, 0, 0)],
@@ -58,126 +39,6 @@ def test_who_does_not_speak_http2_is_told_to_go(first: bytes) -> None:
 
     assert talk.connection.is_done
     assert frames.PROTOCOL_ERROR == talk.goaway()[0]
-
-
-# -------------------------------------------------------------------- requests
-
-
-def test_headers_reach_the_stream_in_one_frame_or_several(talk: Talk) -> None:
-    block = talk.block(k="v" * 50)
-
-    talk.send(
-        h2.frame(h2.HEADERS, h2.END_STREAM, 1, block[:5]),
-        h2.frame(h2.CONTINUATION, 0, 1, block[5:9]),
-        h2.frame(h2.CONTINUATION, h2.END_HEADERS, 1, block[9:]),
-    )
-    padded_with_priority = b"\x02" + bytes(5) + talk.block(k="w") + bytes(2)
-    talk.send(h2.frame(h2.HEADERS, h2.END_HEADERS | 8 | 32, 3, padded_with_priority))
-
-    assert (b"k", b"v" * 50) == talk.streams[1].headers[-1]
-    assert (["begin", "end"], (b"k", b"w")) == (talk.streams[1].events, talk.streams[3].headers[-1])
-
-
-def test_trailers_of_a_client_end_its_side(talk: Talk, stream: Heard) -> None:
-    talk.send(h2.frame(h2.HEADERS, END, 1, bytes(talk.encoder.encode([("a", "b")]))))
-
-    assert ["begin", "end"] == stream.events
-
-
-def test_a_reset_reaches_the_stream_once(talk: Talk, stream: Heard) -> None:
-    talk.send(h2.reset_frame(1), h2.reset_frame(1), window(1, 5))
-
-    assert ["begin", "reset"] == stream.events
-    assert not talk.connection.is_done
-
-
-def test_what_was_on_its_way_to_a_stream_that_was_reset_is_dropped(
-    talk: Talk, stream: Heard
-) -> None:
-    talk.connection.reset(stream, frames.CANCEL)
-
-    talk.send(h2.data_frame(1, b"late"), h2.frame(h2.HEADERS, END, 1, talk.block()))
-
-    assert b"" == stream.data
-    assert not talk.connection.is_done
-
-
-def test_more_streams_than_allowed_are_refused_and_others_go_on() -> None:
-    talk = Talk(max_streams=2)
-    for number in (1, 3):
-        talk.open(number)
-
-    talk.send(h2.frame(h2.HEADERS, END, 5, talk.block(k="kept in the table")))
-    assert [Frame(frames.RST_STREAM, 0, 5, struct.pack(">I", 7))] == talk.frames()
-
-    talk.send(h2.reset_frame(1))
-    assert (b"k", b"kept in the table") in talk.open(7, k="kept in the table").headers
-
-
-def test_a_second_end_is_refused_on_its_stream_alone(talk: Talk, call: Heard) -> None:
-    talk.send(h2.frame(h2.DATA, 0, 1, b"x"))
-
-    assert [Frame(frames.RST_STREAM, 0, 1, struct.pack(">I", frames.STREAM_CLOSED))] == (
-        talk.frames()
-    )
-    assert ["begin", "end", "reset"] == call.events
-    assert not talk.connection.is_done
-
-
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        (h2.frame(h2.DATA, 0, 0, b"x"), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.DATA, 0, 5, b"x"), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.DATA, 8, 1, b"\x05abc"), frames.PROTOCOL_ERROR),
-        (b"\xff\xff\xff\0\0\0\0\0\1", frames.FRAME_SIZE_ERROR),
-        (h2.frame(h2.HEADERS, 4, 2, b""), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.HEADERS, 4, 0, b""), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.HEADERS, 4, 3, b"\xff" * 6), frames.COMPRESSION_ERROR),
-        (h2.frame(h2.HEADERS, 4 | 8, 3, b""), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.HEADERS, 0, 3) + h2.frame(h2.PING, 0, 0, bytes(8)), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.HEADERS, 0, 3) + h2.frame(h2.DATA, 0, 1, b"x"), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.CONTINUATION, 4, 1), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.RESET, 0, 1, b"x"), frames.FRAME_SIZE_ERROR),
-        (h2.reset_frame(0), frames.PROTOCOL_ERROR),
-        (h2.reset_frame(9), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.SETTINGS, 0, 0, b"short"), frames.FRAME_SIZE_ERROR),
-        (h2.frame(h2.SETTINGS, 1, 0, bytes(6)), frames.FRAME_SIZE_ERROR),
-        (h2.frame(h2.SETTINGS, 0, 1), frames.PROTOCOL_ERROR),
-        (h2.settings_frame({2: 2}), frames.PROTOCOL_ERROR),
-        (h2.settings_frame({4: 2**31}), frames.FLOW_CONTROL_ERROR),
-        (h2.settings_frame({5: 100}), frames.PROTOCOL_ERROR),
-        (h2.frame(5, 0, 1, bytes(8)), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.PING, 0, 0, b"short"), frames.FRAME_SIZE_ERROR),
-        (h2.frame(h2.GOAWAY, 0, 0, b"short"), frames.PROTOCOL_ERROR),
-        (window(0, 0), frames.PROTOCOL_ERROR),
-        (window(0, 2**31 - 1), frames.FLOW_CONTROL_ERROR),
-        (window(7, 1), frames.PROTOCOL_ERROR),
-        (h2.frame(h2.WINDOW, 0, 0, b"x"), frames.FRAME_SIZE_ERROR),
-    ],
-)
-def test_a_broken_rule_ends_the_connection_with_its_code(
-    talk: Talk, stream: Heard, sent: bytes, code: int
-) -> None:
-    talk.send(sent)
-
-    assert talk.connection.is_done
-    assert code == talk.goaway()[0]
-    assert ["begin", "reset"] == stream.events
-    talk.send(h2.settings_frame({}))
-    assert [] == talk.frames()
-
-
-@pytest.mark.parametrize(
-    ("more", "code"), [(0, frames.PROTOCOL_ERROR), (2**31 - 1, frames.FLOW_CONTROL_ERROR)]
-)
-def test_a_wrong_window_of_a_stream_ends_that_stream(
-    talk: Talk, stream: Heard, more: int, code: int
-) -> None:
-    talk.send(window(1, more))
-
-    assert [Frame(frames.RST_STREAM, 0, 1, struct.pack(">I", code))] == talk.frames()
-    assert ["begin", "reset"] == stream.events
 
 
 # ---------------------------------------------------------- what comes for nothing
@@ -213,15 +74,6 @@ def test_a_flood_ends_the_connection(talk: Talk, stream: Heard, name: str) -> No
     assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
-def test_what_comes_slowly_is_no_flood(talk: Talk) -> None:
-    talk.open(1)
-    for _ in range(3000):
-        talk.send(h2.settings_frame({4: 65_535}))
-        talk.now += 0.01
-
-    assert not talk.connection.is_done
-
-
 def test_headers_that_unpack_to_too_much_end_the_connection(talk: Talk) -> None:
     value = b"\x7f\xbd\x1d" + b"v" * 3900
     bomb = h2.header_block("/x") + b"\x40\x01a" + value + b"\xbe" * 8000
@@ -236,20 +88,6 @@ def test_headers_that_unpack_to_too_much_end_the_connection(talk: Talk) -> None:
 
 def ping(opaque: bytes = bytes(8)) -> bytes:
     return h2.frame(h2.PING, 0, 0, opaque)
-
-
-def test_a_ping_is_answered_with_the_same(talk: Talk) -> None:
-    talk.send(ping(b"12345678"))
-
-    assert [Frame(frames.PING, frames.ACK, 0, b"12345678")] == talk.frames()
-
-
-def test_pings_beside_answers_are_no_strikes(talk: Talk) -> None:
-    for number in range(1, 41, 2):
-        talk.connection.answer(talk.open(number, flags=END), b"h", (b"p", b"d"), b"t")
-        talk.send(ping())
-
-    assert not talk.connection.is_done
 
 
 @pytest.mark.row(
@@ -305,23 +143,6 @@ def test_a_client_that_is_to_leave_may_finish_and_then_the_connection_is_done(ta
 
 
 # ------------------------------------------------------------ room for the client
-
-
-def test_a_client_gets_room_for_what_it_has_sent_and_not_more(talk: Talk, stream: Heard) -> None:
-    room = WINDOW_BYTES
-
-    for _ in range(200):
-        assert room >= 16_000
-        talk.send(h2.frame(h2.DATA, 0, 1, bytes(16_000)))
-        room -= 16_000
-        room += sum(
-            int.from_bytes(f.payload, "big")
-            for f in talk.frames()
-            if f.kind == h2.WINDOW and f.stream
-        )
-        assert room <= WINDOW_BYTES
-
-    assert 200 * 16_000 == len(stream.data)
 
 
 def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it(
@@ -389,16 +210,6 @@ def test_data_may_be_written_where_a_stream_wants_them(talk: Talk, stream: Heard
     assert Frame(frames.PING, frames.ACK, 0, b"any body") in talk.frames()
 
 
-def test_a_stream_that_is_gone_wants_nothing(talk: Talk, stream: Heard) -> None:
-    stream.place = memoryview(bytearray(1000))
-    talk.send(h2.frame(h2.DATA, 0, 1, bytes(500))[:100])
-    assert talk.connection.room()
-
-    talk.connection.reset(stream, frames.CANCEL)
-
-    assert not talk.connection.room()
-
-
 # -------------------------------------------------------------------------- fuzz
 
 
@@ -452,18 +263,6 @@ def test_frames_mean_the_same_in_one_turn_and_in_many(seed: int) -> None:
 
     assert heard[0] == heard[1]
     assert turns > 30
-
-
-def test_a_turn_ends_after_a_frame_and_leaves_the_others() -> None:
-    talk = Talk(pings=PingRules(strikes=0))
-    sent = memoryview(b"".join(ping(bytes([number] * 8)) for number in range(50)))
-
-    left = talk.connection.receive(sent, talk.now)
-
-    assert 1 == len(talk.frames())
-    assert 49 * 17 == left
-    assert 0 == talk.connection.receive(sent[-left:])
-    assert 49 == len(talk.frames())
 
 
 def test_no_bytes_break_the_machine() -> None:
@@ -545,33 +344,6 @@ def test_a_malformed_request_is_reset_and_nothing_else(talk: Talk, name: str) ->
     assert ["begin", "end"] == talk.open(3, flags=END).events
 
 
-@pytest.mark.parametrize("value", [b" v", b"v ", b"\tv\t", b" "])
-def test_blanks_around_metadata_are_kept_as_by_other_servers_of_grpc(
-    talk: Talk, value: bytes
-) -> None:
-    talk.send(h2.frame(h2.HEADERS, END, 1, literal([*_PLAIN, (b"k", value)])))
-
-    assert [] == _resets(talk)
-    assert ["begin", "end"] == talk.streams[1].events
-    assert (b"k", value) in talk.streams[1].headers
-
-
-@pytest.mark.parametrize(
-    "trailers",
-    [[_PATH], [(b":status", b"200")], [(b"connection", b"close")], [(b"K", b"v")]],
-    ids=["request", "response", "connection", "upper case"],
-)
-def test_malformed_trailers_reset_their_stream(
-    talk: Talk, trailers: list[tuple[bytes, bytes]]
-) -> None:
-    heard = talk.open(1)
-
-    talk.send(h2.frame(h2.HEADERS, END, 1, literal(trailers)))
-
-    assert [(1, frames.PROTOCOL_ERROR)] == _resets(talk)
-    assert ["begin", "reset"] == heard.events
-
-
 @pytest.mark.parametrize("flags", [0, h2.END_STREAM])
 @pytest.mark.parametrize(("length", "is_right"), [(4, False), (5, True), (6, False)])
 def test_a_length_must_be_that_of_the_data(
@@ -618,26 +390,6 @@ def with_streams(count: int) -> Talk:
     for number in range(1, 2 * count, 2):
         talk.open(number)
     return talk
-
-
-def test_of_all_windows_that_one_frame_sets_the_last_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    talk = with_streams(1000)
-    visited: list[int] = []
-    has_room = talk.connection.has_room
-
-    def visit(stream: Http2Stream) -> None:
-        visited.append(stream.id)
-        has_room(stream)
-
-    monkeypatch.setattr(talk.connection, "has_room", visit)
-    pairs = b"".join(struct.pack(">HI", 4, 1000 + n) for n in range(2700))
-
-    talk.send(h2.frame(4, 0, 0, pairs))
-
-    assert 1000 == len(visited)
-    assert {1000 + 2699} == {stream.window for stream in talk.connection.streams.values()}
 
 
 def test_changing_all_windows_again_and_again_ends_the_connection() -> None:

@@ -37,30 +37,6 @@ class Blocks:
         return headers
 
 
-def test_a_block_that_refers_to_the_table_is_read_once() -> None:
-    encoder, blocks = hpack.Encoder(), Blocks()
-    said = [("a", "b"), ("c", "d")]
-
-    headers = [blocks.blocks.decode(bytes(encoder.encode(said))) for _ in range(5)]
-
-    # The first one fills the table, the second one is kept.
-    assert 2 == blocks.reads
-    assert {((b"a", b"b"), (b"c", b"d"))} == set(headers)
-
-
-def test_a_block_is_read_anew_when_the_table_has_changed() -> None:
-    encoder, blocks = hpack.Encoder(), Blocks()
-    said = [("a", "1")]
-    for _ in range(3):
-        blocks.blocks.decode(bytes(encoder.encode(said)))
-    newest_of_the_table = b"\xbe"
-    assert ((b"a", b"1"),) == blocks.blocks.decode(newest_of_the_table)
-
-    blocks.blocks.decode(bytes(encoder.encode([("a", "2")])))
-
-    assert ((b"a", b"2"),) == blocks.blocks.decode(newest_of_the_table)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_the_table_says(seed: int) -> None:
     # A small table, so that entries are dropped all the time.
@@ -128,26 +104,6 @@ def test_a_block_has_as_many_fields_as_it_may_and_no_more() -> None:
         Blocks().blocks.decode(accept * (MAX_FIELDS + 1))
 
 
-def test_a_block_may_resize_the_table_twice_before_its_first_field() -> None:
-    empty, full, accept = b"\x20", b"\x3f\xe1\x1f", b"\x93"
-
-    assert 1 == len(Blocks().blocks.decode(empty + full + accept))
-    for block in (empty * 3 + accept, accept + empty, empty * 60_000):
-        with pytest.raises(BadBlockError):
-            Blocks().blocks.decode(block)
-
-
-def test_what_is_kept_ends_with_the_size_of_the_table() -> None:
-    encoder, blocks = hpack.Encoder(), Blocks()
-    for _ in range(3):
-        blocks.blocks.decode(bytes(encoder.encode([("a", "1")])))
-
-    blocks.blocks.decode(b"\x20")
-
-    with pytest.raises(BadBlockError):
-        blocks.blocks.decode(b"\xbe")
-
-
 def _number(chance: random.Random, bits: int) -> bytes:
     """A number behind so many bits of something else, which are 0."""
     value = chance.choice((0, 1, 1, 5, 5, 15, 30, 61, 62, 62, 63, 64, 70, 127, 128, 300, 4096))
@@ -200,16 +156,6 @@ def test_texts_in_code_are_read(seed: int) -> None:
         assert tuple(said) == blocks.blocks.decode(bytes(encoder.encode(said, huffman=True)))
 
 
-def test_texts_in_code_that_end_wrongly_are_none() -> None:
-    code = hpack.huffman.HuffmanEncoder(
-        hpack.huffman_constants.REQUEST_CODES, hpack.huffman_constants.REQUEST_CODES_LENGTH
-    )
-    right = code.encode(b"www.example.com")
-    for wrong in (right + b"\xff", right[:-1] + b"\x00", b"\xff" * 4, b"\x00\xfe"):
-        with pytest.raises(BadBlockError):
-            Blocks().blocks.decode(b"\x00\x01a" + bytes([0x80 | len(wrong)]) + wrong)
-
-
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 254, 255, 20_000])
 def test_our_own_blocks_say_what_they_should(size: int) -> None:
     said = [(b"name", b"v" * size), (b"n" * max(1, size), b"")]
@@ -239,12 +185,6 @@ def test_a_small_answer_goes_out_in_one_piece(talk: Talk, call: Heard) -> None:
     assert {} == talk.connection.streams
 
 
-def test_who_is_answered_amid_its_request_need_not_finish_it(talk: Talk, stream: Heard) -> None:
-    talk.connection.answer(stream, b"head", (b"", b"data"), b"tail")
-
-    assert Frame(frames.RST_STREAM, 0, 1, bytes(4)) == talk.frames()[-1]
-
-
 def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames(
     talk: Talk, call: Heard
 ) -> None:
@@ -267,22 +207,6 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames(
     assert {} == talk.connection.streams
 
 
-def test_large_pieces_are_sent_from_where_they_lie_in_frames_that_have_several() -> None:
-    talk = Talk(h2.PREFACE + h2.settings_frame({4: 1 << 20, 5: 1 << 20}) + window(0, 1 << 20))
-    stream = talk.open(1, flags=END)
-    talk.frames()
-    first, second = memoryview(bytes(100_000)), memoryview(bytes(200_000))
-    pieces: list[bytes | memoryview] = [b"head", first, b"name", second]
-
-    talk.connection.answer(stream, b"h", pieces, b"t")
-
-    lying = [piece.obj for piece in talk.connection.out if type(piece) is memoryview]
-    assert [id(first.obj), id(second.obj)] == [id(obj) for obj in lying]
-    sent = talk.frames()
-    assert [300_008] == [len(frame.payload) for frame in sent if frame.kind == frames.DATA]
-    assert b"".join(pieces) == data_of(sent, 1)
-
-
 def test_what_waits_can_be_made_the_connections_own(talk: Talk, call: Heard) -> None:
     data = memoryview(bytearray(random.Random(2).randbytes(300_000)))
     talk.connection.answer(call, b"h", [b"head", data], b"t")
@@ -297,25 +221,6 @@ def test_what_waits_can_be_made_the_connections_own(talk: Talk, call: Heard) -> 
     assert b"head" + data == data_of(sent, 1)
 
 
-def test_a_client_may_take_room_back(talk: Talk, stream: Heard) -> None:
-    talk.connection.begin(stream, b"head")
-    talk.connection.send(stream, (b"", bytes(60_000)))
-    talk.frames_to_the_end()
-    stream.events.clear()
-
-    talk.send(h2.settings_frame({4: 0}))
-    talk.connection.send(stream, (b"", b"more"))
-
-    assert b"" == data_of(talk.frames_to_the_end(), 1)
-    assert -60_000 == stream.window
-    talk.send(window(1, 60_002))
-    assert b"mo" == data_of(talk.frames_to_the_end(), 1)
-    assert [] == stream.events
-    talk.send(window(1, 2))
-    assert b"re" == data_of(talk.frames_to_the_end(), 1)
-    assert ["sent"] == stream.events
-
-
 def test_streams_take_turns(talk: Talk) -> None:
     talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
     streams = [talk.open(number, flags=END) for number in (1, 3, 5)]
@@ -328,32 +233,6 @@ def test_streams_take_turns(talk: Talk) -> None:
     order = [frame.stream for frame in first if frame.kind == frames.DATA]
     assert {1, 3, 5} == set(order[: len(order) // 3])
     assert [2_000_000] * 3 == [len(data_of(first, number)) for number in (1, 3, 5)]
-
-
-def test_nothing_is_made_ready_for_a_client_that_does_not_read(talk: Talk) -> None:
-    talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
-    stream = talk.open(1, flags=END)
-    talk.frames()
-    talk.connection.is_paused = True
-
-    talk.connection.answer(stream, b"h", (b"", bytes(10_000_000)), b"t")
-
-    assert b"" == data_of(talk.frames(), 1)
-    talk.connection.is_paused = False
-    talk.connection.go_on()
-    assert 3_000_000 > talk.connection.out_bytes
-    assert 10_000_000 == len(data_of(talk.frames_to_the_end(), 1))
-
-
-def test_what_is_ready_while_nothing_comes_wakes_whoever_sends_it(talk: Talk) -> None:
-    streams = [talk.open(number, flags=END) for number in (1, 3)]
-    talk.frames()
-    before = talk.wakes
-
-    for stream in streams:
-        talk.connection.answer(stream, b"h", (b"", b"d"), b"t")
-
-    assert before + 1 == talk.wakes
 
 
 @pytest.mark.parametrize("seed", range(5))

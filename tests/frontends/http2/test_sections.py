@@ -383,18 +383,6 @@ def test_each_section_is_kept(name: str) -> None:
         assert talk.open(7, flags=END).events == ["begin", "end"]
 
 
-def test_section_5_1_2_more_streams_than_there_may_be() -> None:
-    talk = Talk(max_streams=10)
-    for stream in range(1, 21, 2):
-        talk.open(stream)
-
-    talk.send(headers(21))
-
-    (refused,) = [f for f in talk.frames() if f.kind == frames.RST_STREAM]
-    assert refused.stream == 21
-    assert int.from_bytes(refused.payload, "big") in (_PROTOCOL, frames.REFUSED_STREAM)
-
-
 @pytest.mark.parametrize(
     ("first", "then", "size"),
     [
@@ -414,25 +402,3 @@ def test_what_is_sent_fits_into_the_window_of_the_client(
     talk.connection.go_on()
 
     assert size == len(data_of(talk.frames(), 1))
-
-
-def test_section_6_5_3_settings_are_acknowledged(talk: Talk) -> None:
-    talk.send(settings(3, 100))
-
-    assert [frames.ACK] == [f.flags for f in talk.frames() if f.kind == frames.SETTINGS]
-
-
-def test_section_6_7_a_ping_is_answered_and_an_answer_is_not(talk: Talk) -> None:
-    talk.send(h2.frame(h2.PING, 0, 0, b"abcdefgh"), h2.frame(h2.PING, frames.ACK, 0, b"invalid!"))
-
-    pings = [f for f in talk.frames() if f.kind == frames.PING]
-    assert [(frames.ACK, b"abcdefgh")] == [(f.flags, f.payload) for f in pings]
-
-
-def test_section_5_4_1_the_last_stream_is_named(talk: Talk) -> None:
-    talk.open(1)
-    talk.send(h2.frame(h2.PING, 0, 3, bytes(8)))
-
-    (payload,) = [f.payload for f in talk.frames() if f.kind == frames.GOAWAY]
-    assert int.from_bytes(payload[:4], "big") >= 1
-    assert talk.connection.is_done

@@ -13,7 +13,6 @@ import pytest
 from tests.frontends.fake_gateway import version_info
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton.options.values import HTTP_CATEGORIES
-from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import AddOnPort
 from zmqtriton_frontends.http_api.app import routes
@@ -100,13 +99,6 @@ def test_head_is_get_without_its_body(path: str) -> None:
 
 
 # ---------------------------------------------------------- health and metadata
-def test_the_server_is_live_and_ready() -> None:
-    for path in ("/v2/health/live", "/v2/health/ready"):
-        result = get(path)
-
-        assert (result.status_code, result.content) == (200, b"")
-
-
 @pytest.mark.row("C02")
 def test_a_server_with_a_model_that_is_not_ready_is_not_ready(gateway: FakeGateway) -> None:
     gateway.catalogue.update(version_info("late")._replace(state="LOADING"))
@@ -146,14 +138,6 @@ def test_readiness_of_a_model(
     )
 
 
-def test_the_server_describes_itself() -> None:
-    document = get("/v2").json
-
-    assert (document["name"], document["version"]) == ("triton", TRITON_VERSION)
-    assert "binary_tensor_data" in document["extensions"]
-    assert list(document) == ["name", "version", "extensions"]
-
-
 @pytest.mark.parametrize("path", ["batching", "batching/versions/1"])
 def test_metadata_of_a_model(path: str) -> None:
     assert get(f"/v2/models/{path}").json == {
@@ -166,18 +150,6 @@ def test_metadata_of_a_model(path: str) -> None:
         ],
         "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [-1, -1]}],
     }
-
-
-def test_the_configuration_is_the_text_that_the_supervisor_sent(gateway: FakeGateway) -> None:
-    text = gateway.catalogue.find("identity").config_text
-
-    assert get("/v2/models/identity/config", gateway).text == text
-
-
-def test_a_model_may_have_a_name_with_spaces_and_signs(gateway: FakeGateway) -> None:
-    gateway.catalogue.update(version_info("a model.v1 é"))
-
-    assert get("/v2/models/a%20model.v1%20%C3%A9", gateway).json["name"] == "a model.v1 é"
 
 
 # -------------------------------------------------------------------- statistics
@@ -299,14 +271,6 @@ def test_a_control_call_of_the_wrong_form_is_refused(
     assert result.status_code == status
     assert result.json["error"].startswith(error)
     assert gateway.calls == []
-
-
-def test_the_supervisors_refusal_keeps_its_text(gateway: FakeGateway) -> None:
-    gateway.control_result = InvalidArgument("load failed")
-
-    result = post("/v2/repository/models/m/load", gateway=gateway)
-
-    assert (result.status_code, result.json) == (400, {"error": "load failed"})
 
 
 def test_what_a_client_wrote_does_not_fill_an_error(gateway: FakeGateway) -> None:

@@ -38,15 +38,6 @@ def _prepare(catalogue: Catalogue, options: SchedulingOptions, **parameters: Any
     return prepare(catalogue, catalogue.find("m"), body, options)
 
 
-def test_what_fits_the_wire_passes(catalogue: Catalogue) -> None:
-    options = SchedulingOptions(3, 1, 2**63 - 1, 2**63 - 1, 2**64 - 1)
-
-    checked = _prepare(catalogue, options, a=2**63, b=-(2**63), c=True, d="x", e=1e300)
-
-    assert options == checked.options
-    assert wire.encode_body(checked.body)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -319,12 +310,6 @@ def test_the_largest_come_first_with_the_labels_that_there_are() -> None:
     )
 
 
-def test_of_many_equals_the_first_are_taken() -> None:
-    shape, texts = classes(model(), tensor([1.0, 2.0] * 1000), 3)
-
-    assert ([3], [b"2.000000:1", b"2.000000:3", b"2.000000:5"]) == (shape, texts)
-
-
 @pytest.mark.row("C55")
 def test_each_row_of_a_batch_has_its_own() -> None:
     shape, texts = classes(model(4), tensor([[1, 2], [4, 3]]), 1)
@@ -337,21 +322,6 @@ def test_nothing_has_no_classes(count: int) -> None:
     assert ([0], []) == classes(model(), tensor([]), count)
     assert ([2, 0], []) == classes(model(4), tensor([[], []]), count)
     assert ([0, 0], []) == classes(model(4), tensor(np.zeros((0, 3))), 0)
-
-
-def test_what_is_no_number_is_the_least() -> None:
-    _, texts = classes(model(), tensor([float("nan"), -1, float("inf")]), 3)
-
-    assert [b"inf:2", b"-1.000000:1", b"nan:0"] == texts
-
-
-@pytest.mark.parametrize("datatype", ["INT8", "UINT8", "INT64", "UINT64"])
-def test_integers_are_written_whole(datatype: str) -> None:
-    info = np.iinfo(BY_NAME[datatype].numpy)
-
-    _, texts = classes(model(), tensor([info.min, info.max, 1], datatype), 3)
-
-    assert [f"{info.max}:1".encode(), b"1:2", f"{info.min}:0".encode()] == texts
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "FP16", "BF16", "BYTES"])

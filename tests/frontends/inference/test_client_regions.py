@@ -84,13 +84,6 @@ def test_an_input_of_its_own_is_left_alone(memory: Memory) -> None:
     assert body == memory.regions.fill(body)
 
 
-def test_an_output_is_written_to_its_place_and_not_sent(memory: Memory) -> None:
-    response = memory.write(RegionSlice("r", 1, 4), b"abc")
-
-    assert [Tensor("O", UINT8, [3], b"")] == response.outputs
-    assert b"\x10abc\x14" == os.pread(memory.descriptor, 5, 16)
-
-
 def test_other_outputs_are_sent(memory: Memory) -> None:
     response = ResponseBody({}, [Tensor("P", UINT8, [1], b"x")])
 
@@ -143,17 +136,6 @@ def test_a_request_cannot_have_any_amount_of_memory_read(memory: Memory) -> None
         memory.read(*(RegionSlice("big", 0, 2**30) for _ in range(2)))
 
 
-def test_an_output_needs_room(memory: Memory) -> None:
-    with pytest.raises(InternalError) as caught:
-        memory.write(RegionSlice("r", 0, 4), b"x" * 5)
-
-    assert (
-        "shared memory size specified with the request for output 'O' (4 bytes) should be at "
-        "least 5 bytes to hold the results"
-    ) == caught.value.text
-    assert bytes(range(16, 21)) == os.pread(memory.descriptor, 5, 16)
-
-
 def test_memory_that_its_client_cut_short_is_an_error(memory: Memory) -> None:
     os.ftruncate(memory.descriptor, 20)
 
@@ -171,19 +153,6 @@ def test_a_removed_region_is_left_at_once_if_nobody_claims_it(memory: Memory) ->
     assert [1] == memory.left
     with pytest.raises(NotFound):
         memory.read(RegionSlice("r", 0, 1))
-
-
-def test_a_claimed_region_is_left_when_the_last_claim_is_given_back(memory: Memory) -> None:
-    place = RegionSlice("r", 0, 4)
-
-    with memory.regions.claim({"O": place, "P": place}) as claim:
-        with memory.regions.claim({"O": place}):
-            memory.regions.remove(1)
-        assert [] == memory.left
-        claim.store(ResponseBody({}, [Tensor("O", UINT8, [1], b"x")]))
-
-    assert [1] == memory.left
-    assert b"x" == os.pread(memory.descriptor, 1, 16)
 
 
 def test_a_name_may_come_back_while_the_old_region_is_claimed(memory: Memory) -> None:

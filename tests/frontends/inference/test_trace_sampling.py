@@ -16,7 +16,6 @@ from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, StageTimes
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference import open_sequences
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
@@ -203,17 +202,5 @@ def test_requests_of_no_sequence_open_none() -> None:
     sequences.note(request(0))
     sequences.note(request(7, SEQUENCE_START, model="plain"))
     sequences.note(request(8, SEQUENCE_START | SEQUENCE_END))
-
-    assert not sequences
-
-
-def test_who_ends_no_sequence_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_sequences, "_MAX_NOTED", 2)
-    sequences = OpenSequences()
-
-    for correlation in (1, 2, 3):
-        sequences.note(request(correlation, SEQUENCE_START))
-    for correlation in (1, 2):
-        sequences.note(request(correlation, SEQUENCE_END))
 
     assert not sequences

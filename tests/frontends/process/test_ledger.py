@@ -33,18 +33,6 @@ def progress() -> ClientProgress:
     return ClientProgress()
 
 
-def test_who_is_alone_may_hold_most() -> None:
-    book = Book(16 * MIB)
-    share = share_of(book)
-
-    assert share.take(14 * MIB)
-    assert not share.take(1)
-    assert share_of(book).take(SMALL_BYTES)
-    assert not share_of(book).take(MIB)
-    share.release()
-    assert share_of(book).take(MIB)
-
-
 def test_what_is_not_bounded_has_room_for_one() -> None:
     book = Book(16 * MIB, is_bounded=False)
     share = share_of(book)
@@ -53,18 +41,6 @@ def test_what_is_not_bounded_has_room_for_one() -> None:
     assert not share_of(book).take(1)
     share.release()
     assert share_of(book).take(1)
-
-
-def test_nobody_may_hold_more_than_is_left_for_all_others() -> None:
-    book = Book(80 * MIB)
-    first, second = share_of(book), share_of(book)
-    assert first.take(20 * MIB)
-    assert second.take(20 * MIB)
-
-    assert not second.take(11 * MIB)
-
-    assert (40 * MIB, 1) == (book.held, book.refused)
-    assert second.take(10 * MIB)
 
 
 @pytest.mark.parametrize("clients", [1, 10, 100, 1000])
@@ -166,41 +142,6 @@ def test_who_does_not_move_is_ended_where_there_is_no_room_for_others(ledger: Le
         ledger.check()
 
     assert (True, False, False) == (still.is_ended, small.is_ended, moving.is_ended)
-
-
-def test_who_waits_for_the_server_is_not_ended(ledger: Ledger) -> None:
-    waiting, still = LedgerClient(ledger), LedgerClient(ledger)
-    waiting.owes = False
-    for one, size in ((waiting, 7), (still, 4)):
-        assert one.share.take(size * MIB)
-
-    for _ in range(2):
-        assert not LedgerClient(ledger).share.take(8 * MIB)
-        ledger.check()
-
-    assert (False, True) == (waiting.is_ended, still.is_ended)
-
-
-def test_nobody_is_ended_while_there_is_room(ledger: Ledger) -> None:
-    still = LedgerClient(ledger)
-    assert still.share.take(6 * MIB)
-
-    for _ in range(10):
-        ledger.check()
-
-    assert not still.is_ended
-
-
-def test_what_was_booked_without_asking_is_made_good(ledger: Ledger) -> None:
-    clients = [LedgerClient(ledger) for _ in range(100)]
-    for one in clients:
-        one.share.add(MIB)
-
-    for _ in range(3):
-        ledger.check()
-
-    assert ledger.budget.held <= 14 * MIB
-    assert any(not one.is_ended for one in clients)
 
 
 @scenario(asyncio.run)

@@ -96,33 +96,6 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_the_row_of_the_other_end_has_its_user(machine: Machine) -> None:
-    machine.write("tcp", OURS, row(1000), row(1001, "0100007F:9C41"))
-
-    assert (1000, 1001) == (machine.find(), machine.find(CLIENT._replace(port=0x9C41)))
-    assert 1000 == machine.find(server=Endpoint("", 8000))
-    assert 1000 == machine.find(
-        Endpoint("::ffff:127.0.0.1", 0x9C40), Endpoint("::ffff:127.0.0.1", 8000)
-    )
-    assert UNKNOWN == machine.find(server=SERVER._replace(port=8001))
-    assert UNKNOWN == machine.find(CLIENT._replace(host="127.0.0.2"))
-    assert UNKNOWN == machine.find(*[place_of(None)] * 2)
-
-
-def test_clients_that_use_wide_sockets_for_narrow_addresses_are_found(machine: Machine) -> None:
-    mapped = "0000000000000000FFFF0000"
-    ends = f"{mapped}0100007F:9C40 {mapped}0100007F:1F40"
-    machine.write("tcp6", row(1000).replace("0100007F:9C40 0100007F:1F40", ends))
-
-    assert 1000 == machine.find()
-
-
-def test_a_connection_that_was_closed_is_nobody_s(machine: Machine) -> None:
-    machine.write("tcp", OURS, row(0, inode=0, state="05"))
-
-    assert UNKNOWN == machine.find()
-
-
 def test_users_without_a_number_here_are_unknown(machine: Machine) -> None:
     machine.write("tcp", row(65534))
     assert 65534 == machine.find()
@@ -202,12 +175,6 @@ def test_a_client_that_is_bound_to_an_interface_is_found() -> None:
             ends = place_of(connection.getpeername()), place_of(connection.getsockname())
 
             assert os.geteuid() == find_user(*ends)
-
-
-def test_where_nobody_may_ask_the_tables_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_user, "_may_ask", lambda: False)
-    with connected(socket.AF_INET, "127.0.0.1") as (client, server):
-        assert os.geteuid() == find_user(client, server)
 
 
 # ------------------------------------------------------------------------------- hosts

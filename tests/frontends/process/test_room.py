@@ -6,14 +6,12 @@ import random
 from collections import deque
 from typing import Any
 
-import pytest
-
 from tests.frontends.ledger_client import LedgerClient
 from tests.support.shares import share_of
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
-from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import BORROWED_BYTES, ClientAccount, Ledger, Share
-from zmqtriton_frontends.process.room import STILL_S, WAITING_S, Room
+from zmqtriton_frontends.process.room import STILL_S, Room
 
 # -------------------------------------------------------------------------------- room
 
@@ -61,71 +59,11 @@ def test_who_has_not_gone_on_for_longest_makes_room() -> None:
     assert [] == house.room.take_still()
 
 
-def test_who_has_only_come_has_the_time_to_go_on() -> None:
-    house = House(2)
-    for _ in range(2):
-        house.add()
-
-    house.wait(STILL_S - 1)
-
-    assert [] == house.room.take_still()
-
-
-def test_bytes_that_trickle_are_no_progress() -> None:
-    house = House(1)
-    visitor = house.add()
-    for _ in range(int(STILL_S)):
-        visitor.moved += 1
-        house.wait(1)
-
-    assert [visitor] == house.room.take_still()
-
-
-def test_who_waits_for_the_server_keeps_its_place() -> None:
-    house = House(2)
-    waiting, slow = house.add(), house.add()
-    waiting.owes = False
-    house.wait(STILL_S * 10)
-
-    assert [slow] == house.room.take_still()
-    assert [] == house.room.take_still()
-    house.wait(WAITING_S)
-    assert [waiting] == house.room.take_still()
-
-
 def test_the_oldest_idle_one_makes_room_at_once() -> None:
     house = House(2)
     first, _ = house.add(is_idle=True), house.add(is_idle=True)
 
     assert [first] == house.room.take_still()
-
-
-@pytest.mark.parametrize("is_idle", [False, True])
-def test_nobody_closes_connections_of_another_address(is_idle: bool) -> None:
-    house = House(130)
-    others = [house.add("few", is_idle=True) for _ in range(3)]
-    many = [house.add("many", is_idle=is_idle) for _ in range(127)]
-    house.wait(STILL_S)
-
-    taken = []
-    while len(house.room) > 10:
-        taken += house.room.take_still()
-
-    assert set(taken) < set(many)
-    assert not set(others) & set(taken)
-
-
-def test_who_asks_nothing_makes_room_before_who_is_served_wherever_they_come_from() -> None:
-    house = House(60)
-    served = [house.add("proxy", is_idle=True) for _ in range(20)]
-    new = [house.add(f"n{number}", was_answered=False) for number in range(40)]
-
-    assert [] == house.room.take_still()  # they have only just come
-    house.wait(1)
-    taken = [one for _ in new for one in house.room.take_still()]
-
-    assert set(new) == set(taken)
-    assert house.room.take_still()[0] in served
 
 
 def test_a_first_request_that_comes_slowly_or_is_executed_keeps_its_place() -> None:
@@ -162,59 +100,6 @@ MIB = 1 << 20
 def _come(arrivals: Arrivals, size: int) -> bool:
     arrivals.unread += size
     return arrivals.unread <= arrivals.room or arrivals.admit()
-
-
-def test_room_is_taken_for_what_waits_and_given_back_when_it_is_taken() -> None:
-    ledger = Ledger(64 * MIB)
-    arrivals = Arrivals(share_of(ledger.answers))
-
-    assert _come(arrivals, FREE_BYTES)
-    assert 0 == ledger.answers.held
-    assert _come(arrivals, 3 * MIB)
-    assert 3 * MIB <= ledger.answers.held < 3 * MIB + (64 << 10)
-    arrivals.delivered = 3 * MIB
-    arrivals.take()
-
-    assert 0 == ledger.answers.held == arrivals.held
-    assert FREE_BYTES == arrivals.unread
-
-
-def test_what_the_reader_accounts_for_itself_is_held_no_longer() -> None:
-    ledger = Ledger(64 * MIB)
-    arrivals = Arrivals(share_of(ledger.answers))
-    _come(arrivals, 3 * MIB)
-    _come(arrivals, 2 * MIB)
-
-    arrivals.delivered = 3 * MIB
-    assert arrivals.pass_on()
-    assert 2 * MIB <= ledger.answers.held < 2 * MIB + (64 << 10)
-    assert not arrivals.pass_on()
-    arrivals.take()
-
-    assert 2 * MIB == arrivals.unread
-
-
-def test_what_has_no_room_is_borrowed_and_given_back_first() -> None:
-    ledger = Ledger(16 * MIB)
-    share_of(ledger.answers).add(16 * MIB)
-    arrivals = Arrivals(share_of(ledger.answers))
-
-    assert _come(arrivals, 8 * MIB)
-    assert 8 * MIB <= ledger.budget.borrowed
-    arrivals.delivered = 8 * MIB
-
-    # so its reader has to wait for room
-    assert not arrivals.pass_on()
-    assert 0 == ledger.budget.borrowed
-
-
-def test_one_thing_of_any_size_can_be_borrowed_and_little_else() -> None:
-    ledger = Ledger(16 * MIB)
-    first, second = (ClientAccount(ledger, place) for place in ("a", "b"))
-    share_of(ledger.answers).add(16 * MIB)
-
-    assert _come(Arrivals(Share(ledger.answers, first)), 2 * BORROWED_BYTES)
-    assert not _come(Arrivals(Share(ledger.answers, second)), MIB)
 
 
 def test_an_address_borrows_half() -> None:

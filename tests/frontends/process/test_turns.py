@@ -9,9 +9,6 @@ import pytest
 
 from tests.support.scenarios import scenario
 from zmqtriton_frontends.process.turns import (
-    BYTE_S,
-    LITTLE_S,
-    READ_S,
     ROUND_S,
     Cost,
     GoOn,
@@ -89,29 +86,6 @@ def test_what_costs_little_is_read_before_the_rest_of_what_costs_much(loop: Loop
     assert max(loop.rounds) < 2 * ROUND_S
 
 
-def test_all_that_cost_much_have_one_turn_in_a_round(loop: Loop) -> None:
-    for number in range(10):
-        loop.come(f"{number}", 0.05, Cost("a"))
-    loop.go_round(20)  # until all have cost much
-
-    begun = len(loop.read)
-    loop.go_round(30)
-
-    assert max(loop.rounds[1:]) < 2 * ROUND_S
-    shares = [loop.read[begun:].count(f"{number}") for number in range(10)]
-    assert max(shares) <= min(shares) + 2  # the first had one before the round
-
-
-def test_addresses_take_turns(loop: Loop) -> None:
-    for number in range(20):
-        loop.come(f"one of many {number}", 1.0, Cost("many"))
-    loop.come("alone", 1.0, Cost("few"))
-
-    loop.go_round(40)
-
-    assert loop.read.count("alone") >= 10
-
-
 def test_who_is_alone_never_waits() -> None:
     loop, cost = Loop(), Cost("a")
 
@@ -121,29 +95,6 @@ def test_who_is_alone_never_waits() -> None:
 
     assert not loop.turns.is_crowded
     assert 100 == len(loop.read)
-
-
-def test_who_has_cost_much_costs_little_again_after_a_while() -> None:
-    loop, cost = Loop(), Cost("a")
-    loop.come("much", 0.5, cost)
-    loop.go_to_the_end()
-    assert cost.recent_s(loop.now) > LITTLE_S
-
-    loop.now += 1.0
-
-    assert 0 == cost.recent_s(loop.now)
-
-
-def test_many_that_each_cost_little_do_not_fill_a_round(loop: Loop) -> None:
-    for number in range(100):
-        loop.come(f"{number}", 0.002, Cost(f"{number}"))
-    at_once = len(loop.read)
-
-    loop.go_to_the_end()
-
-    assert at_once * 0.002 < 2 * ROUND_S
-    assert {f"{number}" for number in range(100)} == set(loop.read)
-    assert max(loop.rounds) < 2 * ROUND_S
 
 
 def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known(loop: Loop) -> None:
@@ -156,52 +107,6 @@ def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known(loop: L
 
     assert "modest" in loop.read
     assert max(loop.rounds) < 2 * ROUND_S
-
-
-def test_those_of_whom_nothing_is_known_come_though_modest_ones_never_end(loop: Loop) -> None:
-    loop.come("much", 0.1, Cost("a"))
-    loop.come("new", 0.001, Cost("b", loop.now))
-    rounds = 0
-
-    while "new" not in loop.read:
-        for number in range(10):
-            loop.come(f"modest {number}", 0.001, Cost("c", loop.now - 1.0))
-        loop.go_round()
-        rounds += 1
-
-    assert rounds * ROUND_S < 1.0
-
-
-def test_no_client_pays_for_the_time_of_other_processes() -> None:
-    loop, read, waited = Loop(), Cost("a"), Cost("a")
-
-    begun = loop.now
-    loop.now += 0.03
-    loop.turns.spend(read, begun, READ_S + 200 * BYTE_S)
-
-    def go_on(_until: float) -> bool:
-        loop.now += 0.03
-        loop.stolen_s += 0.0295
-        return False
-
-    loop.turns.wait(waited, go_on)
-    loop.go_round()
-
-    assert max(cost.recent_s(loop.now) for cost in (read, waited)) < LITTLE_S
-
-
-def test_of_those_that_cost_much_the_cheapest_is_read_first(loop: Loop) -> None:
-    for number in range(50):
-        loop.come(f"{number}", 0.2, Cost("a"))
-    loop.go_round(50)  # all have cost much
-    modest = Cost("a", loop.now)
-    modest.seconds = 1.5 * LITTLE_S
-
-    begun = len(loop.read)
-    loop.turns.wait(modest, loop.work("modest", [0.001]))
-    loop.go_round(5)
-
-    assert "modest" in loop.read[begun:]
 
 
 # ------------------------------------------------------------------- task turns

@@ -24,7 +24,7 @@ from zmqtriton_frontends.tensors.arena_body import (
     ArenaBuffer,
     ByteBudget,
 )
-from zmqtriton_frontends.tensors.references import PlacedBody, read_response
+from zmqtriton_frontends.tensors.references import read_response
 from zmqtriton_protos import message
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 
@@ -357,12 +357,6 @@ LARGE = Tensor("T", 11, [25_000], Reference(2, 1, 1, 0, 100_000))
 
 
 SMALL = Tensor("T", 11, [1], b"\0\0\0\0")
-
-
-def test_a_response_that_was_checked_may_refer_to_memory() -> None:
-    body = ResponseBody({}, [SMALL, LARGE])
-
-    assert body == read_response(PlacedBody(wire.encode_body(body)))
 
 
 def test_another_may_not() -> None:

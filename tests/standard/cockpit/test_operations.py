@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
-from tests.supervisor.settings import frontend_settings
 from zmqtriton_floor.settings.frontends import Restriction
-from zmqtriton_standard.cockpit.operations import is_open
 
 pytestmark = pytest.mark.row("L06")
 
@@ -29,32 +27,11 @@ def post(served: FakeGateway, document: Any, **headers: str) -> Any:
     return Client(served).request("POST", SCALE, json.dumps(document).encode(), headers)
 
 
-def test_who_may_load_models_may_scale_them() -> None:
-    served = gateway(model_control_mode="explicit")
-
-    answer = post(served, {"count": 2})
-
-    assert (200, INSTANCES) == (answer.status_code, answer.json)
-    assert [("scale", {"count": 2, "model": "identity"})] == served.calls
-
-
 def test_a_key_opens_it_in_every_control_mode() -> None:
     served = gateway(http_restricted_api=KEY)
 
     assert 403 == post(served, {"count": 2}).status_code
     assert 200 == post(served, {"count": 2}, **{"steer-key": "secret"}).status_code
-
-
-def test_tokens_open_it_in_every_control_mode() -> None:
-    assert is_open(frontend_settings("http", tokens="/path"))
-    assert not is_open(frontend_settings("http"))
-
-
-def test_the_key_of_loads_guards_it_too() -> None:
-    served = gateway(http_restricted_api=(Restriction(("model-repository",), "k", "v"),))
-
-    assert 403 == post(served, {"count": 2}).status_code
-    assert 200 == post(served, {"count": 2}, k="v").status_code
 
 
 def test_otherwise_it_is_the_operator_s_alone() -> None:
@@ -101,17 +78,6 @@ def test_who_has_the_key_drains(path: str, call: tuple[str, dict[str, str]]) -> 
 
     assert (403, 200) == (refused.status_code, answer.status_code)
     assert [call] == served.calls
-
-
-def test_who_may_load_models_drains_those_and_not_the_server() -> None:
-    served = gateway(model_control_mode="explicit")
-
-    of_model = Client(served).request("POST", DRAIN, b"")
-    of_server = Client(served).request("POST", "/v2/drain", b"")
-
-    assert (200, 403) == (of_model.status_code, of_server.status_code)
-    assert [("drain", {"model": "identity"})] == served.calls
-    assert "steering:KEY=VALUE" in of_server.json["error"]
 
 
 def test_everybody_sees_how_far_a_drain_is() -> None:

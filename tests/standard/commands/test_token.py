@@ -89,38 +89,6 @@ def test_what_cannot_be_done_changes_nothing(
     assert before == file.read_bytes()
 
 
-def test_a_file_that_others_may_write_is_left_alone(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.touch()
-    file.chmod(0o622)
-
-    assert 1 == make(file, "ann")
-
-    assert "others may write it" in capsys.readouterr().err
-    assert "" == file.read_text()
-
-
-@pytest.mark.parametrize("words", [["new"], ["new", "--name=a", "--scopes=all", "f"], [], ["x"]])
-def test_wrong_usage_is_explained(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["token", *words])
-
-    assert 2 == ended.value.code
-    assert "usage: zmqtriton token" in capsys.readouterr().err
-
-
-def test_a_link_stays_one(file: Path, tmp_path: Path) -> None:
-    make(file, "ann")
-    link = tmp_path / "link"
-    link.symlink_to(file)
-
-    assert 0 == make(link, "bob")
-
-    assert link.is_symlink()
-    assert ["ann", "bob"] == [grant.name for grant in token_file.read(str(file))]
-
-
 def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
     names = [f"name{number}" for number in range(6)]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pwd
 import socket
 import tempfile
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,76 +19,13 @@ from tests.standard.ctl.fake_server import STATUS, FakeServer, run
 from zmqtriton.control_client import NoServerError, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_standard.ctl import status as listing
 from zmqtriton_standard.ctl import tables
 from zmqtriton_standard.ctl.output import print_document
 from zmqtriton_standard.ctl.selecting import move_to_front, parse_server
-from zmqtriton_standard.ctl.status import Use
-from zmqtriton_standard.metrics.processes import ProcessStat
-
-
-def test_an_instance_of_the_service_is_found_beside_it(temporary: Path) -> None:
-    instance = FakeServer(temporary / "service-a")
-
-    assert 0 == run("status").exit_code
-    instance.close()
-
-
-def test_a_server_is_found_wherever_its_directory_is(temporary: Path) -> None:
-    server = FakeServer(temporary / "of systemd")
-    try:
-        listening = Path("/proc/net/unix").read_text().splitlines(keepends=True)
-        ours = [line for line in listening if str(temporary) in line]
-        (temporary / "kernel-sockets").write_text("".join(ours))
-
-        assert run("status").stdout.startswith("'alpha'")
-    finally:
-        server.close()
 
 
 def words_of(result: Result) -> list[list[str]]:
     return [line.split() for line in result.stdout.splitlines()]
-
-
-@pytest.mark.usefixtures("utc")
-def test_the_status_is_a_table_of_processes_and_one_of_counts(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time", lambda: 3602.5)
-    monkeypatch.setattr(listing, "read_stat", {9: ProcessStat(1, 3.5, 0, 60 << 20)}.get)
-
-    table = run("status")
-
-    assert table.exit_code == 0
-    first, _, header, supervisor, stub, grpc, _, _, counts = words_of(table)
-    assert (
-        "'alpha', zmqtriton 1.2.3, up 1h00m, http 0.0.0.0:8000, grpc [::1]:8001: "
-        "1 of 2 model versions are ready"
-    ) == " ".join(first)
-    columns = "Process Model Pid Started Up State Restarts Memory CPU Last reason".split()
-    assert columns == header
-    assert ["supervisor", "7", "1970-01-01", "00:00:01", "1h00m", "running"] == supervisor[:-2]
-    assert ["-", "-"] == supervisor[-2:]
-    # A reason is a model's text, and not ours to format.
-    reason = ["60", "MiB", "3s", "killed", "by", "[bold]SIGKILL"]
-    started = ["1970-01-01", "00:00:02"]
-    assert ["stub", "m_0_0", "m:1", "9", *started, "1h00m", "READY", "2", *reason] == stub
-    assert ["grpc", "-", "-", "-", "0", "-", "-"] == grpc
-    assert ["m:1", "11", "22", "33", "44"] == counts
-
-
-def test_the_status_as_json_is_what_the_server_says_and_how_long_each_has_been_up(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time", lambda: 11.5)
-    monkeypatch.setattr(listing, "read_stat", {9: ProcessStat(1, 3.5, 0, 1024)}.get)
-
-    document = json.loads(run("status", "--json").output)
-
-    assert [10.5, 9.5, None] == [process.pop("uptime_s") for process in document["processes"]]
-    use = [[one.pop(name) for name in Use._fields] for one in document["processes"]]
-    assert [[None, None], [1024, 3.5], [None, None]] == use
-    assert STATUS == document
 
 
 def test_the_status_tells_which_models_are_not_ready_and_why(server: FakeServer) -> None:
@@ -141,20 +76,6 @@ def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
     assert "the broker has not answered in time" in table.stderr
 
 
-def test_models_are_listed(server: FakeServer) -> None:
-    server.answers["index"] = [
-        {"name": "m", "version": "1", "state": "READY"},
-        {"name": "n"},
-    ]
-
-    listed = run("models", "--ready")
-
-    assert listed.exit_code == 0
-    assert ["Model", "Version", "State", "Reason"] == listed.output.splitlines()[0].split()
-    assert ["m", "1", "READY"] == listed.output.splitlines()[1].split()
-    assert [("index", {"ready": True})] == server.calls
-
-
 def test_a_load_and_an_unload_name_the_model(server: FakeServer) -> None:
     server.answers["index"] = [{"name": "m"}]
     assert run("load", "m").output == "loaded m\n"
@@ -182,62 +103,6 @@ def test_a_refusal_is_status_1(server: FakeServer) -> None:
 
     assert refused.exit_code == 1
     assert refused.stderr == "error: load failed for model 'm'\n"
-
-
-@pytest.mark.parametrize(
-    "command", ["load", "unload", pytest.param("restart", marks=pytest.mark.addons)]
-)
-def test_a_name_that_no_model_has_is_refused_with_the_one_that_was_meant(
-    server: FakeServer, command: str
-) -> None:
-    server.answers["load"] = InvalidArgument("failed to load 'ad_sub', failed to poll")
-    server.answers["index"] = [{"name": "add_sub"}, {"name": "m"}]
-
-    refused, strange = run(command, "ad_sub"), run(command, "x")
-
-    assert (1, 1) == (refused.exit_code, strange.exit_code)
-    assert refused.stderr == "error: there is no model 'ad_sub'; did you mean 'add_sub'?\n"
-    assert "there is no model 'x'; `zmqtriton-ctl models` lists them" in strange.stderr
-    assert "unload" not in [verb for verb, _ in server.calls]
-
-
-def test_no_server_is_status_2(temporary: Path) -> None:
-    (temporary / "zmqtriton-notes.txt").touch()  # somebody's file, not a server's directory
-
-    finished = run("status")
-
-    assert finished.exit_code == 2
-    assert f"no running server found in {temporary}/zmqtriton-*" in finished.stderr
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("nothing", "there is none"),
-        ("dead", "the server has ended"),
-        ("closed", "it is another user's; ask as that user or as root"),
-    ],
-)
-def test_no_server_says_what_was_found_instead(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
-) -> None:
-    directory = temporary / "zmqtriton-1"
-    directory.mkdir()
-    if kind == "dead":
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
-            end.bind(str(directory / "ctl"))
-    if kind == "closed":
-
-        class Refused(socket.socket):
-            def connect(self, address: Any) -> None:
-                raise PermissionError(errno.EACCES, "Permission denied")
-
-        monkeypatch.setattr(socket, "socket", Refused)
-
-    finished = run("status")
-
-    assert finished.exit_code == 2
-    assert f"error: no running server found in {directory} ({reason})\n" == finished.stderr
 
 
 def test_no_server_names_a_few_old_directories(temporary: Path) -> None:
@@ -269,19 +134,6 @@ def test_a_path_that_no_socket_can_have_is_told(temporary: Path) -> None:
     assert f"error: no running server found in {path} (AF_UNIX path too long)\n" == finished.stderr
 
 
-def test_a_server_that_ends_meanwhile_is_status_2(server: FakeServer) -> None:
-    server.answers["status"] = "hang up"
-
-    finished = run("status")
-
-    assert finished.exit_code == 2
-    assert "has ended the conversation" in finished.stderr
-
-
-def test_an_unknown_command_is_status_2() -> None:
-    assert run("dance").exit_code == 2
-
-
 def test_the_newest_server_that_lives_is_asked(temporary: Path, several: list[FakeServer]) -> None:
     with connect() as client:
         assert client.directory == temporary / "zmqtriton-new"
@@ -298,17 +150,6 @@ def test_who_is_told_of_one_server_among_several_is_told_which(several: list[Fak
     ) == shown.stderr
 
 
-@pytest.mark.parametrize("name", ["old", "71", "pid:71", "8001", ":8001"])
-def test_one_of_several_servers_is_named_by_id_pid_or_port(
-    several: list[FakeServer], name: str
-) -> None:
-    shown, done = run("--server", name, "status"), run("--server", name, "unload", "m")
-
-    assert (shown.stdout[:5], shown.stderr) == ("'old'", "")
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert "unload" in [verb for verb, _ in several[1].calls]
-
-
 @pytest.mark.parametrize(("name", "meant"), [("pid:8001", "'new'"), (":8001", "'old'")])
 def test_a_pid_that_is_another_servers_port_is_told_apart(
     several: list[FakeServer], name: str, meant: str
@@ -320,16 +161,6 @@ def test_a_pid_that_is_another_servers_port_is_told_apart(
     assert refused.exit_code == 2
     assert "2 servers are called '8001', so name its pid, as pid:N; running" in refused.stderr
     assert (shown.exit_code, shown.stdout[:5]) == (0, meant)
-
-
-def test_two_servers_that_share_a_port_are_named_by_their_pids(several: list[FakeServer]) -> None:
-    addresses = several[1].answers["status"]["server"]["addresses"]
-    several[0].answers["status"]["server"]["addresses"] = addresses
-
-    refused = run("--server", ":8001", "status")
-
-    assert refused.exit_code == 2
-    assert "2 servers are called ':8001', so name its pid, as pid:N; running" in refused.stderr
 
 
 def test_of_two_servers_in_a_named_directory_a_port_means_the_one_that_serves(
@@ -348,13 +179,6 @@ def test_of_two_servers_in_a_named_directory_a_port_means_the_one_that_serves(
     assert (shown.exit_code, shown.stdout[:5]) == (0, "'new'"), shown.stderr
 
 
-def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:
-    finished = run("--server", "nobody", "status")
-
-    assert finished.exit_code == 2
-    assert "error: no server is called 'nobody'; running: 'new' (pid 70" in finished.stderr
-
-
 def test_of_many_servers_three_are_named(temporary: Path, several: list[FakeServer]) -> None:
     for number in range(3):
         server = FakeServer(temporary / f"zmqtriton-{number}")
@@ -367,17 +191,6 @@ def test_of_many_servers_three_are_named(temporary: Path, several: list[FakeServ
     assert finished.stderr.endswith(" and 2 more, see `zmqtriton-ctl servers`\n")
 
 
-def test_servers_are_listed(several: list[FakeServer]) -> None:
-    table, document = run("servers"), json.loads(run("servers", "--json").stdout)
-
-    assert ["new", "old"] == [row[0] for row in words_of(table)[1:]]
-    assert ["70", "71"] == [row[1] for row in words_of(table)[1:]]
-    assert ["new", "old"] == [server["id"] for server in document]
-    assert [{"http": "0.0.0.0:8000"}, {"http": "0.0.0.0:8001"}] == [
-        server["addresses"] for server in document
-    ]
-
-
 def test_servers_of_others_are_named_to_who_may_not_ask_them(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,22 +201,6 @@ def test_servers_of_others_are_named_to_who_may_not_ask_them(
 
     owner = pwd.getpwuid(os.getuid()).pw_name
     assert f"{owner} may have one: ask as that user or as root" in finished.stderr
-
-
-def test_root_is_answered_by_servers_of_others(
-    server: FakeServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    real = Path.lstat
-
-    def owned_by_others(path: Path) -> Any:
-        fields = list(real(path))
-        fields[4] = 4242
-        return os.stat_result(fields)
-
-    monkeypatch.setattr(Path, "lstat", owned_by_others)
-
-    assert run("status").stdout.startswith("'alpha'")
 
 
 def test_a_server_is_named_by_option_or_environment(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,15 +32,6 @@ def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Fa
 
 def test_a_server_that_is_stopped_hides_no_other(others: list[FakeServer]) -> None:
     shown = run("--server", "well", "status")
-
-    assert (0, "") == (shown.exit_code, shown.stderr)
-
-
-def test_a_server_that_is_busy_is_asked_again(others: list[FakeServer]) -> None:
-    answers = itertools.chain(["silence"], itertools.repeat(identity("mute")))
-    others[1].answers["identity"] = lambda: next(answers)
-
-    shown = run("--server", "mute", "status")
 
     assert (0, "") == (shown.exit_code, shown.stderr)
 

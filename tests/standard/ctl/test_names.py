@@ -67,16 +67,6 @@ def test_a_command_that_is_like_none_is_answered_with_no_guess(server: FakeServe
     assert "Did you mean" not in result.output
 
 
-def test_a_model_that_has_written_nothing_has_no_lines(server: FakeServer) -> None:
-    server.answers.update({"logs": LINES, "index": [{"name": "m"}]})
-
-    assert (0, "", "") == (
-        (done := run("logs", "m")).exit_code,
-        done.stdout,
-        done.stderr,
-    )
-
-
 @pytest.mark.parametrize(
     "words",
     ["unload m", "restart m", "scale m 2", "drain m", "reload m", "drain", "undrain"],

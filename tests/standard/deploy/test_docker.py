@@ -10,7 +10,7 @@ import yaml
 from tests.repo.test_packaging import installed_beside, shipped_files
 from tests.standard.deploy.dockerfile import Instruction, context_files, read
 from tests.support.needs import ROOT
-from zmqtriton.options import Options, parse
+from zmqtriton.options import Options
 
 FILES = ROOT / "deploy" / "docker"
 INSTRUCTIONS = read(FILES / "Dockerfile")
@@ -53,15 +53,6 @@ def test_what_runs_is_no_shell_that_would_keep_signals() -> None:
     assert "--model-repository=/models" in command.words
     assert "SIGTERM" == signal.value
     assert health.value.endswith('CMD ["zmqtriton-ctl", "wait", "--timeout", "0"]')
-
-
-def test_the_server_understands_the_arguments_of_both_files() -> None:
-    [command] = of("CMD", 1)
-
-    for words in (command.words, compose()["services"]["zmqtriton"]["command"]):
-        options = parse(words)
-        assert isinstance(options, Options)
-        assert ("/models",) == options.model_repository
 
 
 def test_the_context_has_what_a_wheel_is_made_of_and_no_more() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.standard.deploy.custom_resources import problems
 from tests.standard.deploy.manifests import (
-    KSERVES_ARGUMENTS,
     KUBERNETES,
     container,
     document,
@@ -42,56 +41,6 @@ def test_everything_selects_the_pods_of_the_deployment() -> None:
     assert LABELS == pod()["metadata"]["labels"]
     assert "zmqtriton" == document("kubernetes/deployment.yaml")["metadata"]["name"]
     assert ("Deployment", "zmqtriton") == (target["kind"], target["name"])
-
-
-def test_ports_are_the_servers_and_are_called_by_their_names() -> None:
-    own = options(container()["args"])
-    assert {
-        "http": own.http_port,
-        "grpc": own.grpc_port,
-        "metrics": own.metrics_port,
-    } == ports()
-
-    for service in documents("kubernetes/services.yaml"):
-        for port in service["spec"]["ports"]:
-            assert ports()[port["targetPort"]] == port["port"]
-    [endpoint] = document("kubernetes/pod-monitor.yaml")["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in ports()
-    probes = [container()[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
-    assert ["http"] * 3 == [probe["httpGet"]["port"] for probe in probes]
-
-
-def test_a_pod_is_killed_only_after_drain_and_exit() -> None:
-    drain = container()["lifecycle"]["preStop"]["exec"]["command"]
-    within = int(drain[drain.index("--within") + 1])
-    exit_timeout = options(container()["args"]).exit_timeout_secs
-
-    assert pod()["spec"]["terminationGracePeriodSeconds"] > within + exit_timeout + 5
-
-
-@pytest.mark.parametrize("name", ["inference-service", "inference-service-grpc"])
-def test_kserve_waits_longer_than_the_server_drains_and_ends(name: str) -> None:
-    predictor = document(f"kserve/{name}.yaml")["spec"]["predictor"]
-    runtime = document("kserve/runtime.yaml")
-    own = options(kserve_container()["args"])
-
-    took = own.exit_drain_secs + own.exit_timeout_secs
-    assert predictor["terminationGracePeriodSeconds"] > took + 5
-    assert runtime["metadata"]["name"] == predictor["model"]["runtime"]
-    assert predictor["model"]["protocolVersion"] in runtime["spec"]["protocolVersions"]
-    formats = [one["name"] for one in runtime["spec"]["supportedModelFormats"]]
-    assert predictor["model"]["modelFormat"]["name"] in formats
-    ports = [port["containerPort"] for port in predictor["model"].get("ports", [])]
-    assert set(ports) <= {own.http_port, own.grpc_port}
-
-
-def test_the_time_to_end_is_enough_by_the_runtime_of_kserve_too() -> None:
-    predictor = document("kserve/inference-service-triton.yaml")["spec"]["predictor"]
-    own = options([*KSERVES_ARGUMENTS[1:], *predictor["model"]["args"]])
-
-    took = own.exit_drain_secs + own.exit_timeout_secs
-    assert predictor["terminationGracePeriodSeconds"] > took + 5
-    assert kserve_container()["image"] == predictor["model"]["image"]
 
 
 def test_the_user_is_the_images_and_has_no_rights() -> None:
@@ -206,22 +155,6 @@ def test_both_autoscalers_follow_the_same_figure_within_the_same_limits() -> Non
     assert own["behavior"] == of_keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert rule["seriesQuery"].partition("{")[0] in trigger["metadata"]["query"]
     assert metric["pods"]["target"]["averageValue"] == trigger["metadata"]["threshold"]
-
-
-def test_models_change_for_those_who_have_the_key_of_the_secret() -> None:
-    own = options(container()["args"])
-    [mount] = [each for each in container()["volumeMounts"] if each["name"] == "key"]
-    [volume] = [each for each in pod()["spec"]["volumes"] if each["name"] == "key"]
-    readme = (KUBERNETES / "README.md").read_text("utf-8")
-
-    assert "explicit" == own.model_control_mode
-    name = volume["secret"]["secretName"]
-    assert f"kubectl create secret generic {name} --from-literal=admin-key=" in readme
-    for word in container()["args"]:
-        if "-restricted-" in word:
-            assert word.endswith(f":admin-key=@{mount['mountPath']}/admin-key")
-            assert "model-repository" in word
-    assert 2 == sum("-restricted-" in word for word in container()["args"])
 
 
 def test_pods_are_spread_over_machines_and_zones() -> None:

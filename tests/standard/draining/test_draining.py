@@ -10,8 +10,7 @@ import pytest
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
-from zmqtriton_standard.draining.targets import GRACE_S
+from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 _OTHER_COUNTS = (
     "last_arrival_ns",
@@ -83,49 +82,6 @@ def test_a_model_is_avoided_until_it_is_undrained() -> None:
     assert "READY" == world.index()[0]["state"]
 
 
-def test_sequences_are_under_way_too() -> None:
-    world = serve()
-    count(world, 0, sequences=1)
-
-    call = drain(world, model="m", then="unload")
-    world.advance(10.0)
-    before = call.answer
-    count(world, 0)
-    world.advance(2.0)
-
-    assert before is None
-    assert "unloaded" == call.result["state"]
-
-
-def test_a_drained_model_is_unloaded_and_can_be_loaded_again() -> None:
-    world = serve()
-    count(world, 0)
-
-    call = drain(world, model="m", then="unload")
-    world.advance(2.0)
-
-    assert "unloaded" == call.result["state"] == state(world, model="m")
-    assert ("UNAVAILABLE", "unloaded") == (world.index()[0]["state"], world.index()[0]["reason"])
-    world.call("load", {"model": "m", "parameters": {}})
-    assert "READY" == world.index()[0]["state"]
-    assert not is_avoided(world, "m")
-
-
-def test_a_drained_model_is_restarted_and_ready_again() -> None:
-    world = serve(instances=2)
-    count(world, 0)
-    before, number = serials(world), world.generation("m").number
-
-    call = drain(world, model="m", then="restart")
-    world.advance(2.0)
-
-    assert "restarted" == call.result["state"]
-    assert (2, number) == (len(serials(world)), world.generation("m").number)
-    assert not before & serials(world)
-    assert not is_avoided(world, "m")
-    assert 2 == world.latest_version_info("m").ready_instances
-
-
 def test_a_model_that_does_not_come_back_says_why() -> None:
     world = serve()
     count(world, 0)
@@ -137,67 +93,6 @@ def test_a_model_that_does_not_come_back_says_why() -> None:
     assert call.answer is not None
     assert "no luck" in call.error[1]
     assert "failed" == state(world, model="m")
-
-
-def test_a_version_that_does_not_come_back_takes_no_other_along() -> None:
-    # Given two versions, of which one still answers
-    policy = {"control_mode": "explicit", "startup_models": ("m",)}
-    world = SupervisorHarness(make_blueprint("m", versions=(1, 2)), **policy).start()
-    count(world, 0)
-    [late] = [one.serial for one in world.generation("m", 2).instances]
-    world.stub_names[late] = "late"
-    world.stubborn.add("late")
-
-    # When the other one does not come back
-    call = drain(world, model="m", then="restart")
-    world.advance(0.5)
-    world.stub_behaviours["m"] = "no luck"
-    world.advance(2.0)
-    del world.stub_behaviours["m"]
-    world.kill_process(late)
-    world.advance(2.0)
-
-    # Then that one does, and who waits hears of both
-    assert "no luck" in call.error[1]
-    assert InstanceState.READY in {one.state for one in world.generation("m", 2).instances}
-
-
-def test_when_the_time_is_over_what_is_left_is_ended() -> None:
-    world = serve()
-    world.is_busy = True
-    count(world, 1)
-
-    call = drain(world, model="m", then="unload", within_s=3.0)
-    world.advance(3.5)
-    before = world.living("stub")
-    world.advance(GRACE_S)
-
-    assert ("unloaded", True) == (call.result["state"], call.result["is_late"])
-    assert (2, 1) == (len(before), len(world.living("stub")))
-
-
-def test_another_wish_takes_the_place_of_the_first() -> None:
-    world = serve()
-    count(world, 1)
-    first = drain(world, model="m")
-    world.advance(1.0)
-
-    second = drain(world, model="m", then="unload")
-    count(world, 0)
-    world.advance(3.0)
-
-    assert "unloaded" == first.result["state"] == second.result["state"]
-
-
-def test_who_waits_for_a_drain_hears_that_it_was_undrained() -> None:
-    world = serve()
-    count(world, 1)
-    call = drain(world, model="m")
-
-    world.call("undrain", {"model": "m"})
-
-    assert (Unavailable.number, "model 'm' was undrained") == call.error
-    assert "serving" == state(world, model="m")
 
 
 def test_who_does_not_wait_is_answered_at_once() -> None:
@@ -238,64 +133,7 @@ def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], code: int, te
     assert not is_avoided(world, "m")
 
 
-def test_an_unloaded_model_cannot_be_drained_and_ends_its_drain() -> None:
-    world = serve()
-    count(world, 1)
-    call = drain(world, model="m")
-
-    world.call("unload", {"model": "m"})
-
-    assert "unloaded" == call.result["state"]
-    assert "is not loaded" in drain(world, model="m").error[1]
-
-
-def test_a_broker_that_dies_changes_nothing() -> None:
-    world = serve()
-    count(world, 1)
-    call = drain(world, model="m", then="restart")
-    world.advance(1.0)
-
-    world.kill_process(world.serial("broker"))
-    world.advance(3.0)
-    before = call.answer
-    count(world, 0)
-    world.advance(10.0)
-
-    assert before is None
-    assert "restarted" == call.result["state"]
-    assert not is_avoided(world, "m")
-
-
 # ---------------------------------------------------------------- instances
-
-
-def test_an_instance_gets_nothing_more_and_is_started_anew() -> None:
-    world = serve(instances=2)
-    leaving = world.instance("m").serial
-
-    call = drain(world, model="m", instance="m_0_0", then="restart")
-    world.advance(1.0)
-
-    assert [leaving] == [m.serial for m in world.messages_to("broker", wire.Retire) if m.serial]
-    assert "restarted" == call.result["state"]
-    assert 2 == len(serials(world))
-    assert leaving not in serials(world)
-    assert 2 == world.latest_version_info("m").ready_instances
-
-
-def test_an_instance_stays_out_until_it_is_undrained() -> None:
-    world = serve(instances=2)
-
-    call = drain(world, model="m", instance="m_0_1")
-    world.advance(3.0)
-
-    assert "drained" == call.result["state"]
-    assert (1, 1) == (len(serials(world)), world.latest_version_info("m").ready_instances)
-    assert not is_avoided(world, "m")
-    undrained = world.call("undrain", {"model": "m", "instance": "m_0_1"})
-    world.advance(1.0)
-    assert "restarted" == undrained.result["state"]
-    assert 2 == world.latest_version_info("m").ready_instances
 
 
 def test_the_last_instance_cannot_stay_out() -> None:
@@ -305,19 +143,6 @@ def test_the_last_instance_cannot_stay_out() -> None:
 
     assert "is the last one that is ready" in error[1]
     assert InstanceState.READY is world.instance("m").state
-
-
-def test_an_instance_that_is_still_asked_is_not_ended_early() -> None:
-    world = serve(instances=2)
-    world.is_busy = True
-    stub = world.serial("m_0_0")
-
-    drain(world, model="m", instance="m_0_0")
-    undrained = world.call("undrain", {"model": "m", "instance": "m_0_0"})
-    world.advance(10.0)
-
-    assert stub in world.alive
-    assert undrained.answer is None
 
 
 def test_an_instance_that_hangs_is_ended_when_its_time_is_over() -> None:
@@ -383,16 +208,6 @@ def test_a_signal_drains_first_where_that_is_wanted() -> None:
     assert "is being stopped" in world.call("undrain").error[1]
     world.advance(5.0)
     assert 0 == world.status
-
-
-def test_a_second_signal_does_not_wait() -> None:
-    world = serve(exit_drain_s=60.0)
-    world.core.stop_requested()
-
-    world.core.stop_requested()
-    world.run_until_idle()
-
-    assert 1 == world.status
 
 
 # ------------------------------------------------------------------- random

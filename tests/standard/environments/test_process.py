@@ -8,10 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.standard.environments.test_unpack import file, pack
-from tests.support.waiting import eventually
 from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, EnvironmentSpec
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton_floor import wire
@@ -46,23 +43,6 @@ def test_it_runs_nothing_before_it_is_told_to_begin(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-def test_it_answers_the_call_to_begin(tmp_path: Path) -> None:
-    process, line, trace = _start(tmp_path)
-    try:
-        line.send(wire.Call(0, "prepare", "{}"))
-        answers: list[wire.CallResult] = []
-        while not answers and line.wait(30):
-            answers = [m for m, _ in line.receive() if isinstance(m, wire.CallResult)]
-        assert 0 == process.wait(30)
-    finally:
-        process.kill()
-        process.wait()
-        line.close()
-
-    assert [0] == [answer.code for answer in answers]
-    assert trace.exists()
-
-
 def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()
     members = [file("bin/activate"), file("bin/python", python, mode=0o755)]
@@ -86,24 +66,3 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
         assert 0.0 == shares[0]
         assert sorted(set(shares)) == shares
         assert any(0.0 < share < 1.0 for share in shares)
-
-
-def test_one_that_nobody_wants_any_more_leaves_nothing_half_made(tmp_path: Path) -> None:
-    """The interpreter in the archive waits, as one that adapts a large environment does."""
-    python = file("bin/python", b"#!/bin/sh\nexec sleep 600\n", mode=0o755)
-    members = [file("bin/activate"), python, file("bin/conda-unpack", b"", mode=0o755)]
-    archive = pack(tmp_path / "env.tar.gz", members)
-    process, line, _ = _start(tmp_path, EnvironmentSpec(ARCHIVE, str(archive)))
-    entries = tmp_path / "cache" / "archives"
-    try:
-        line.send(wire.Call(0, "prepare", "{}"))
-        eventually(lambda: list(entries.glob("*/tree/bin/python")), 60, "it is being unpacked")
-        eventually(lambda: psutil.Process(process.pid).children(), 60, "the interpreter runs")
-        process.terminate()
-        assert 1 == process.wait(30)
-    finally:
-        process.kill()
-        process.wait()
-        line.close()
-
-    assert [] == [path for path in entries.iterdir() if path.is_dir()]

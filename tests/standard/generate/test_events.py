@@ -51,15 +51,6 @@ def event(fields: str) -> bytes:
     return text.encode()
 
 
-def test_the_first_event_goes_out_at_once() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        assert await anext(events) == b"first"
-        await settle()  # only then the request has been sent
-
-    gateway = follow(test)
-    assert gateway.fake_streams.cancelled == ["a"]
-
-
 @scenario(follow)
 async def test_events_that_are_ready_go_out_together(
     events: Events, gateway: FakeGateway, /
@@ -84,16 +75,6 @@ async def test_a_slow_stream_is_sent_event_by_event(
         gateway.fake_streams.put("a", item(text.encode()))
 
         assert await waiting == event(f'"TEXT":"{text}"')
-
-
-def test_an_end_without_a_response_is_no_event() -> None:
-    async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.fake_streams.put("a", final())
-
-        assert [chunk async for chunk in events] == [b"first"]
-
-    gateway = follow(test)
-    assert gateway.fake_streams.cancelled == []
 
 
 @scenario(follow)

@@ -12,7 +12,7 @@ from falcon.testing import Result
 from tests.frontends.http_api.fakes import Client, FakeGateway, room_for_all
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
+from zmqtriton_floor.errors import InternalError, NotFound
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -48,25 +48,6 @@ def tensors(*outputs: tuple[str, str, list[int], bytes], **parameters: Any) -> S
 # -------------------------------------------------------------------- generate
 
 
-@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
-def test_headers_reach_the_model_only_with_the_option(verb: str) -> None:
-    headers = {"X-My-Key": "7", "X-Other": "8"}
-    settings = {"http_header_forward_pattern": "x-my-"}
-
-    plain = ask(verb, item(b"hi", is_final=True), headers=headers, **settings)[1]
-    forwarding = ask(
-        verb,
-        item(b"hi", is_final=True),
-        headers=headers,
-        http_header_forward_generate=True,
-        **settings,
-    )[1]
-
-    assert [{}, {"x-my-key": "7"}] == [
-        gateway.requests[0].body.parameters for gateway in (plain, forwarding)
-    ]
-
-
 @pytest.mark.parametrize("model", ["decoupled", "identity", "decoupled/versions/1"])
 @pytest.mark.row("C62")
 def test_one_response_is_a_flat_object(model: str) -> None:
@@ -77,23 +58,6 @@ def test_one_response_is_a_flat_object(model: str) -> None:
     name = model.partition("/")[0]
     assert result.content.decode() == (f'{{"TEXT":"hi","model_name":"{name}","model_version":"1"}}')
     assert gateway.fake_streams.cancelled == []
-
-
-def test_keys_stand_in_alphabetical_order_and_triton_s_own_win() -> None:
-    response = tensors(
-        ("z", "INT32", [1], b"\x05\0\0\0"),
-        ("id", "INT32", [1], b"\x05\0\0\0"),
-        ("both", "INT32", [1], b"\x05\0\0\0"),
-        both="parameter",
-        a=1.5,
-        model_name="x",
-    )
-
-    result, _ = ask("generate", response, document={**ASK, "id": "7"})
-
-    assert result.content.decode() == (
-        '{"a":1.5,"both":"parameter","id":"7","model_name":"decoupled","model_version":"1","z":5}'
-    )
 
 
 @pytest.mark.row("C62")
@@ -144,19 +108,6 @@ def test_others_go_on_while_many_numbers_are_written(monkeypatch: pytest.MonkeyP
     assert np.array_equal(numbers, np.array(document["x"]), equal_nan=True)
 
 
-def test_what_takes_long_and_json_cannot_carry_is_an_error() -> None:
-    result, _ = ask("generate", tensors(("x", "FP16", [1 << 20], bytes(2 << 20))))
-
-    assert result.status_code == 400
-    assert "sending FP16 data via JSON is not supported" in result.json["error"]
-
-
-def test_an_end_behind_the_only_response_changes_nothing() -> None:
-    result, _ = ask("generate", item(b"hi"), final())
-
-    assert result.json["TEXT"] == "hi"
-
-
 @pytest.mark.parametrize(
     ("items", "status"),
     [
@@ -174,20 +125,6 @@ def test_another_number_of_responses_than_one_is_an_error(
 
     assert (result.status_code, result.json) == (status, {"error": NOT_ONE})
     assert gateway.fake_streams.cancelled == [""] * (len(items) > 1)
-
-
-def test_an_error_alone_has_its_status() -> None:
-    result, _ = ask("generate", failure(Unavailable("later"), is_final=True))
-
-    assert (result.status_code, result.json) == (503, {"error": "later"})
-    assert result.headers["content-type"] == "application/json"
-
-
-def test_a_response_that_json_cannot_carry_is_an_error() -> None:
-    result, _ = ask("generate", tensors(("x", "FP16", [1], b"ab")))
-
-    assert result.status_code == 400
-    assert "sending FP16 data via JSON is not supported" in result.json["error"]
 
 
 def test_a_response_whose_bytes_are_not_its_shapes_is_an_error() -> None:
@@ -211,13 +148,6 @@ def test_each_response_is_an_event() -> None:
         'data: {"TEXT":"y","model_name":"decoupled","model_version":"1","n":1}\n\n'
     )
     assert gateway.fake_streams.cancelled == []
-
-
-def test_a_model_that_answers_once_sends_one_event() -> None:
-    result, _ = ask("generate_stream", item(b"x", is_final=True), model="identity")
-
-    assert result.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert result.content == (b'data: {"TEXT":"x","model_name":"identity","model_version":"1"}\n\n')
 
 
 @pytest.mark.row("C64")
@@ -301,20 +231,6 @@ def test_without_such_keys_an_error_says_what_tritons_says() -> None:
     result, _ = ask("generate", document={"id": "7"})
 
     assert result.json["error"].endswith("Please provide all required input(s).")
-
-
-@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
-def test_parameters_reach_the_model(verb: str) -> None:
-    _, gateway = ask(
-        verb,
-        item(b"x", is_final=True),
-        document={**ASK, "id": "7", "temperature": 0.5},
-        headers={"Content-Encoding": "identity"},
-    )
-
-    (request,) = gateway.requests
-    assert request.body.request_id == "7"
-    assert request.body.parameters == {"id": "7", "temperature": 0.5}
 
 
 # ------------------------------------------------------------------ other bodies

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,27 +114,6 @@ def test_the_innermost_dimension_of_any_length_takes_what_is_left(
     assert expected == shape(value, dims)
 
 
-def test_a_batch_has_one_row_unless_all_other_dimensions_are_fixed() -> None:
-    assert [1, 4] == shape([1, 2, 3, 4], [-1], max_batch_size=8)
-    assert [2, 2] == shape([1, 2, 3, 4], [2], max_batch_size=8)
-
-
-@pytest.mark.parametrize(
-    ("value", "dims", "expected"),
-    [
-        # of what Triton takes the shape is Triton's
-        ([[1], [2]], [-1, -1], [1, 2]),
-        ([[1, 2], [3, 4]], [-1, -1], [2, 2]),
-        ([[1, 2, 3], [4, 5, 6]], [-1, 3], [2, 3]),
-        ([[1, 2], [3, 4]], [-1, 2, -1], [1, 2, 2]),
-        ([[[1, 2]]], [1, 1, 2], [1, 1, 2]),
-        ([[], []], [2, -1], [2, 0]),
-    ],
-)
-def test_nested_lists_have_a_shape(value: Any, dims: list[int], expected: list[int]) -> None:
-    assert expected == shape(value, dims)
-
-
 @pytest.mark.parametrize(
     ("value", "dims"),
     [
@@ -156,26 +134,11 @@ def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: li
     assert text == "The schema can not convert input 'X' to tensor with proper shape"
 
 
-@pytest.mark.parametrize("dims", [[-1], [-1, -1]])
-def test_rows_that_differ_in_length_are_refused(dims: list[int]) -> None:
-    text = refusal({"X": [[1, 2], [3]]}, inputs(tensor_config("X", "FP32", dims)))
-
-    assert "input 'X' has 3 elements in 'data' and 2 in 'shape'" in text
-
-
 @pytest.mark.row("C61")
 def test_an_empty_array_is_a_dimension_of_nothing() -> None:
     declarations = inputs(tensor_config("X", "FP32", [-1]))
 
     assert read({"X": []}, declarations).inputs == [Tensor("X", FP32, [0], b"")]
-
-
-def test_numbers_become_bytes_of_the_inputs_datatype() -> None:
-    declarations = inputs(tensor_config("X", "FP32", [-1]))
-
-    (tensor,) = read({"X": [1, 2.5]}, declarations).inputs
-
-    assert np.frombuffer(tensor.data, np.float32).tolist() == [1.0, 2.5]
 
 
 @pytest.mark.row("C60")
@@ -211,24 +174,6 @@ def test_a_parameter_is_not_null() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"text_input": "a", "N": 1, "text_input": "b"}', "text_input"),
-        ('{"text_input": "a", "N": 1, "text_input": "b", "N": 2}', "text_input"),
-        ('{"text_input": "a", "N": 1, "N": 2, "text_input": "b"}', "N"),
-    ],
-)
-def test_of_inputs_that_are_there_twice_the_first_repeated_one_is_named(
-    text: str, said: str
-) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        read_text(text.encode(), TEXT)
-
-    expected = f"[request id: <id_unknown>] input '{said}' already exists in request"
-    assert expected == caught.value.text
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
         (
             '{"parameters": {"N": 1, "N": 2}}',
             "Converting keyword: 'parameters': [request id: <id_unknown>] input 'N' already exists "
@@ -249,12 +194,6 @@ def test_members_are_judged_in_the_order_of_the_text(text: str, said: str) -> No
     assert said == caught.value.text
 
 
-def test_a_name_that_is_a_value_too_is_there_once() -> None:
-    body = read_text(b'{"text_input": "text_input", "N": 1, "x": 1, "x": 2}', TEXT)
-
-    assert (["text_input", "N"], {"x": 2}) == ([t.name for t in body.inputs], body.parameters)
-
-
 def test_parameters_nest_once() -> None:
     assert "parameter 'parameters' has invalid type" in refusal({"parameters": {"parameters": {}}})
 
@@ -271,22 +210,6 @@ def test_an_id_is_a_string() -> None:
 
 def test_parameters_are_bounded_in_number() -> None:
     assert "more than 1024 parameters" in refusal({str(n): n for n in range(1025)})
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "part"),
-    [
-        ("N", "three", "non-signed-integer"),
-        ("N", 1.5, "non-signed-integer"),
-        ("N", 2**40, "out of range"),
-        ("text_input", 5, "non-string"),
-        ("text_input", None, "is required"),
-    ],
-)
-def test_a_value_of_another_type_than_the_inputs_is_refused(
-    key: str, value: Any, part: str
-) -> None:
-    assert part in refusal({key: value})
 
 
 PICTURE = b"\xff\xd8\0\x80"
@@ -322,24 +245,6 @@ def test_base64_is_the_bytes_of_a_string_input(
 )
 def test_what_is_no_base64_is_refused(value: Any, part: str) -> None:
     assert part in refusal({"text_input": value})
-
-
-def test_an_input_of_numbers_takes_no_base64() -> None:
-    assert "non-signed-integer" in refusal({"N": IN_BASE64})
-
-
-def test_base64_that_is_there_twice_is_one_input_too_many() -> None:
-    with pytest.raises(InvalidArgument, match="already exists"):
-        read_text(b'{"text_input": {"b64": "AA=="}, "text_input": {"b64": "AA=="}}', TEXT)
-
-
-@pytest.mark.parametrize("more", [(), (tensor_config("O", "STRING", [1], optional=True),)])
-def test_a_body_is_the_one_input_of_bytes(more: tuple[dict[str, Any], ...]) -> None:
-    picture, number = tensor_config("text_input", "STRING", [1]), tensor_config("N", "INT32", [1])
-
-    body = read_bytes(PICTURE, inputs(*more, number, picture))
-
-    assert [Tensor("text_input", STRING, [1], b"\4\0\0\0" + PICTURE)] == body.inputs
 
 
 @pytest.mark.parametrize(

@@ -31,33 +31,6 @@ def columns(history: History, name: str = "m:1") -> dict[str, list[Any]]:
     return own_columns
 
 
-def test_it_is_in_columns_of_the_same_length() -> None:
-    document = filled({"m:1": BUSY}, {}, None).document(HOUR_S)
-
-    assert [0.0, 5.0, 10.0] == document["times"]
-    assert [50.0] * 3 == document["server"]["cpu_percent"]
-    assert [1024.0] * 3 == document["server"]["memory_bytes"]
-    of_model = document["models"]["m:1"]
-    assert [2.5, 0.0, None] == of_model["requests_per_s"]
-    assert [1.25, None, None] == of_model["latency_p50_ms"], "without requests there is none"
-    assert [2.0, 2.0, None] == of_model["instances"]
-    assert {*ModelSample._fields, *ProcessesSample._fields} == of_model.keys()
-
-
-def test_what_came_before_its_first_request_is_unknown() -> None:
-    history = filled({}, {"m:1": BUSY})
-
-    assert [None, 2.5] == columns(history)["requests_per_s"]
-
-
-def test_the_last_seconds_alone() -> None:
-    history = filled(*[{"m:1": BUSY}] * 5, {}, {})
-
-    assert [25.0, 30.0] == history.document(10)["times"]
-    assert {} == history.document(10)["models"], "it had no requests in that time"
-    assert ["m:1"] == [*history.document(15)["models"]]
-
-
 def test_it_keeps_one_hour_and_forgets_what_was_idle_for_as_long() -> None:
     history = filled({"m:1": BUSY, "old:1": BUSY}, *[{"m:1": BUSY}] * (LENGTH - 1))
     assert {"m:1", "old:1"} == history.document(HOUR_S)["models"].keys()
@@ -90,16 +63,6 @@ def test_an_answer_has_those_models_that_had_most_requests() -> None:
     assert ["m1:1", "m2:1"] == [*document["models"]][:2]
 
 
-def test_the_totals_have_the_models_that_are_left_out_too() -> None:
-    server = filled(MANY, {"m1:1": ModelSample(failures_per_s=1.0, pending=2)}, None).document(60)[
-        "server"
-    ]
-
-    assert [2.5 * len(MANY), 0.0, None] == server["requests_per_s"]
-    assert [0.0, 1.0, None] == server["failures_per_s"]
-    assert [0.0, 2.0, None] == server["pending"]
-
-
 def test_who_may_see_some_models_gets_their_part_of_the_totals() -> None:
     history = filled({**MANY, "own:1": BUSY, "own:2": BUSY}, {"m1:1": BUSY})
 
@@ -112,12 +75,6 @@ def test_who_may_see_some_models_gets_their_part_of_the_totals() -> None:
 
 def test_the_times_are_those_of_the_clock_as_it_is_now() -> None:
     assert [100.0, 105.0] == filled({}, {}).document(60, clock_offset_s=100.0)["times"]
-
-
-def test_a_model_has_several_versions() -> None:
-    history = filled({"m:1": BUSY, "m:2": BUSY, "mm:1": BUSY})
-
-    assert {"m:1", "m:2"} == history.document(HOUR_S, "m")["models"].keys()
 
 
 def test_its_length_is_an_hour() -> None:

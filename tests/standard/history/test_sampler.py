@@ -63,20 +63,6 @@ def test_what_is_not_known_of_an_interval_is_none() -> None:
     assert [1.0, None, None] == document["server"]["requests_per_s"]
 
 
-def test_a_process_counts_once_whether_it_has_no_instance_or_several() -> None:
-    gateway = Gateway()
-    own, origin = [os.getpid(), "m", 1, 3], [os.getppid(), "m", 1, 0]
-    sampler = Sampler(gateway, MachineLoad(1))  # type: ignore[arg-type]
-
-    for gateway.processes in ([own], [own, origin]):
-        asyncio.run(sampler.sample())
-
-    of_model = ask(sampler, "history")["models"]["m:1"]
-    assert [3, 3] == of_model["instances"]
-    threads, with_origin = of_model["memory_bytes"]
-    assert 0 < threads < with_origin < 1000 * threads
-
-
 def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None:
     gateway = Gateway()
     sampler = Sampler(gateway, MachineLoad(1))  # type: ignore[arg-type]
@@ -91,20 +77,6 @@ def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None
     gateway.answer = Unavailable("no broker")
     asyncio.run(sampler.sample())
     assert ask(sampler, "latest")["rates"] is None
-
-
-def test_a_clock_that_is_set_leaves_the_samples_in_their_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sampler = Sampler(Gateway(), MachineLoad(1))  # type: ignore[arg-type]
-    asyncio.run(sampler.sample())
-
-    monkeypatch.setattr("time.time", lambda: 1000.0)
-    asyncio.run(sampler.sample())
-
-    times = ask(sampler, "history")["times"]
-    assert [1000.0, 1000.0] == pytest.approx(times, abs=60)
-    assert sorted(times) == times
 
 
 def test_a_reader_gets_the_models_that_it_may_see() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.host.gpus import Gpu, NvmlError
+from zmqtriton.host.gpus import Gpu
 from zmqtriton.supervisor.actions import Template
 from zmqtriton_floor import wire
 from zmqtriton_standard.memory import measurements, readings
@@ -72,15 +72,6 @@ def test_the_server_is_not_of_the_guest_that_has_started_it() -> None:
 
 def test_a_process_that_is_gone_takes_nothing() -> None:
     assert 0 == process_memory_bytes(2**22 + 1)
-
-
-def test_a_driver_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise NvmlError("nvmlInit_v2 returned 9")
-
-    monkeypatch.setattr(readings, "chosen_gpus", fail)
-
-    assert "nvmlInit_v2 returned 9" == MemoryQuestion({}, {0: ["m"]})().gpu_problem
 
 
 class OneGpu:

@@ -53,13 +53,6 @@ def test_each_counter_has_tritons_name_and_the_brokers_value() -> None:
     }
 
 
-def test_all_reasons_of_failure_are_there_from_the_start() -> None:
-    values = samples(render([stat(zmqtriton={})]))
-
-    reasons = {of for name, of in values if name == "nv_inference_request_failure"}
-    assert reasons == {f'model="m",reason="{r}",version="1"' for r in FAILURE_REASONS}
-
-
 @pytest.mark.row("nv_inference_request_failure")
 def test_failures_are_counted_by_reason() -> None:
     values = samples(render([stat()]))
@@ -68,41 +61,6 @@ def test_failures_are_counted_by_reason() -> None:
     assert [
         values[name, f'model="m",reason="{reason}",version="1"'] for reason in FAILURE_REASONS
     ] == [4, 3, 2, 0]
-
-
-def test_each_family_is_described_once_and_before_its_samples() -> None:
-    lines = render([stat("a"), stat("b")]).splitlines()
-
-    described = [line.split(" ")[2] for line in lines if line.startswith("# TYPE")]
-    assert len(described) == len(set(described))
-    for name in described:
-        own = [line for line in lines if re.search(rf"^(# (HELP|TYPE) )?{name}[ {{]", line)]
-        assert [line[:6] for line in own[:2]] == ["# HELP", "# TYPE"]
-        start = lines.index(own[0])
-        assert lines[start : start + len(own)] == own
-
-
-def test_latency_counters_may_be_turned_off() -> None:
-    text = render([stat()], has_latencies=False)
-
-    assert "_duration_us" not in text
-    assert "nv_inference_count" in text
-
-
-def test_a_name_cannot_break_out_of_its_label() -> None:
-    text = render([stat('a"} 1\nb\\')])
-
-    assert 'model="a\\"} 1\\nb\\\\"' in text
-    assert len(samples(text)) == 13
-
-
-def test_a_family_without_series_is_not_on_the_page() -> None:
-    page = render([stat()])
-
-    assert render([]) == ""
-    assert "# TYPE nv_inference_count counter\n" in page
-    assert "nv_cache" not in page
-    assert "nv_model_load_duration_secs" not in page
 
 
 @pytest.mark.row("E46")
@@ -174,12 +132,6 @@ def test_what_waits_is_a_gauge_that_is_always_there() -> None:
 
     assert 'nv_inference_pending_request_count{model="m",version="1"} 7' in lines
     assert "# TYPE nv_inference_pending_request_count gauge" in lines
-
-
-def test_counters_of_a_cache_go_with_those_of_latencies() -> None:
-    page = render([stat()], has_latencies=False, config_of=lambda name, version: _CACHED)
-
-    assert "nv_cache" not in page
 
 
 @pytest.mark.row("nv_model_load_duration_secs")

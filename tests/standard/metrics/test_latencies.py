@@ -57,10 +57,6 @@ def test_a_summary_has_count_and_sum_and_its_quantiles(key: str, name: str) -> N
     ]
 
 
-def test_without_either_there_is_no_family() -> None:
-    assert lines_of("histogram") == lines_of("summary") == []
-
-
 def test_request_times_are_a_histogram_in_seconds_of_versions_that_answered() -> None:
     times = [0] * (len(REQUEST_BOUNDS_S) + 1)
     times[0], times[3], times[-1] = 2, 1, 4

@@ -28,17 +28,6 @@ def of(model: str) -> str:
     return f'zmqtriton_model_ready{{_team="a",model="{model}",version="1"}}'
 
 
-def test_a_version_without_an_instance_or_that_could_not_be_loaded_is_not_ready() -> None:
-    rows = lines(
-        news("failed", generation=0, state="UNAVAILABLE", reason=because("no weights")),
-        news("good"),
-        news("restarting", ready_instances=0),
-    )
-
-    assert ["zmqtriton_ready 0", f"{of('failed')} 0", f"{of('good')} 1"] == rows[:3]
-    assert [f"{of('restarting')} 0"] == rows[3:]
-
-
 def test_a_model_that_cannot_be_read_is_not_ready_and_has_no_version() -> None:
     unread = news("odd", generation=0, version=0, state="UNAVAILABLE", reason=because("bad config"))
 

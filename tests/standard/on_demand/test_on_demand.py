@@ -15,11 +15,10 @@ from zmqtriton.reading.blueprint import EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.story import kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
-from zmqtriton_standard.on_demand.evictions import GRACE_S, IDLE_PARAMETER
+from zmqtriton_standard.on_demand.evictions import GRACE_S
 from zmqtriton_standard.on_demand.loader import (
     AWAITING_FIRST_REQUEST,
     FIRST_RETRY_PAUSE_S,
-    IDLE_WITHIN_S,
     MIN_LISTING_INTERVAL_S,
 )
 
@@ -108,20 +107,6 @@ def test_a_model_that_is_nowhere_is_nobodys_to_load_and_is_looked_for_once_a_whi
     assert want(world, "late").result is True
 
 
-def test_who_comes_while_a_listing_is_under_way_has_its_answer_too() -> None:
-    world = demanding("m")
-    world.models |= {name: make_blueprint(name) for name in ("late", "later")}
-    calls = [wire.Call(1, "demand", json.dumps({"model": name})) for name in ("late", "later")]
-    caller = world.core.plan.new_serial()
-
-    for own_id, call in enumerate(calls, 1):
-        world.core.events.message_received(caller, call._replace(id=own_id))
-    world.run_until_idle()
-
-    answers = [m for serial, m in world.sent if serial == caller]
-    assert ["true", "true"] == [answer.result for answer in answers]
-
-
 def test_a_failed_load_tells_all_why_and_is_not_tried_by_each() -> None:
     world = demanding("m")
     world.stub_behaviours["m"] = "no such weights"
@@ -136,41 +121,6 @@ def test_a_failed_load_tells_all_why_and_is_not_tried_by_each() -> None:
     world.advance(FIRST_RETRY_PAUSE_S)
     assert want(world, "m").result is True
     assert (1, 1) == (history(world, "m")["failures"], history(world, "m")["loads"])
-
-
-def test_each_failure_is_followed_by_a_longer_pause() -> None:
-    world = demanding("m")
-    world.stub_behaviours["m"] = "broken"
-    want(world, "m")
-    world.advance(FIRST_RETRY_PAUSE_S)
-    want(world, "m")
-
-    world.advance(FIRST_RETRY_PAUSE_S)
-    want(world, "m")
-    assert 2 == history(world, "m")["failures"]
-    world.advance(FIRST_RETRY_PAUSE_S)
-    want(world, "m")
-
-    assert 3 == history(world, "m")["failures"]
-
-
-def test_what_somebody_unloaded_stays_away_until_somebody_loads_it() -> None:
-    world = demanding("m")
-    want(world, "m")
-
-    world.call("unload", {"model": "m"})
-
-    assert want(world, "m").result is False
-    assert 0 == world.latest_version_info("m").is_on_demand
-    world.call("load", {"model": "m"})
-    assert want(world, "m").result is True
-
-
-def test_without_the_option_nothing_is_loaded() -> None:
-    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
-
-    assert want(world, "m").result is False
-    assert [{"name": "m"}] == world.index()
 
 
 def test_who_waits_when_the_server_stops_is_told() -> None:
@@ -203,69 +153,6 @@ def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
     assert 1 == world.latest_version_info("m").is_on_demand
     assert (1, 1) == (history(world, "m")["loads"], history(world, "m")["idle"])
     assert want(world, "m").result is True
-
-
-@pytest.mark.parametrize("use_of_it", [{"unanswered": 1}, {"sequences": 1}])
-def test_what_executes_or_has_a_sequence_open_is_not_idle(use_of_it: dict[str, int]) -> None:
-    world = demanding("m", unload_idle_after_s=10.0)
-    want(world, "m")
-    world.model_stats = [stat("m", 0.0, **use_of_it)]
-
-    world.advance(60.0)
-
-    assert {"m": "READY"} == states(world)
-    world.model_stats = [stat("m", 0.0)]
-    world.advance(13.0)
-    assert {"m": "UNAVAILABLE"} == states(world)
-
-
-def test_whoever_is_called_by_one_that_executes_is_in_use() -> None:
-    world = demanding("caller", "callee", unload_idle_after_s=10.0)
-    want(world, "caller")
-    want(world, "callee")
-    number = world.generation("caller").number
-    world.receive(world.serial("broker"), wire.ModelCalled(number, "callee"))
-    world.model_stats = [stat("caller", unanswered=1), stat("callee")]
-
-    world.advance(60.0)
-
-    assert {"caller": "READY", "callee": "READY"} == states(world)
-
-
-def test_what_was_loaded_by_name_stays() -> None:
-    world = demanding("m", startup_models=("m",), unload_idle_after_s=10.0)
-    world.model_stats = [stat("m")]
-
-    world.advance(60.0)
-
-    assert {"m": "READY"} == states(world)
-
-
-def test_a_model_says_itself_how_long_it_may_be_idle() -> None:
-    config = json.dumps({"name": "m", "parameters": {IDLE_PARAMETER: {"string_value": "2"}}})
-    plain = make_blueprint("m")
-    finished = FinalConfig(config, b"", (plain.first_slot,))
-    own = dataclasses.replace(plain, finalize_config=lambda reply: finished)
-    world = SupervisorHarness(
-        own, make_blueprint("n"), control_mode="explicit", load_on_demand=True
-    ).start()
-    want(world, "m")
-    want(world, "n")
-    world.model_stats = [stat("m"), stat("n")]
-
-    world.advance(4.0)
-
-    assert {"m": "UNAVAILABLE", "n": "READY"} == states(world)
-
-
-def test_while_the_broker_does_not_answer_nobody_goes() -> None:
-    world = demanding("m", unload_idle_after_s=5.0)
-    want(world, "m")
-    world.silent = {world.serial("broker")}
-
-    world.advance(60.0)
-
-    assert {"m": "READY"} == states(world)
 
 
 def _ensemble(name: str, *members: str) -> Any:
@@ -324,25 +211,6 @@ def test_the_one_that_was_not_used_for_longest_makes_room() -> None:
     assert unloaded < world.log.index("I loading: c:1")
 
 
-def test_a_request_for_the_one_that_goes_waits_until_it_is_back() -> None:
-    world = budgeted("a", "b", "c")
-    want(world, "a")
-    want(world, "b")
-    use(world, "b", "a")
-    world.advance(GRACE_S)
-    world.is_busy = True  # what is evicted has something to finish
-    for_c, for_b = want(world, "c"), want(world, "b")
-
-    assert (None, None) == (for_c.answer, for_b.answer)
-    use(world, "a")
-    world.is_busy = False
-    world.receive(world.serial("broker"), wire.Drained(world.generation("b").number))
-
-    assert for_c.result is True
-    assert {"c": "READY"} == {k: v for k, v in states(world).items() if k == "c"}
-    assert for_b.answer is not None
-
-
 def test_a_load_that_waits_for_room_ends_when_an_operator_has_unloaded_the_model() -> None:
     world = budgeted("a", "b", budget=40)
     for model in ("b", "a"):
@@ -360,38 +228,6 @@ def test_a_load_that_waits_for_room_ends_when_an_operator_has_unloaded_the_model
     assert states(world)["b"] == "UNAVAILABLE"
 
 
-def test_where_nobody_can_go_the_load_is_refused_and_says_why() -> None:
-    world = budgeted("a", "b", "c", a=90)
-    world.call("load", {"model": "a"})
-    world.model_stats = [stat("a")]
-    want(world, "b")
-    world.advance(1.0)
-    world.model_stats = [stat("a"), stat("b", unanswered=1)]
-
-    call = want(world, "c")
-    world.advance(IDLE_WITHIN_S - 1)
-    assert call.answer is None
-    world.advance(1)
-
-    refused = call.error
-    assert Unavailable.number == refused[0]
-    assert "130.0 MiB of the 100.0 MiB that --model-memory-budget allows" in refused[1]
-    assert "READY" == states(world)["a"]
-
-
-def test_what_turns_out_larger_than_there_is_room_for_drives_others_out() -> None:
-    world = budgeted("a", "b", b=80)
-    want(world, "a")
-    use(world, "a")
-    want(world, "b")
-    use(world, "b")
-
-    world.advance(10.0)
-
-    assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)
-    assert reason(world, "a").endswith("models took more than their memory budget")
-
-
 @pytest.mark.parametrize("uptime_s", [0.0, 1000.0])
 def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them(uptime_s: float) -> None:
     world = budgeted("a", "b", budget=40)
@@ -405,53 +241,3 @@ def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them(uptime
 
     assert call.result is True
     assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)
-
-
-def test_a_load_waits_for_room_until_another_model_is_idle() -> None:
-    world = budgeted("a", "b", budget=40)
-    want(world, "a")
-    world.model_stats = [stat("a", unanswered=1)]
-    world.advance(GRACE_S)
-    call = want(world, "b")
-    world.advance(1.0)
-    assert (None, "READY") == (call.answer, states(world)["a"])
-
-    world.model_stats = [stat("a", world.now_s)]
-    world.advance(1.0)
-
-    assert call.result is True
-    assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)
-
-
-def test_a_load_that_waits_for_room_ends_when_an_operator_has_loaded_the_model() -> None:
-    world = budgeted("a", "b", budget=40)
-    want(world, "a")
-    world.model_stats = [stat("a", unanswered=1)]
-    world.advance(GRACE_S)
-    call = want(world, "b")
-
-    world.call("load", {"model": "b"})
-    world.advance(1.0)
-
-    assert call.result is True
-
-
-def test_a_model_of_unknown_size_drives_out_no_more_than_it_must() -> None:
-    world = budgeted("a", "b", "c", a=60, b=40, c=1)
-    for name in ("a", "b"):
-        want(world, name)
-        use(world, name)
-    world.advance(GRACE_S)
-
-    assert want(world, "c").result is True
-
-    assert {"a": "UNAVAILABLE", "b": "READY", "c": "READY"} == states(world)
-
-
-def test_what_is_loaded_on_demand_stays_so_after_a_reload() -> None:
-    world = demanding("m")
-    want(world, "m")
-    world.models["m"] = dataclasses.replace(world.models["m"], fingerprint="2")
-
-    assert ["m"] == world.call("reload").result["loaded"]
-    assert world.core.models["m"].is_on_demand

@@ -9,7 +9,6 @@ from tests.standard.on_demand.test_on_demand import (
     MIB,
     demanding,
     history,
-    reason,
     stat,
     states,
     use,
@@ -104,19 +103,6 @@ def test_of_those_that_are_to_make_room_the_ones_that_can_sleep_do_so_first() ->
     assert {"a": "READY", "b": "READY"} == states(world.server)
 
 
-def test_one_that_cannot_sleep_goes_in_its_turn_and_is_not_asked_again() -> None:
-    world = World("a", "b", "c")
-    world.load("a", "b")
-
-    load = want(world.server, "c")
-    world.answer("a", world.questions()["a"], UNABLE)
-
-    assert load.result is True
-    assert {"a": "UNAVAILABLE", "b": "READY", "c": "READY"} == states(world.server)
-    assert "not loaded: unloaded to make room for 'c'" == reason(world.server, "a")
-    assert {} == world.questions()
-
-
 def test_a_model_in_use_does_not_sleep_for_one_that_nobody_uses() -> None:
     world = World("a", "b", budget=70)
     world.load("a")
@@ -135,69 +121,6 @@ def test_a_model_in_use_does_not_sleep_for_one_that_nobody_uses() -> None:
     assert {} == world.questions()
 
 
-def test_sleep_that_is_too_little_is_followed_by_an_eviction() -> None:
-    world = World("a", "b", budget=40)
-    world.load("a")
-
-    load = want(world.server, "b")
-    world.answer("a", world.questions()["a"], ASLEEP)
-
-    assert load.result is True
-    assert {"a": "UNAVAILABLE", "b": "READY"} == states(world.server)
-
-
-def test_a_model_asleep_is_asked_again_only_after_a_request() -> None:
-    world = World("a", "b", "c")
-    world.load("a", "b")
-    want(world.server, "c")
-    world.answer("a", world.questions()["a"], ASLEEP)
-    use(world.server, "c")
-
-    world.resize("a", 40)
-    use(world.server, "a")
-    world.server.advance(MAX_CHECK_INTERVAL_S)
-    questions = world.questions()
-
-    assert ["b"] == list(questions), "a was woken up, and takes more than there is"
-    world.answer("b", questions["b"], ASLEEP)
-    world.server.advance(60)
-    assert {} == world.questions()
-    assert {"a": "READY", "b": "READY", "c": "READY"} == states(world.server)
-
-
-def test_the_memory_of_a_model_asleep_is_not_what_its_load_takes() -> None:
-    world = World("a", "b", budget=70)
-    world.load("a")
-    want(world.server, "b")
-    world.answer("a", world.questions()["a"], ASLEEP)
-    world.server.model_stats = [stat("a"), stat("b", unanswered=1)]
-    world.resize("b", 75)
-    world.server.advance(GRACE_S + MAX_CHECK_INTERVAL_S)
-    assert {"a": "UNAVAILABLE", "b": "READY"} == states(world.server)
-    world.server.model_stats = [stat("a"), stat("b")]
-    world.resize("b", 40)
-
-    assert want(world.server, "a").answer is None
-
-    assert ["b"] == list(world.questions()), "40 MiB and 1 would fit"
-
-
-def test_loads_that_come_meanwhile_wait_for_those_that_fall_asleep() -> None:
-    world = World("a", "b", "c", "d", "e", budget=140)
-    world.load("a", "b", "c")
-
-    first, second = want(world.server, "d"), want(world.server, "e")
-    questions = world.questions()
-
-    assert ["a"] == list(questions)
-    world.answer("a", questions["a"], ASLEEP)
-    assert (True, None) == (first.result, second.answer)
-    questions = world.questions()
-    assert ["b"] == list(questions)
-    world.answer("b", questions["b"], ASLEEP)
-    assert second.result is True
-
-
 def test_a_model_that_does_not_answer_is_unloaded_after_a_while() -> None:
     world = World("a", "b", "c")
     world.load("a", "b")
@@ -210,41 +133,6 @@ def test_a_model_that_does_not_answer_is_unloaded_after_a_while() -> None:
     assert "UNAVAILABLE" == states(world.server)["a"]
     world.answer("a", late, ASLEEP)
     assert 0 == history(world.server, "a")["sleeps"]
-
-
-def test_a_model_that_has_requests_is_asked_again_later() -> None:
-    world = World("a", "b", budget=40)
-    world.load("a")
-
-    want(world.server, "b")
-    world.server.model_stats = [stat("a", unanswered=1)]
-    world.answer("a", world.questions()["a"], BUSY)
-    assert "READY" == states(world.server)["a"]
-    world.server.advance(IDLE_WITHIN_S)
-
-    world.server.model_stats = [stat("a", world.server.now_s)]
-    world.server.advance(60)
-    want(world.server, "b")
-    assert ["a"] == list(world.questions())
-
-
-def test_a_model_loaded_again_may_have_learned_to_sleep() -> None:
-    world = World("a", "b", budget=40)
-    world.load("a")
-    load = want(world.server, "b")
-    world.answer("a", world.questions()["a"], UNABLE)
-    assert load.result is True
-    use(world.server, "b")
-    world.server.advance(GRACE_S)
-    load = want(world.server, "a")
-    world.answer("b", world.questions()["b"], UNABLE)
-    assert load.result is True
-    use(world.server, "a")
-    world.server.advance(GRACE_S)
-
-    want(world.server, "b")
-
-    assert ["a"] == list(world.questions())
 
 
 # -------------------------------------------------------------------------- GPUs
@@ -264,30 +152,6 @@ def test_a_load_that_the_gpu_has_no_room_for_is_refused_and_says_why() -> None:
         "model 'b' is not loaded: models take 40.0 MiB on GPU 1 of the 30.0 MiB that "
         "--gpu-memory-budget allows, and nothing that could be unloaded is idle"
     ) == text
-
-
-def test_models_that_are_not_on_the_gpu_stay() -> None:
-    world = World("a", "b", "c", on_gpu=0, budget=40)
-    world.memory.on_gpus["a"] = {}
-    world.load("a", "b")
-
-    load = want(world.server, "c")
-    world.answer("b", world.questions()["b"], UNABLE)
-
-    assert load.result is True
-    assert {"a": "READY", "b": "UNAVAILABLE", "c": "READY"} == states(world.server)
-
-
-def test_the_status_has_each_gpu() -> None:
-    world = World("a", on_gpu=1)
-    world.load("a")
-    world.server.advance(MAX_CHECK_INTERVAL_S)
-
-    status = world.server.call("status").result["on_demand"]
-
-    row = {"gpu": 1, "budget_bytes": 100 * MIB, "used_bytes": 40 * MIB}
-    assert ([row], {"1": 40 * MIB}) == (status["gpus"], status["models"][0]["gpu_bytes"])
-    assert (0, 40 * MIB) == (status["budget_bytes"], status["used_bytes"])
 
 
 def test_a_driver_that_does_not_answer_is_told_once() -> None:

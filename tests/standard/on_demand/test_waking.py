@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.standard.on_demand.test_on_demand import MIB, history, reason, stat, states, use, want
-from tests.standard.on_demand.test_sleeping import ASLEEP, UNABLE, World
+from tests.standard.on_demand.test_on_demand import MIB, history, stat, states, use, want
+from tests.standard.on_demand.test_sleeping import ASLEEP, World
 from tests.supervisor.world import Call
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_standard.on_demand.evictions import GRACE_S
 from zmqtriton_standard.on_demand.loader import (
-    IDLE_WITHIN_S,
     MAX_CHECK_INTERVAL_S,
     SLEEP_WITHIN_S,
 )
@@ -48,92 +47,6 @@ def test_a_model_wakes_up_when_another_one_sleeps(gpu: int | None) -> None:
     assert (True, True) == (first.result, second.result)
     assert "put to sleep to make room for 'a'" == history(world.server, "b")["event"]
     assert {"a": "READY", "b": "READY"} == {n: states(world.server)[n] for n in "ab"}
-
-
-def test_a_model_wakes_up_when_another_one_has_gone() -> None:
-    world = sleeping()
-
-    call = wake(world, "a")
-    world.answer("b", world.questions()["b"], UNABLE)
-
-    assert call.result is True
-    assert "not loaded: unloaded to make room for 'a'" == reason(world.server, "b")
-
-
-def test_where_there_is_room_a_model_wakes_up_at_once_and_its_memory_is_taken() -> None:
-    world = sleeping()
-    world.resize("b", 20)
-
-    assert wake(world, "a").result is True
-    load = want(world.server, "c")
-
-    assert (None, ["b"]) == (load.answer, list(world.questions())), "1 MiB of 'a' is 40 soon"
-
-
-def test_a_model_that_finds_no_room_says_why_and_may_ask_again() -> None:
-    world = sleeping()
-    world.server.model_stats = [stat("b", unanswered=1)]
-
-    call = wake(world, "a")
-    world.server.advance(IDLE_WITHIN_S - 1)
-    assert call.answer is None
-    world.server.advance(1)
-
-    code, text = call.error
-    assert Unavailable.number == code
-    assert (
-        "model 'a' cannot wake up: models take 41.0 MiB of the 70.0 MiB that "
-        "--model-memory-budget allows and it takes about 39.0 MiB, and nothing that could be "
-        "unloaded is idle"
-    ) == text
-    world.server.model_stats = [stat("b", world.server.now_s)]
-    assert wake(world, "a").answer is None
-    assert ["b"] == list(world.questions())
-
-
-def test_a_model_that_wakes_up_waits_until_another_one_is_idle() -> None:
-    world = sleeping()
-    world.server.model_stats = [stat("b", unanswered=1)]
-    call = wake(world, "a")
-    world.server.advance(1)
-    assert (None, {}) == (call.answer, world.questions())
-
-    world.server.model_stats = [stat("a", unanswered=1), stat("b", world.server.now_s)]
-    world.server.advance(1)
-    world.answer("b", world.questions()["b"], ASLEEP)
-
-    assert call.result is True
-
-
-def test_what_it_took_is_not_forgotten_while_some_of_its_instances_sleep() -> None:
-    world = sleeping()
-    world.resize("b", 20)
-    assert wake(world, "a").result is True
-    world.resize("a", 20)
-    world.server.model_stats = [stat("a", world.server.now_s), stat("b", world.server.now_s)]
-    world.server.advance(GRACE_S + MAX_CHECK_INTERVAL_S)
-    world.resize("b", 45)
-    world.questions()
-
-    call = wake(world, "a")
-
-    assert (None, ["b"]) == (call.answer, list(world.questions())), "20 MiB more would not fit"
-
-
-def test_a_model_that_an_operator_put_to_sleep_waits_for_room_too() -> None:
-    world = World("a", "b", budget=70)
-    world.load("a")
-    world.server.advance(MAX_CHECK_INTERVAL_S)
-    call = world.server.call("sleep", {"model": "a"})
-    world.answer("a", world.questions()["a"], ASLEEP)
-    assert {"model": "a", "instances": 1} == call.result
-    world.server.advance(MAX_CHECK_INTERVAL_S)
-    world.load("b")
-    assert {"a": "READY", "b": "READY"} == states(world.server)
-
-    assert wake(world, "a").answer is None
-
-    assert ["b"] == list(world.questions())
 
 
 def test_a_model_that_was_loaded_by_name_wakes_up_at_once() -> None:

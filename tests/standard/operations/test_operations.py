@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, cast
-
 import pytest
 
-from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.actions import ReadStacks
-from zmqtriton.supervisor.control.verbs import ControlCall
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import tell
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_standard.operations.operations import Operations
 
 
 @pytest.fixture
@@ -37,37 +28,6 @@ def test_who_is_dead_is_not_asked_where_he_is(world: SupervisorHarness) -> None:
     world.kill_process(world.serial("m_0_0"))
 
     assert [] == world.call("stacks", {"model": "m"}).result
-
-
-def test_stacks_are_asked_for_one_question_at_a_time() -> None:
-    plan = Plan()
-    world = SupervisorHarness(make_blueprint("m"), control_mode="none").start()
-    operations = Operations(core_parts(plan=plan, server=world.core))
-
-    first, second = (
-        tell(operations.verbs["stacks"].handle(ControlCall(0, {"model": "m"}))) for _ in range(2)
-    )
-    [asked] = cast("list[ReadStacks]", plan.take_actions())
-    plan.answer(asked.ticket, {world.serial("m_0_0"): ["one"]})
-    [again] = cast("list[ReadStacks]", plan.take_actions())
-    plan.answer(again.ticket, {world.serial("m_0_0"): ["two"]})
-
-    rows: list[dict[str, Any]] = []
-    for each in (first, second):
-        each.then(rows.extend)
-    assert [["one"], ["two"]] == [row["lines"] for row in rows]
-
-
-def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:
-    before, other = world.serial("m_0_0"), world.serial("n_0_0")
-
-    assert 1 == world.call("restart", {"model": "m"}).result
-
-    world.advance(1.0)
-    assert before not in world.alive
-    assert world.serial("m_0_0") != before
-    assert world.serial("n_0_0") == other
-    assert world.has_logged("has died: it was restarted by an operator; it is started again")
 
 
 def test_one_instance_is_restarted_and_its_neighbour_goes_on() -> None:
@@ -99,37 +59,6 @@ def test_a_model_that_was_given_up_is_loaded(world: SupervisorHarness) -> None:
     assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
 
 
-def test_a_load_that_hangs_is_begun_again_and_what_serves_goes_on(world: SupervisorHarness) -> None:
-    serving = world.serial("m_0_0")
-    world.models["m"] = replace(world.models["m"], fingerprint="2")
-    world.stub_behaviours["m"] = HANGS
-    hanging = world.call("reload", {"model": "m"})
-    assert hanging.answer is None
-    del world.stub_behaviours["m"]
-
-    done = world.call("restart", {"model": "m"})
-
-    assert 0 == done.result
-    assert "it was restarted by an operator" in hanging.result["failed"]["m"]
-    assert not world.has_logged("'m_0_0' (model 'm' version 1) has died")
-    assert serving not in world.alive  # the new one serves, so that it was drained
-    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
-
-
-def test_a_first_load_that_hangs_is_begun_again() -> None:
-    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
-    world.stub_behaviours["m"] = HANGS
-    hanging = world.call("load", {"model": "m"})
-    del world.stub_behaviours["m"]
-
-    done = world.call("restart", {"model": "m"})
-
-    assert 0 == done.result
-    assert "it was restarted by an operator" in hanging.error[1]
-    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()]
-    assert "reason" not in world.index()[0]
-
-
 def test_a_load_is_begun_again_without_waiting_for_it() -> None:
     world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
     world.stub_behaviours["m"] = HANGS
@@ -140,28 +69,6 @@ def test_a_load_is_begun_again_without_waiting_for_it() -> None:
     assert 0 == done.result
     assert "it was restarted by an operator" in hanging.error[1]
     assert [("m", "LOADING")] == [(e["name"], e["state"]) for e in world.index()]
-
-
-def test_a_load_that_cannot_begin_is_refused_at_once() -> None:
-    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
-    world.core.stop_requested()
-
-    assert (Unavailable.number, "Server exiting") == (
-        world.call("restart", {"model": "m", "wait": False}).error
-    )
-
-
-def test_an_instance_that_hangs_as_it_comes_back_is_ended(world: SupervisorHarness) -> None:
-    world.stub_behaviours["m"] = HANGS
-    world.kill_process(world.serial("m_0_0")).advance(1.0)
-    hanging = world.serial("m_0_0")
-    del world.stub_behaviours["m"]
-
-    assert 1 == world.call("restart", {"model": "m"}).result
-
-    world.advance(1.0)
-    assert hanging not in world.alive
-    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
 
 
 def test_nothing_is_restarted_while_the_server_ends(world: SupervisorHarness) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.actions import FileReport, LookAtFiles
 from zmqtriton_standard.reloading.reloading import LOOK_S, SETTLE_S, FileWatch
 
 #: Until a change is seen, and seen to be complete.
@@ -30,17 +27,6 @@ def loads(world: SupervisorHarness, model: str = "m") -> int:
     return world.log.count(f"I loading: {model}:1")
 
 
-def test_a_model_is_loaded_again_when_its_files_change_and_only_then() -> None:
-    world = serve("m", "n")
-    world.advance(60.0)
-    assert (1, 1) == (loads(world), loads(world, "n"))
-
-    change(world, "2")
-
-    assert (2, 1) == (loads(world), loads(world, "n"))
-    assert "2" == world.generation("m").blueprint.fingerprint
-
-
 def test_a_broken_save_leaves_what_serves_and_says_why_last() -> None:
     world = serve("m")
     world.stub_behaviours["m"] = "SyntaxError: no"
@@ -56,48 +42,6 @@ def test_a_broken_save_leaves_what_serves_and_says_why_last() -> None:
     world.stub_behaviours["m"] = LOADS
     change(world, "good")
     assert "good" == world.generation("m").blueprint.fingerprint
-
-
-def test_a_model_that_could_not_be_loaded_at_start_is_when_it_is_repaired() -> None:
-    world = SupervisorHarness(make_blueprint("m"), reload=True, exit_on_error=False)
-    world.stub_behaviours["m"] = "no"
-    world.start().advance(60.0)
-    assert 1 == loads(world)
-
-    world.stub_behaviours["m"] = LOADS
-    change(world, "2")
-
-    assert "READY" == world.latest_version_info("m").state
-
-
-@pytest.mark.parametrize("end", ["the server stops", "the model is forgotten"])
-def test_a_change_that_is_seen_too_late_loads_nothing(end: str) -> None:
-    world = serve("m")
-    world.models["m"] = replace(world.models["m"], fingerprint="2")
-    world.advance(LOOK_S)
-    core = world.core
-    core.tick(world.now_s + SETTLE_S)
-    [look] = [action for action in core.take_actions() if isinstance(action, LookAtFiles)]
-
-    if end == "the server stops":
-        core.stop_requested()
-    else:
-        del core.models["m"]
-    core.plan.answer(look.ticket, FileReport({"m": "2"}, 0.0))
-    world.run_until_idle()
-
-    assert 1 == loads(world)
-
-
-def test_what_was_unloaded_or_never_loaded_is_not_watched() -> None:
-    world = serve("m", "n", control_mode="explicit", startup_models=("m",))
-    assert ["m"] == list(world.watched)
-
-    world.call("unload", {"model": "m"})
-    change(world, "2")
-
-    assert [] == list(world.watched)
-    assert 1 == loads(world)
 
 
 def test_what_a_request_has_brought_along_stays() -> None:

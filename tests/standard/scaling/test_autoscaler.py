@@ -11,7 +11,7 @@ import pytest
 from tests.standard.memory.world_memory import WorldMemory
 from tests.standard.scaling.service_station import ServiceStation
 from tests.supervisor.model_directory import ModelDirectory, load
-from tests.supervisor.world import HANGS, SupervisorHarness
+from tests.supervisor.world import SupervisorHarness
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.memory.measurements import HOST, MemoryReport, ModelProcesses, Sizes
@@ -90,51 +90,6 @@ def served(tmp_path: Path) -> LoadedWorld:
     return LoadedWorld(tmp_path, autoscaled())
 
 
-def test_instances_follow_the_load_and_the_log_says_why(served: LoadedWorld) -> None:
-    served.run(5, per_second=48, waiting=40)
-
-    assert 6 == served.instances
-    assert served.world.has_logged("autoscaling 'm' to")
-    assert served.world.has_logged("requests wait about")
-    autoscale = served.scale().result["autoscale"]
-    assert (1, 6, "") == (autoscale["least"], autoscale["most"], autoscale["obstacle"])
-
-    served.run(15, per_second=4)
-    assert 1 == served.instances
-    assert "were enough for 10 s" in served.scale().result["autoscale"]["last_change"]
-
-
-def test_it_begins_within_its_bounds(tmp_path: Path) -> None:
-    served = LoadedWorld(tmp_path, autoscaled(min_instances=2))
-    assert 1 == served.instances
-
-    served.run(1)
-
-    assert 2 == served.instances
-
-
-def test_a_model_without_bounds_keeps_what_it_has(tmp_path: Path) -> None:
-    served = LoadedWorld(tmp_path, "")
-
-    served.run(5, per_second=48, waiting=40)
-
-    assert 1 == served.instances
-    assert "autoscale" not in served.scale().result
-
-
-def test_memory_bounds_it(served: LoadedWorld) -> None:
-    served.mib_each, served.mib = 1024, 4 * 1024
-
-    served.run(2, per_second=48, waiting=40)
-
-    assert 3 == served.instances
-    autoscale = served.scale().result["autoscale"]
-    assert "each takes 1024 MiB, and too little memory is left" == autoscale["obstacle"]
-    served.mib = 30 * 1024
-    served.run(35, per_second=48, waiting=40)
-    assert 6 == served.instances
-
-
 def test_so_does_the_budget_of_all_models(tmp_path: Path) -> None:
     served = LoadedWorld(tmp_path, autoscaled(), memory_budget_bytes=2500 << 20)
     served.mib_each = 1024
@@ -142,18 +97,6 @@ def test_so_does_the_budget_of_all_models(tmp_path: Path) -> None:
     served.run(2, per_second=48, waiting=40)
 
     assert 2 == served.instances
-
-
-def test_so_does_the_budget_of_a_gpu(tmp_path: Path) -> None:
-    served = LoadedWorld(tmp_path, autoscaled(), gpu_memory_budgets=((1, 2500 << 20),))
-    served.gpu_mib_each = 800
-
-    served.run(2, per_second=48, waiting=40)
-
-    assert 3 == served.instances
-    autoscale = served.scale().result["autoscale"]
-    obstacle = "each takes 800 MiB on GPU 1, and too little memory is left"
-    assert obstacle == autoscale["obstacle"]
 
 
 def test_an_instance_that_is_a_fork_takes_what_is_its_own(served: LoadedWorld) -> None:
@@ -213,14 +156,6 @@ def test_an_operator_may_choose_a_number_within_the_bounds(served: LoadedWorld) 
     assert "model 'm' is scaled by its load, to 1 - 6 instances; 7 is not among them" == text
 
 
-def test_a_broker_that_does_not_answer_changes_nothing(served: LoadedWorld) -> None:
-    served.world.silent.add(served.world.serial("broker"))
-
-    served.run(5, per_second=48, waiting=40)
-
-    assert 1 == served.instances
-
-
 def test_an_unloaded_model_is_forgotten(served: LoadedWorld) -> None:
     served.run(2, per_second=48, waiting=40)
     served.world.call("unload", {"model": "m"})
@@ -244,45 +179,6 @@ def test_other_bounds_hold_from_the_next_load(served: LoadedWorld) -> None:
     assert 2 == served.instances
 
 
-def test_counts_of_a_version_that_does_not_serve_change_nothing(served: LoadedWorld) -> None:
-    served.run(2, per_second=48, waiting=40)
-    assert 6 == served.instances
-
-    served.answered, served.busy = {"7": 0}, "7"
-    served.run(20)
-
-    assert 6 == served.instances
-
-
-def test_the_busiest_version_decides(tmp_path: Path) -> None:
-    served = LoadedWorld(tmp_path, "version_policy { all {} } " + autoscaled())
-    served.directory.add(2)
-    load(served.world)
-
-    served.answered["2"] = 0
-    served.run(5, per_second=48, waiting=40)
-    assert 6 == served.instances
-    served.run(15, per_second=4)
-    assert 1 == served.instances
-    served.busy = "2"
-    served.run(5, per_second=48, waiting=40)
-
-    assert 6 == served.instances
-    assert "requests wait about" in served.scale().result["autoscale"]["last_change"]
-
-
-def test_a_model_that_is_loaded_is_not_scaled_meanwhile(served: LoadedWorld) -> None:
-    served.run(1)
-    served.world.stub_behaviours["m"] = HANGS
-    served.directory.add(1, "changed")
-    loading = served.world.call("load", {"model": "m", "parameters": {}})
-
-    served.run(5, per_second=48, waiting=40)
-
-    assert loading.answer is None
-    assert not served.world.has_logged("autoscaling")
-
-
 class Measurements:
     """Measurements of memory that are over when a test says so."""
 
@@ -298,21 +194,6 @@ class Measurements:
 @pytest.fixture
 def measurements(monkeypatch: pytest.MonkeyPatch) -> Measurements:
     return Measurements(monkeypatch)
-
-
-def test_memory_is_measured_once_for_each_change(
-    served: LoadedWorld, measurements: Measurements
-) -> None:
-    served.run(5, per_second=4)
-    assert [] == measurements.begun, "it has what it needs"
-
-    served.run(5, per_second=48, waiting=40)
-
-    [measured] = measurements.begun
-    assert 1 == served.instances
-    measured(MemoryReport({"m": Sizes({HOST: 1 << 20})}, 1 << 40))
-    served.world.run_until_idle()
-    assert 1 < served.instances
 
 
 def test_after_its_pause_more_instances_are_tried_at_once(
@@ -340,51 +221,6 @@ def station(
     return ServiceStation(InstanceTarget(limits), seconds_each=seconds_each, seed=seed)
 
 
-def test_a_load_that_rises_tenfold_gets_what_it_needs_at_once() -> None:
-    served = station()
-    served.run(30, per_second=20)
-    assert 1 == served.instances
-
-    served.run(30, per_second=200)
-
-    assert 5 <= served.instances <= 8
-    # four busy instances' worth arrives; after two seconds nobody waits for long
-    assert max(wait for came, wait in served.waits if came > 32) < LIMITS.queue_s
-
-
-def test_a_load_that_falls_keeps_what_it_had_for_a_while() -> None:
-    served = station()
-    served.run(30, per_second=200)
-
-    served.run(25, per_second=20)
-    assert served.instances >= 5
-    served.run(40, per_second=20)
-
-    assert served.instances <= 2
-
-
-@pytest.mark.parametrize("per_second", [30, 100, 170, 240, 310])
-def test_a_steady_load_has_a_steady_number(per_second: int) -> None:
-    served = station()
-    served.run(120, per_second=per_second)
-    counted = len(served.changes)
-
-    served.run(300, per_second=per_second)
-
-    assert len(served.changes) - counted <= 6, served.changes[counted:]
-    late = [wait for came, wait in served.waits if came > 120]
-    assert sum(wait > 0.1 for wait in late) / len(late) < 0.01
-
-
-def test_bounds_are_kept() -> None:
-    served = station(LIMITS._replace(minimum=2, maximum=3))
-
-    served.run(60, per_second=0.1)
-    assert 2 == served.instances
-    served.run(60, per_second=400)
-    assert 3 == served.instances
-
-
 @pytest.mark.parametrize("seed", range(16))
 def test_whatever_comes_the_bounds_hold_and_the_load_is_followed(seed: int) -> None:
     """A day of loads, executions and bounds by chance."""
@@ -403,21 +239,6 @@ def test_whatever_comes_the_bounds_hold_and_the_load_is_followed(seed: int) -> N
     assert served.instances >= 0.8 * limits.maximum
     served.run(60, per_second=0)
     assert limits.minimum == served.instances
-
-
-def test_requests_that_nothing_is_known_of_get_one_more_at_a_time() -> None:
-    """The first execution takes a minute."""
-    target = InstanceTarget(LIMITS)
-    counts = []
-    instances = 1
-    for turn in range(12):
-        reading = Reading(turn * 0.25, 0, 9, 9 - instances, turn * 0.25 * instances)
-        instances = target.decide(reading, instances)
-        counts.append(instances)
-
-    assert counts == sorted(counts)
-    assert 1 < instances <= LIMITS.maximum
-    assert "requests wait" in target.reason
 
 
 def test_counters_that_begin_anew_are_not_taken_for_a_load() -> None:
@@ -449,32 +270,3 @@ def test_an_execution_that_takes_many_looks_is_counted_whole() -> None:
 
     assert pytest.approx(5, rel=0.1) == load.seconds_per_request
     assert pytest.approx(1) == load.busy_instances
-
-
-def test_requests_that_would_wait_for_a_long_execution_get_another_instance() -> None:
-    target = InstanceTarget(LIMITS._replace(queue_s=1.0))
-    instances = 1
-    for look in range(1, 25):
-        at_s = look * 0.25
-        instances = target.decide(Reading(at_s, int(at_s // 5), 1, 0, at_s), instances)
-    assert 1 == instances
-
-    instances = target.decide(Reading(6.25, 1, 2, 1, 6.25), instances)
-
-    assert instances > 1
-    assert "requests wait about" in target.reason
-
-
-def test_instances_stay_that_execute_for_longer_than_a_calm_takes() -> None:
-    """Nothing arrives, waits or ends: what is executed now keeps its instances."""
-    target = InstanceTarget(LIMITS._replace(down_after_s=30.0))
-    chosen = [
-        target.decide(Reading(at_s, 0, 4, 0, 4.0 * at_s), 4) for at_s in map(float, range(1, 120))
-    ]
-    assert {4} == set(chosen)
-
-    # When the executions have ended
-    for at_s in map(float, range(120, 200)):
-        count = target.decide(Reading(at_s, 4, 0, 0, 480.0), 4)
-
-    assert 1 == count

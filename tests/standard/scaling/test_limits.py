@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_standard.scaling.limits import (
-    AutoscaleLimits,
     problems,
     read,
 )
@@ -26,20 +23,6 @@ def config(more: str = "", **values: str) -> object:
 
 def problem(more: str = "", **values: str) -> str:
     return next((each.text for each in problems(config(more, **values))), "")
-
-
-def test_the_largest_number_turns_it_on() -> None:
-    assert read(config()) is None
-    assert AutoscaleLimits(1, 4, 0.05, 30.0) == read(config(max_instances="4"))
-    options = {"min_instances": "2", "queue_milliseconds": "7.5", "down_after_seconds": "3"}
-    assert AutoscaleLimits(2, 4, 0.0075, 3.0) == read(config(max_instances="4", **options))
-
-
-def test_there_may_be_as_many_as_cores() -> None:
-    limits = read(config(max_instances="cores"))
-
-    assert limits is not None
-    assert len(os.sched_getaffinity(0)) == limits.maximum
 
 
 @pytest.mark.parametrize(

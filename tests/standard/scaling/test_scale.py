@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.model_directory import ModelDirectory, load
-from tests.supervisor.world import HANGS, LOADS, SupervisorHarness
+from tests.supervisor.world import HANGS, SupervisorHarness
 from zmqtriton.reading.blueprint import Scale
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 
 pytestmark = pytest.mark.row("L06")
@@ -55,15 +54,6 @@ def test_it_stays_over_reloads(repository: ModelDirectory) -> None:
     assert not before & {one.serial for one in world.generation("m").instances}
 
 
-def test_a_reload_of_unchanged_files_changes_nothing(repository: ModelDirectory) -> None:
-    world = repository.serve()
-    scale(world, 3)
-
-    load(world)
-
-    assert (1, 3) == (world.generation("m").number, len(names(world)))
-
-
 def test_who_configures_other_groups_afterwards_has_the_last_word(
     repository: ModelDirectory,
 ) -> None:
@@ -74,36 +64,6 @@ def test_who_configures_other_groups_afterwards_has_the_last_word(
     load(world)
 
     assert 5 == len(names(world))
-
-
-def test_it_ends_with_the_model(repository: ModelDirectory) -> None:
-    world = repository.serve()
-    scale(world, 3)
-
-    world.call("unload", {"model": "m"})
-    load(world)
-
-    assert 2 == len(names(world))
-
-
-def test_changed_files_are_not_loaded_by_it(repository: ModelDirectory) -> None:
-    world = repository.serve()
-    repository.configure("instance_group { count: 5 }")
-    repository.add(1, "second")
-
-    scale(world, 3)
-
-    assert (1, 3) == (world.generation("m").number, len(names(world)))
-
-
-def test_a_model_with_sequences_is_replaced_as_a_whole(repository: ModelDirectory) -> None:
-    """Its open sequences go on where they have begun."""
-    repository.configure(SEQUENCES)
-    world = repository.serve()
-
-    scale(world, 3)
-
-    assert (2, 3) == (world.generation("m").number, len(names(world)))
 
 
 def test_a_group_is_named_where_there_are_several(repository: ModelDirectory) -> None:
@@ -156,32 +116,6 @@ def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: ModelDirectory)
     assert (Unavailable.number, "model 'm' is not loaded, so it cannot be scaled") == error
 
 
-def test_one_that_cannot_be_started_leaves_what_there_was(repository: ModelDirectory) -> None:
-    world = repository.serve()
-    serials = [one.serial for one in world.generation("m").instances]
-    world.stub_behaviours["m"] = "no room for me"
-
-    error = world.call("scale", {"model": "m", "count": 3}).error
-
-    assert "no room for me" in error[1]
-    assert serials == [one.serial for one in world.generation("m").instances]
-    world.stub_behaviours["m"] = "loads"
-    load(world)
-    assert 2 == len(names(world))
-
-
-def test_an_instance_that_is_leaving_does_not_count(repository: ModelDirectory) -> None:
-    world = repository.serve()
-    scale(world, 3)
-    world.is_busy = True
-    scale(world, 1)
-    leaving = [one.serial for one in world.generation("m").instances[1:]]
-
-    assert {"model": "m", "versions": {"1": {"instances": 2, "ready": 2}}} == scale(world, 2)
-    staying = [one for one in world.generation("m").instances if one.serial not in leaving]
-    assert ["m_0_0", "m_0_1"] == [one.name for one in staying]
-
-
 def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
     world = repository.serve()
     world.stub_behaviours["m"] = HANGS
@@ -198,19 +132,3 @@ def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
 def test_scale_says_how_many(repository: ModelDirectory) -> None:
     assert "1 instance" == Scale(1).text
     assert "2 instances in group g" == Scale(2, "g").text
-
-
-def test_a_scale_that_is_overtaken_is_told_of_the_later_one(repository: ModelDirectory) -> None:
-    world = repository.serve()
-    world.stub_behaviours["m"] = HANGS
-    first = world.call("scale", {"model": "m", "count": 3})
-    last = world.call("scale", {"model": "m", "count": 2})
-
-    assert first.answer is None
-    world.stub_behaviours["m"] = LOADS
-    stub = world.serial("m_0_2")
-    world.receive(stub, wire.ConfigCompleted("{}"))
-    world.receive(stub, wire.ModelLoaded())
-
-    assert 2 == first.result["overtaken_by"]
-    assert {"model": "m", "versions": {"1": {"instances": 2, "ready": 2}}} == last.result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
 
@@ -31,23 +31,6 @@ def asleep(world: SupervisorHarness) -> dict[str, float]:
     return status
 
 
-def test_all_instances_are_asked_and_the_answer_waits_for_each(world: SupervisorHarness) -> None:
-    call = world.call("sleep", {"model": "m"})
-
-    assert ["sleep", "sleep"] == [question.verb for _, question in questions(world)]
-    answer(world, last=1)
-    assert call.answer is None
-    answer(world)
-    assert {"model": "m", "instances": 2} == call.result
-    world.advance(7)
-    assert {"m": 7.0} == asleep(world)
-
-    call = world.call("wake", {"model": "m"})
-    answer(world)
-    assert {"model": "m", "instances": 2} == call.result
-    assert {} == asleep(world)
-
-
 def test_the_first_refusal_is_the_answer_and_it_does_not_count_as_asleep(
     world: SupervisorHarness,
 ) -> None:
@@ -68,41 +51,9 @@ def test_a_death_is_an_answer(world: SupervisorHarness) -> None:
     assert (Unavailable.number, "'m_0_0': killed by SIGKILL") == call.error
 
 
-def test_a_request_wakes_it_up_and_so_does_a_load(world: SupervisorHarness) -> None:
-    def sleep() -> Call:
-        call = world.call("sleep", {"model": "m"})
-        answer(world)
-        return call
-
-    sleep()
-    world.advance(1)
-    own = {"pending": 0, "unanswered": 0, "sequences": 0, "busy_ns": 0}
-    own |= {"direct_responses": 0, "brokered_responses": 0, "last_arrival_ns": 10**18}
-    durations = {"success": {"count": 1}, "fail": {"count": 0}}
-    entry = {"name": "m", "version": "1", "inference_stats": durations, "execution_count": 1}
-    world.model_stats = [{**entry, "zmqtriton": own}]
-    assert {} == asleep(world)
-
-    world.model_stats = []
-    sleep()
-    assert ["m"] == list(asleep(world))
-    world.models["m"] = make_blueprint("m", fingerprint="2", instances=2)
-    world.call("load", {"model": "m"})
-    assert {} == asleep(world)
-
-
 def test_what_cannot_sleep_is_said(world: SupervisorHarness) -> None:
     assert NotFound.number == world.call("sleep", {"model": "other"}).error[0]
     world.call("unload", {"model": "m"})
 
     code, text = world.call("sleep", {"model": "m"}).error
     assert (Unavailable.number, "model 'm' has no instance that is ready") == (code, text)
-
-
-def test_answers_that_nobody_waits_for_change_nothing(world: SupervisorHarness) -> None:
-    world.receive(world.serial("m_0_0"), wire.CallResult(1 << 48, 0, "", ""))
-
-    call = world.call("sleep", {"model": "m"})
-    answer(world)
-    answer(world)
-    assert {"model": "m", "instances": 2} == call.result

@@ -20,32 +20,6 @@ def end(**fields: Any) -> dict[str, Any]:
     return {"root": "m", "count": -1, "log_frequency": 0, "parent": "", **fields}
 
 
-def test_a_trace_is_whole_a_moment_after_its_end_with_all_that_is_below_it() -> None:
-    assembler = TraceAssembler()
-    below = {"parent": f"{2:016x}", "model": "b", "marks": [["COMPUTE_START", 5]]}
-    assembler.add(name(3), below, 1, 0.0)
-    assembler.add(name(1), end(model="a"), 1, 1.0)
-    assembler.add(name(2), {"parent": f"{1:016x}", "model": "a"}, 1, 1.0)
-
-    assert [] == assembler.pop_complete(1.0)
-    (trace,) = assembler.pop_complete(1.0 + LINGER_S)
-
-    assert "a" == trace.model
-    assert [["b"]] == [[s.model for s in child.children] for child in trace.children]
-    assert [] == assembler.pop_complete(9.0)
-
-
-def test_two_requests_of_one_client_under_the_same_trace_are_two() -> None:
-    assembler = TraceAssembler()
-    for span in (1, 2):
-        assembler.add(name(span), end(model=str(span)), 1, 0.0)
-        assembler.add(name(span + 10), {"parent": f"{span:016x}", "model": "x"}, 1, 0.0)
-
-    whole = assembler.pop_complete(LINGER_S)
-
-    assert [("1", 1), ("2", 1)] == [(s.model, len(s.children)) for s in whole]
-
-
 def test_what_a_trace_is_known_to_lack_is_waited_for_but_not_for_ever() -> None:
     assembler = TraceAssembler()
     assembler.add(name(1), end(), 1, 0.0)

@@ -47,16 +47,6 @@ def plane(monkeypatch: pytest.MonkeyPatch) -> ControlPlane:
     return plane
 
 
-def test_a_model_is_loaded_with_its_configuration_or_without(plane: ControlPlane) -> None:
-    functions.load_model("other")
-    functions.load_model("other", '{"backend": "python"}')
-
-    assert [
-        ("load", {"model": "other", "parameters": {}}),
-        ("load", {"model": "other", "parameters": {"config": '{"backend": "python"}'}}),
-    ] == plane.calls
-
-
 def test_files_that_are_no_files_are_the_supervisor_s_to_refuse(plane: ControlPlane) -> None:
     functions.load_model("other", "{}", {"1/model.py": b"x"})
 
@@ -71,16 +61,6 @@ def test_a_program_that_a_model_has_started_controls_nothing(
 
     with pytest.raises(TritonModelException, match="this process was started by a model"):
         functions.load_model("other")
-
-
-def test_a_model_is_unloaded_alone_or_with_what_it_calls(plane: ControlPlane) -> None:
-    functions.unload_model("other")
-    functions.unload_model("other", True)
-
-    assert [
-        ("unload", {"model": "other", "unload_dependents": False}),
-        ("unload", {"model": "other", "unload_dependents": True}),
-    ] == plane.calls
 
 
 @pytest.mark.parametrize(("text", "version"), [("", -1), ("0", 0), ("3", 3)])
@@ -187,26 +167,10 @@ def test_outside_of_execute_nobody_asks() -> None:
     assert [] == callers.request_ids()
 
 
-def test_a_call_may_last_until_the_last_of_its_requests_deadlines() -> None:
-    serve(served(1, deadline_ns=30), served(2, deadline_ns=50), served(3, deadline_ns=40))
-
-    assert Caller(50, 3, 1) == find_caller()
-
-
 def test_a_call_for_a_request_without_deadline_has_none() -> None:
     serve(served(1, deadline_ns=30), served(2))
 
     assert Caller(0, 3, 1) == find_caller()
-
-
-def test_what_is_answered_or_padding_counts_no_more() -> None:
-    serve(
-        served(1, deadline_ns=90, is_answered=True),
-        served(2, deadline_ns=80, flags=wire.PADDING),
-        served(3, deadline_ns=30),
-    )
-
-    assert Caller(30, 3, 3) == find_caller()
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
@@ -216,12 +180,6 @@ def test_a_call_for_requests_that_are_over_is_nobody_s(is_answered: bool) -> Non
     )
 
     assert NOBODY == find_caller()
-
-
-def test_lines_are_logged_with_the_ids_of_all_but_padding() -> None:
-    serve(served(1), served(2, flags=wire.PADDING), served(3, is_answered=True))
-
-    assert ["r1", "r3"] == callers.request_ids()
 
 
 def test_the_spans_of_traced_requests_are_named() -> None:

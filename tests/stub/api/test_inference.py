@@ -17,7 +17,6 @@ from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import BY_CODE, DeadlineExceeded, LimitExceeded, ZmqTritonError
-from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import bls, pb_utils
 from zmqtriton_stub.api.bls import ResponseIterator
@@ -60,14 +59,6 @@ def test_a_request_that_names_no_outputs_wants_all_of_the_configuration() -> Non
     assert request.requested_output_names() == {"OUT"}
 
 
-def test_what_a_model_does_to_the_list_of_inputs_is_its_own_business() -> None:
-    request = _received(FakeLink(), body(fp32("IN")))
-
-    request.inputs().clear()
-
-    assert len(request.inputs()) == 1
-
-
 def test_inputs_and_outputs_are_found_by_name_and_none_where_absent() -> None:
     request = _received(FakeLink(), body(fp32("IN")))
     response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1))])
@@ -89,23 +80,6 @@ def test_cancellation_is_read_when_asked_for() -> None:
 
     assert request.is_cancelled()
     assert request.get_response_sender().is_cancelled()
-
-
-def test_a_request_to_another_model_takes_triton_s_arguments() -> None:
-    tensor = pb_utils.Tensor("IN", np.zeros(1))
-
-    request = pb_utils.InferenceRequest(
-        inputs=[tensor],
-        requested_output_names=["OUT"],
-        model_name="other",
-        correlation_id="x",
-        parameters={"k": True},
-    )
-
-    assert request.inputs() == [tensor]
-    assert request.correlation_id() == "x"
-    assert json.loads(request.parameters()) == {"k": True}
-    assert not request.is_cancelled()
 
 
 @pytest.mark.parametrize(
@@ -449,46 +423,6 @@ def test_all_that_a_request_says_is_sent(asker: FakeAsker) -> None:
     assert ("id", {"p": True}, ["OUT"]) == body[:3]
 
 
-def test_flags_that_are_not_a_sequence_s_stay_here(asker: FakeAsker) -> None:
-    _request(flags=0xFF).exec(decoupled=True)
-
-    assert wire.SEQUENCE_START | wire.SEQUENCE_END == asker.requests[0][0].flags
-
-
-def test_the_batch_is_described_as_a_frontend_would(asker: FakeAsker) -> None:
-    config = {
-        "name": "m",
-        "max_batch_size": 8,
-        "dynamic_batching": {},
-        "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [-1]}],
-    }
-
-    _request().exec()
-
-    [(row, body)] = asker.requests
-    admission = Signature(config).check(body)
-    assert (admission.batch_size, admission.batch_key) == (row.batch_size, row.batch_key)
-
-
-@pytest.mark.parametrize("shape", [(), (0,)])
-def test_inputs_without_a_first_dimension_or_without_elements(
-    asker: FakeAsker, shape: tuple[int, ...]
-) -> None:
-    response = _request(inputs=[pb_utils.Tensor("A", np.zeros(shape, np.float32))]).exec()
-
-    assert not response.has_error()
-    assert 0 == asker.requests[0][0].batch_size
-
-
-def test_a_response_has_outputs_and_parameters(asker: FakeAsker) -> None:
-    asker.replies = [_reply(fp32("OUT"))]
-
-    response = _request().exec()
-
-    assert ["OUT"] == [tensor.name() for tensor in response.output_tensors()]
-    assert '{"a":1.5}' == response.parameters()
-
-
 #: Models know Triton's codes alone.
 _NOT_TRITONS = {DeadlineExceeded.code: "CANCELLED", LimitExceeded.code: "UNAVAILABLE"}
 
@@ -569,29 +503,7 @@ def test_an_iterator_gives_what_comes_and_an_empty_response_for_a_bare_end(
     assert not any(response.has_error() for response in responses)
 
 
-def test_an_iterator_that_was_left_half_way_goes_on_there(asker: FakeAsker) -> None:
-    asker.replies = [_reply(fp32("A"), flags=0), _reply(fp32("B"))]
-    iterator = _request().exec(decoupled=True)
-
-    names = []
-    for _ in range(2):
-        for response in iterator:
-            names.append(response.output_tensors()[0].name())
-            break
-
-    assert ["A", "B"] == names
-
-
 # ----------------------------------------------------------------- asyncio
-
-
-def test_an_awaited_response(asker: FakeAsker) -> None:
-    asker.replies = [_reply(fp32("OUT"))]
-
-    async def ask() -> Any:
-        return await _request().async_exec()
-
-    assert ["OUT"] == [tensor.name() for tensor in asyncio.run(ask()).output_tensors()]
 
 
 def test_an_awaited_stream_is_an_iterator(asker: FakeAsker) -> None:

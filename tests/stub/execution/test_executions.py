@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
-from tests.stub.supervisor import REGION, FakeSupervisor
+from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.responses import InferenceResponseSender, OpenRequest
+from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.model import PythonModel
 
 _PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
@@ -38,11 +37,6 @@ class _Batches:
             pending.work = pending.work._replace(flags=flags)
         self.executions.begin(9, batch)
 
-    def run_raw(self, frame: bytes) -> None:
-        pending = self.link.add_request(body())
-        pending.body = frame
-        self.executions.begin(9, [pending])
-
     def texts(self) -> list[tuple[int, str]]:
         return [(outcome.id, outcome.text) for outcome in self.link.outcomes()]
 
@@ -63,47 +57,6 @@ def batches() -> _Batches:
     return _Batches(_same)
 
 
-def test_one_message_answers_a_whole_batch_and_frees_the_instance(batches: _Batches) -> None:
-    batches.run(body(fp32("A")), body(fp32("B")))
-
-    [(results, bodies)] = batches.link.messages
-    assert results.outcomes == [
-        wire.Outcome(3, 0, 0, "", wire.FINAL),
-        wire.Outcome(3, 1, 0, "", wire.FINAL),
-    ]
-    assert [executed.batch for executed in results.executed] == [9]
-    assert [wire.decode_response(b).outputs for b in bodies] == [[fp32("A")], [fp32("B")]]
-    assert batches.link.pending == {}
-
-
-def test_an_exception_fails_the_whole_batch_with_the_model_s_frames() -> None:
-    def execute(requests: Any) -> Any:
-        raise RuntimeError("boom")
-
-    batches = _Batches(execute)
-    line = execute.__code__.co_firstlineno + 1
-
-    batches.run(body(), body())
-
-    text = _PREFIX + f"RuntimeError: boom\n\nAt:\n  {__file__}({line}): execute\n"
-    assert batches.texts() == [(0, text), (1, text)]
-    assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
-    assert [said.level for said in batches.link.sent_to_supervisor] == ["E"]
-    assert batches.link.pending == {}
-
-
-def test_a_response_that_cannot_be_sent_fails_the_whole_batch() -> None:
-    def execute(requests: Any) -> Any:
-        return [
-            pb_utils.InferenceResponse(),
-            pb_utils.InferenceResponse(parameters={"n": 2**64}),
-        ]
-
-    batches = _executed(execute, body(), body())
-
-    assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
-
-
 def test_what_a_batch_has_encoded_before_its_failure_is_withdrawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,53 +70,6 @@ def test_what_a_batch_has_encoded_before_its_failure_is_withdrawn(
     _Batches(execute).run(body(), body(), body())
 
     assert [(3, 0), (3, 1)] == withdrawn
-
-
-def test_an_error_response_concerns_its_request_only() -> None:
-    def execute(requests: Any) -> Any:
-        error = pb_utils.TritonError("no", pb_utils.TritonError.INVALID_ARG)
-        return [pb_utils.InferenceResponse(error=error), pb_utils.InferenceResponse()]
-
-    batches = _executed(execute, body(), body())
-
-    assert [(o.code, o.text) for o in batches.link.outcomes()] == [(4, "no"), (0, "")]
-
-
-def test_responses_may_come_through_senders_during_execute() -> None:
-    def execute(requests: Any) -> Any:
-        for request in requests:
-            request.get_response_sender().send(pb_utils.InferenceResponse())
-
-    batches = _executed(execute, body(), body())
-
-    assert [outcome.id for outcome in batches.link.outcomes()] == [0, 1]
-    assert [len(message.executed) for message, _ in batches.link.messages] == [0, 0, 1]
-
-
-def test_responses_may_come_through_senders_after_execute() -> None:
-    kept: list[InferenceResponseSender] = []
-
-    def execute(requests: Any) -> Any:
-        kept.extend(request.get_response_sender() for request in requests)
-
-    batches = _Batches(execute)
-    batches.run(body())
-    assert batches.link.outcomes() == []
-
-    kept[0].send(pb_utils.InferenceResponse())
-
-    assert batches.texts() == [(0, "")]
-
-
-def test_a_model_may_keep_the_request_and_ask_for_the_sender_later() -> None:
-    kept: list[InferenceRequest] = []
-    batches = _Batches(kept.extend)
-    batches.run(body())
-    assert batches.link.outcomes() == []
-
-    kept[0].get_response_sender().send(pb_utils.InferenceResponse())
-
-    assert batches.texts() == [(0, "")]
 
 
 @pytest.mark.parametrize("is_in_list", [False, True])
@@ -182,47 +88,6 @@ def test_a_request_that_the_model_forgets_gets_an_error(is_in_list: bool) -> Non
     assert sorted(batches.texts()) == [(0, text), (1, "" if is_in_list else text)]
 
 
-def test_a_response_beside_one_through_the_sender_fails_the_others() -> None:
-    def execute(requests: Any) -> Any:
-        requests[0].get_response_sender().send(pb_utils.InferenceResponse())
-        return [pb_utils.InferenceResponse(), pb_utils.InferenceResponse()]
-
-    batches = _executed(execute, body(), body())
-
-    assert batches.texts() == [
-        (0, ""),
-        (
-            1,
-            _PREFIX + "Unable to send response. Non-decoupled model cannot send more than one "
-            "response.",
-        ),
-    ]
-
-
-def test_an_exception_in_decoupled_mode_ends_the_open_streams_only() -> None:
-    def execute(requests: Any) -> Any:
-        requests[0].get_response_sender().send(flags=wire.FINAL)
-        requests[1].get_response_sender().send(pb_utils.InferenceResponse())
-        raise ValueError("late")
-
-    batches = _executed(execute, body(), body(), is_decoupled=True)
-
-    assert [(o.id, o.code, o.flags) for o in batches.link.outcomes()] == [
-        (0, 0, wire.FINAL),
-        (1, 0, 0),
-        (1, 2, wire.FINAL),
-    ]
-
-
-def test_a_body_that_does_not_decode_is_answered_without_the_model() -> None:
-    batches = _Batches(lambda requests: 1 / 0)
-
-    batches.run_raw(b"\xc1")
-
-    assert batches.texts() == [(5, "body is not a request")]
-    assert [len(message.executed) for message, _ in batches.link.messages] == [1]
-
-
 def test_many_long_error_texts_are_split_over_messages() -> None:
     def execute(requests: Any) -> Any:
         error = pb_utils.TritonError("é" * 60_000)
@@ -237,31 +102,6 @@ def test_many_long_error_texts_are_split_over_messages() -> None:
         assert len(bodies) == len(message.outcomes)
 
 
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
-def test_what_would_end_a_process_fails_the_batch_and_nothing_else(
-    ending: type[BaseException],
-) -> None:
-    def execute(requests: Any) -> Any:
-        raise ending("on purpose")
-
-    batches = _executed(execute, body())
-
-    [(_, text)] = batches.texts()
-    assert f"{ending.__name__}: on purpose" in text
-
-
-@pytest.mark.parametrize(("flags", "codes"), [(0, [0]), (wire.UNCHECKED, [4])])
-def test_what_another_model_asks_is_checked_here(
-    batches: _Batches, flags: int, codes: list[int]
-) -> None:
-    config = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
-    batches.link.instance.configure(json.dumps({"name": "m", "input": [config]}))
-
-    batches.run(body(fp32("A")), flags=flags)
-
-    assert codes == [outcome.code for outcome in batches.link.outcomes()]
-
-
 def test_memory_that_the_broker_has_not_checked_is_not_opened(
     batches: _Batches, world: FakeSupervisor
 ) -> None:
@@ -274,24 +114,6 @@ def test_memory_that_the_broker_has_not_checked_is_not_opened(
     refused, answered = batches.texts()
     assert (0, "a tensor in memory that it may not be in") == refused
     assert (0, "") == answered
-
-
-@pytest.mark.parametrize("flags", [0, wire.UNCHECKED])
-def test_outputs_are_written_where_clients_say_and_not_where_models_do(
-    batches: _Batches, world: FakeSupervisor, flags: int
-) -> None:
-    batches.link.instance.memory = world.memory
-    descriptor = world.lend_region(bytes(4096))
-    place = wire.Place("A", 3, REGION, 100, 4)
-
-    batches.run(body(fp32("A"))._replace(places=[place]), flags=flags)
-
-    [(_, [answer])] = batches.link.messages
-    [output] = wire.decode_response(answer, has_places=True).outputs
-    written = os.pread(descriptor, 4, 100)
-    assert (output.data, written) == (
-        (fp32("A").data, bytes(4)) if flags else (None, fp32("A").data)
-    )
 
 
 def test_a_request_that_does_not_fit_leaves_its_batch_alone(batches: _Batches) -> None:
@@ -350,15 +172,6 @@ def _leave(requests: list[InferenceRequest]) -> None:
     """Leave the answers to the senders."""
 
 
-def test_a_batch_of_a_broker_that_is_replaced_is_not_begun(batches: _Batches) -> None:
-    progress: Any = batches.executions._progress
-    progress.begin.return_value = False
-
-    assert not batches.executions.begin(9, [batches.link.add_request(body())])
-
-    assert ([], 0) == (batches.link.messages, batches.executions.running)
-
-
 def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model() -> None:
     batch_sizes: list[int] = []
 
@@ -407,16 +220,6 @@ class _Iterative(_Batches):
 
     def rescheduled(self) -> list[list[wire.RequestKey]]:
         return [message.rescheduled for message, _ in self.link.messages]
-
-
-def test_a_request_that_is_wanted_again_is_told_with_its_batch() -> None:
-    batches = _Iterative()
-
-    batches.run(body(), body())
-
-    assert ([], [[(3, 0), (3, 1)]]) == (batches.link.outcomes(), batches.rescheduled())
-    assert {(3, 0), (3, 1)} == set(batches.link.pending)
-    assert 0 == batches.executions.running
 
 
 def test_a_request_that_is_wanted_again_has_no_response_yet() -> None:

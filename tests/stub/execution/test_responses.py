@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import pytest
 from tests.stub.fakes import FakeLink, body
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
-from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import Cancelled, InternalError
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.wire import SEQUENCE_START as START
@@ -28,10 +25,6 @@ from zmqtriton_stub.execution.responses import InferenceResponseSender, OpenRequ
 
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_DROPPED = (
-    "Failed to process the request(s) for model 'm_0_0', message: The model let go of a request "
-    "without a response to it."
-)
 
 
 def _response(name: str = "OUT") -> pb_utils.InferenceResponse:
@@ -66,35 +59,6 @@ def test_progress_is_told_where_a_client_follows_it_and_only_what_is_new(link: F
 
     sent = [message for message, _ in link.messages if isinstance(message, wire.Progress)]
     assert [wire.Progress(3, 5, 400), wire.Progress(3, 5, 1000)] == sent
-
-
-@pytest.mark.parametrize("flags", [0, FINAL])
-def test_in_default_mode_the_first_response_is_the_final_one(link: FakeLink, flags: int) -> None:
-    _sender(link).send(_response(), flags)
-
-    assert link.outcomes() == [wire.Outcome(3, 5, 0, "", wire.FINAL)]
-    assert wire.decode_response(link.messages[0][1][0]).outputs[0].name == "OUT"
-    assert link.pending == {}
-
-
-def test_in_default_mode_the_final_flag_after_the_response_sends_nothing_more(
-    link: FakeLink,
-) -> None:
-    sender = _sender(link)
-
-    sender.send(_response())
-    sender.send(flags=FINAL)
-
-    assert len(link.messages) == 1
-
-
-def test_in_default_mode_there_is_at_most_one_response() -> None:
-    sender = _sender(FakeLink())
-    sender.send(_response())
-
-    assert _refusal(sender, _response()) == (
-        "Unable to send response. Non-decoupled model cannot send more than one response."
-    )
 
 
 def test_in_default_mode_final_alone_is_no_answer() -> None:
@@ -134,21 +98,6 @@ def test_in_decoupled_mode_responses_flow_until_final() -> None:
     )
 
 
-def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode(link: FakeLink) -> None:
-    sender = _sender(link)
-    del sender
-
-    assert link.outcomes() == [wire.Outcome(3, 5, 2, _DROPPED, wire.FINAL)]
-    assert [(type(said), said.level) for said in link.sent_to_supervisor] == [(wire.LogLine, "W")]
-
-
-def test_a_sender_that_is_dropped_after_its_response_says_nothing(link: FakeLink) -> None:
-    _sender(link).send(_response())
-    gc.collect()
-
-    assert (1, []) == (len(link.messages), link.sent_to_supervisor)
-
-
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_a_stream_that_is_dropped_fails_with_a_warning(is_cancelled: bool) -> None:
     link = FakeLink(is_decoupled=True)
@@ -165,65 +114,6 @@ def test_a_stream_that_is_dropped_fails_with_a_warning(is_cancelled: bool) -> No
     assert len(link.sent_to_supervisor) == 1
 
 
-def test_nothing_is_sent_when_the_process_is_over(link: FakeLink) -> None:
-    sender = _sender(link)
-
-    link.is_closed = True
-    del sender
-
-    assert link.messages == []
-
-
-def test_an_error_keeps_its_code_and_drops_tensors(link: FakeLink) -> None:
-    error = pb_utils.TritonError("not now", pb_utils.TritonError.UNAVAILABLE)
-
-    _sender(link).send(pb_utils.InferenceResponse(_response().output_tensors(), error))
-
-    assert link.outcomes() == [wire.Outcome(3, 5, 5, "not now", wire.FINAL)]
-    assert link.messages[0][1] == [b""]
-
-
-def test_only_the_outputs_that_were_asked_for_are_sent(link: FakeLink) -> None:
-    pending = link.add_request(body(outputs=["B"]))
-    pending.outputs = ["B"]
-    tensors = [*_response("A").output_tensors(), *_response("B").output_tensors()]
-
-    pending.make_sender().send(pb_utils.InferenceResponse(tensors, parameters={"p": "q"}))
-
-    sent = wire.decode_response(link.messages[0][1][0])
-    assert ([tensor.name for tensor in sent.outputs], sent.parameters) == (["B"], {"p": "q"})
-
-
-def test_a_response_that_cannot_be_sent_leaves_the_sender_open(link: FakeLink) -> None:
-    sender = _sender(link)
-    too_big = pb_utils.InferenceResponse(parameters={"n": 2**64})
-
-    with pytest.raises(OverflowError):
-        sender.send(too_big)
-    sender.send(_response())
-
-    assert [outcome.code for outcome in link.outcomes()] == [0]
-
-
-def test_long_and_broken_texts_are_made_fit_to_travel(link: FakeLink) -> None:
-    _sender(link).send(
-        pb_utils.InferenceResponse(error=pb_utils.TritonError("\udc80" + "x" * 100_000))
-    )
-
-    [outcome] = link.outcomes()
-    assert outcome.text == "?" + "x" * 65_535
-
-
-def test_a_response_that_is_refused_gives_back_its_memory(withdrawn: list[wire.Outcome]) -> None:
-    sender = _sender(FakeLink())
-
-    sender.send(_response())
-    assert [] == withdrawn
-    _refusal(sender, _response())
-
-    assert 1 == len(withdrawn)
-
-
 def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
     link: FakeLink,
     withdrawn: list[wire.Outcome],
@@ -237,27 +127,6 @@ def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
 
     assert [] == link.messages
     assert 1 == len(withdrawn)
-
-
-@pytest.mark.parametrize("end", ["sends", "fail"])
-def test_what_is_over_does_not_come_again(link: FakeLink, end: str) -> None:
-    pending = link.add_request(body())
-    if end == "sends":
-        pending.make_sender().send(_response(), FINAL)
-    else:
-        pending.fail("boom")
-
-    assert (False, False) == (pending.reschedule(), pending.is_rescheduled)
-
-
-def test_nothing_more_is_read_for_what_is_known_to_be_cancelled(link: FakeLink) -> None:
-    pending = link.add_request(body())
-    link.turn_actions = [pending.cancel]
-    assert pending.is_cancelled_now()
-
-    link.turn_actions = [lambda: 1 / 0]
-
-    assert pending.is_cancelled_now()
 
 
 @pytest.mark.parametrize(
@@ -309,21 +178,6 @@ def test_the_shapes_of_the_first_response_are_compared(
         link.add_request(body()).make_sender().send(_response("OUT"))
 
     assert texts == [one.text for one in link.sent_to_supervisor if type(one) is wire.Mismatch]
-
-
-def test_only_a_response_that_leaves_changes_the_states_of_its_sequence(link: FakeLink) -> None:
-    entry = {"input_name": "BEFORE", "output_name": "AFTER", "data_type": "TYPE_UINT8"}
-    link.instance.states = States({"sequence_batching": {"state": [{**entry, "dims": [1]}]}}, "")
-    pending = link.add_request(body())
-    pending.states = {"BEFORE": wire.Tensor("BEFORE", BY_NAME["UINT8"].number, [1], b"\1")}
-    sender = pending.make_sender()
-
-    for value in (2, 3):
-        tensor = pb_utils.Tensor("AFTER", np.array([value], np.uint8))
-        with suppress(pb_utils.TritonModelException):  # there is one response only
-            sender.send(pb_utils.InferenceResponse([tensor]))
-
-    assert b"\2" == bytes(pending.states["BEFORE"].data)
 
 
 # ---------------------------------------------------------------------- implicit state
@@ -399,17 +253,6 @@ def test_a_sequence_that_is_over_leaves_nothing(sequences: _Sequences) -> None:
     assert 0 == len(sequences.states)
 
 
-def test_what_is_answered_after_the_end_of_its_sequence_brings_nothing_back(
-    sequences: _Sequences,
-) -> None:
-    pending, _ = sequences.begin(7, START)
-
-    sequences.states.clear()
-    _answer(pending, np.ones(2, np.int32))
-
-    assert 0 == len(sequences.states)
-
-
 @pytest.mark.row("E75")
 def test_a_state_begins_with_the_content_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "initial_state").mkdir()
@@ -419,24 +262,6 @@ def test_a_state_begins_with_the_content_of_its_file(tmp_path: Path) -> None:
 
     assert Tensor("I", _INT32, [1, 2], b"\5\0\0\0\6\0\0\0") == sequences.begin(7, START)[1]
     assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.begin(7, wire.PADDING)[1]
-
-
-def test_free_dimensions_are_one_unless_the_beginning_says_otherwise() -> None:
-    texts = _state(data_type="TYPE_STRING", dims=[-1, 2])
-    first = {"name": "n", "data_type": "TYPE_INT32", "dims": [3], "zero_data": True}
-    numbers = _state(dims=[-1], initial_state=[first])
-
-    assert Tensor("I", _BYTES, [1, 1, 2], bytes(8)) == _Sequences(_config([texts])).begin()[1]
-    assert Tensor("I", _INT32, [1, 3], bytes(12)) == _Sequences(_config([numbers])).begin()[1]
-
-
-def test_a_state_may_get_another_shape_with_each_step() -> None:
-    sequences = _Sequences(_config([_state(dims=[-1])]))
-    pending, _ = sequences.begin(7, START)
-
-    _answer(pending, np.arange(3, dtype=np.int32))
-
-    assert [1, 3] == sequences.begin(7)[1].shape
 
 
 @pytest.mark.row("E75")
@@ -466,13 +291,6 @@ def test_an_empty_slot_after_the_beginning_of_a_sequence_leaves_its_state_alone(
     assert [1, 1] == sequences.step(7)
 
 
-def test_a_client_cannot_set_a_state(sequences: _Sequences) -> None:
-    pending = sequences.link.add_request(body())
-    sent = Tensor("I", _INT32, [1, 2], b"\1" * 8)
-
-    assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent], [])
-
-
 @pytest.mark.parametrize("outputs", [[], [pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))]])
 def test_an_error_leaves_the_state_as_it_was(
     sequences: _Sequences, outputs: list[pb_utils.Tensor]
@@ -483,17 +301,6 @@ def test_an_error_leaves_the_state_as_it_was(
     pending.send(pb_utils.InferenceResponse(outputs, error=TritonError("no")), wire.FINAL)
 
     assert [1, 1] == sequences.step(7)
-
-
-def test_what_a_model_does_to_its_arrays_later_changes_nothing() -> None:
-    sequences = _Sequences(_config([_state(dims=[2000])]))
-    pending, _ = sequences.begin(7, START)
-    array = np.ones(2000, np.int32)
-
-    _answer(pending, array)
-    array[:] = 9
-
-    assert [1] * 2000 == sequences.step(7)
 
 
 def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> None:
@@ -508,15 +315,6 @@ def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> N
     assert np.shares_memory(array, again)
     assert [5] * 2000 == list(again)
     assert [0] * 2000 == list(np.frombuffer(sequences.begin(8, START)[1].data, np.int32))
-
-
-def test_of_two_states_with_one_name_the_first_counts() -> None:
-    states = States(_config([_state(), _state(output_name="P", dims=[3])]), "/none")
-    other = States(_config([_state(), _state(input_name="J", dims=[3])]), "/none")
-    pending = FakeLink().add_request(body())
-
-    assert ["I"] == [tensor.name for tensor in states.give(pending, [], [])]
-    assert ["I"] == [tensor.name for tensor in other.give(pending, [], [])]
 
 
 @pytest.mark.row("E75", "E76")

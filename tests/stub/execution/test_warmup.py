@@ -85,17 +85,6 @@ def zeros(**more: Any) -> dict[str, Any]:
     return {"data_type": "TYPE_FP32", "dims": ["2"], "zero_data": True, **more}
 
 
-@pytest.mark.parametrize(("count", "times"), [(0, 1), (1, 1), (3, 3)])
-def test_a_sample_is_run_as_often_as_it_says_and_once_at_least(
-    tmp_path: Path, count: int, times: int
-) -> None:
-    warming = Warming(tmp_path, sample(count, A=zeros())).run()
-
-    assert times == len(warming.batches)
-    assert [[0.0, 0.0]] == warming.arrays()[0][0].reshape(1, -1).tolist()
-    assert [] == warming.link.messages, "the broker hears of none"
-
-
 def test_a_batch_has_as_many_requests_as_the_sample_says(tmp_path: Path) -> None:
     warming = Warming(tmp_path, sample(size=3, A=zeros()), max_batch_size=4).run()
 
@@ -123,31 +112,11 @@ def test_a_batch_that_is_too_large_is_refused_once_for_each_request(
     assert [] == warming.batches
 
 
-def test_what_the_model_says_of_a_sample_fails_the_load(tmp_path: Path) -> None:
-    warming = Warming(tmp_path, sample(A=zeros()), sample(A=zeros()))
-
-    def fail(requests: Any) -> Any:
-        warming.batches.append(requests)
-        return [pb_utils.InferenceResponse(error=pb_utils.TritonError("cold"))]
-
-    warming.execute = fail  # type: ignore[method-assign]
-
-    assert "failed to run warmup sample 's': cold; " == warming.refusal()
-    assert 1 == len(warming.batches), "what follows is not run"
-
-
 def test_what_does_not_fit_the_configuration_is_refused(tmp_path: Path) -> None:
     warming = Warming(tmp_path, sample(A=zeros(dims=["3"])))
 
     assert "unexpected shape" in warming.refusal()
     assert [] == warming.batches
-
-
-def test_inputs_beyond_the_configuration_follow_the_others(tmp_path: Path) -> None:
-    control = {"data_type": "TYPE_INT32", "dims": [1], "zero_data": True}
-    warming = Warming(tmp_path, sample(START=control, A=zeros())).run()
-
-    assert ["A", "START"] == [tensor.name() for tensor in warming.batches[0][0].inputs()]
 
 
 def test_the_states_of_samples_are_not_kept(tmp_path: Path) -> None:
@@ -186,16 +155,6 @@ def test_data_is_read_from_a_file_as_far_as_it_is_needed(tmp_path: Path) -> None
         warming = Warming(tmp_path, sample(A=zeros(input_data_file="data"))).run()
 
         assert [1.0, 2.0] == warming.arrays()[0][0].tolist()
-
-
-def test_strings_are_read_whole(tmp_path: Path) -> None:
-    (tmp_path / "warmup").mkdir()
-    (tmp_path / "warmup" / "data").write_bytes(b"\x02\0\0\0ab\x03\0\0\0cde")
-    names = {"name": "A", "data_type": "TYPE_STRING", "dims": [2]}
-    strings = {"data_type": "TYPE_STRING", "dims": [2], "input_data_file": "data"}
-    warming = Warming(tmp_path, sample(A=strings), input=[names]).run()
-
-    assert [b"ab", b"cde"] == warming.arrays()[0][0].tolist()
 
 
 def test_a_file_that_is_missing_or_too_short_is_told_with_its_name(tmp_path: Path) -> None:

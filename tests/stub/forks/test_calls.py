@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.stub.broker.test_bls_client import World
-from tests.stub.fakes import FakeLink, body, fp32
+from tests.stub.fakes import FakeLink, body
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
-from zmqtriton_floor.metrics import COUNTER, GAUGE
+from zmqtriton_floor.metrics import GAUGE
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub.api import pb_utils
@@ -76,13 +76,6 @@ def test_a_metric_is_made_changed_read_and_let_go(fork: Fork) -> None:
     assert (NotFound.number, "the metric is gone") == fork.ask("value", metric)[1:3]
 
 
-def test_what_is_refused_is_told_with_its_text(fork: Fork) -> None:
-    answer = fork.ask("family", ["not a name", "about", COUNTER])
-
-    assert (InvalidArgument.number, "Invalid metric name") == (answer.code, answer.text)
-    assert set() == fork.made
-
-
 @pytest.mark.parametrize("verb", ["load", "unload", "ready"])
 def test_models_are_controlled_as_by_the_instance(fork: Fork, verb: str) -> None:
     calls: list[tuple[str, str]] = []
@@ -111,40 +104,12 @@ def test_a_verb_that_nobody_knows_is_refused(fork: Fork) -> None:
     assert (InternalError.number, "a fork asks for dance") == (answer.code, answer.text)
 
 
-def test_a_request_is_answered_through_its_route(fork: Fork) -> None:
-    fork.link.add_request(body(), own_id=5)
-    answer = wire.encode_body(wire.ResponseBody({"p": 1}, [fp32("OUT")]))
-
-    assert fork.result("send", [3, 5, wire.FINAL, None], answer) is None
-
-    [(results, [sent])] = fork.link.messages
-    assert [(5, 0, wire.FINAL)] == [(o.id, o.code, o.flags) for o in results.outcomes]
-    assert wire.ResponseBody({"p": 1}, [fp32("OUT")]) == wire.decode_response(sent)
-
-
 def test_a_failure_is_answered_with_its_code(fork: Fork) -> None:
     fork.link.add_request(body(), own_id=5)
 
     fork.result("send", [3, 5, wire.FINAL, [InvalidArgument.number - 1, "no"]])
 
     assert [(InvalidArgument.number, "no")] == [(o.code, o.text) for o in fork.link.outcomes()]
-
-
-def test_a_stream_may_end_without_a_response() -> None:
-    fork = Fork()
-    fork.link.instance.is_decoupled = True
-    fork.link.add_request(body(), own_id=5)
-
-    fork.result("send", [3, 5, wire.FINAL, None])
-
-    assert [(5, 0, wire.FINAL)] == [(o.id, o.code, o.flags) for o in fork.link.outcomes()]
-
-
-def test_what_is_answered_already_cannot_be_answered_again(fork: Fork) -> None:
-    answer = fork.ask("send", [3, 5, wire.FINAL, None])
-
-    assert InternalError.number == answer.code
-    assert "Response sender has been closed" in answer.text
 
 
 def test_a_cancellation_is_told_as_long_as_the_request_is_there(fork: Fork) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -40,43 +39,6 @@ def _send(link: FakeLink, *tensors: PbTensor) -> tuple[wire.Outcome, list[Any]]:
     message, [data] = link.messages[-1]
     [outcome] = message.outcomes
     return outcome, [row.data for row in wire.decode_response(data).outputs]
-
-
-def test_it_is_sent_as_it_is(world: FakeSupervisor, link: FakeLink) -> None:
-    output = _made(2.5)
-    array = output.as_numpy()
-
-    outcome, [reference] = _send(link, output)
-
-    assert ((2, MADE // 2), np.float32) == (array.shape, array.dtype)
-    assert {2.5} == set(np.frombuffer(world.read(reference), np.float32))
-    assert 1 == world.memory.arena.used
-    assert [wire.Block(*reference[:3])] == outcome.blocks
-
-
-def test_its_memory_is_free_when_neither_the_model_nor_a_receiver_has_it(
-    world: FakeSupervisor, link: FakeLink
-) -> None:
-    output = _made()
-    outcome, _ = _send(link, output)
-
-    world.memory.arena.leases.take_back(world.memory.own(outcome.blocks))
-    assert 1 == world.memory.arena.used
-    del output
-    assert 0 == world.memory.arena.used
-
-    outcome, _ = _send(link, _made())
-    assert 1 == world.memory.arena.used
-    world.memory.arena.leases.take_back(world.memory.own(outcome.blocks))
-    assert 0 == world.memory.arena.used
-
-
-def test_what_is_never_sent_goes_with_its_last_array(world: FakeSupervisor, link: FakeLink) -> None:
-    row = _made().as_numpy()[0]
-    assert 1 == world.memory.arena.used
-
-    del row
-    assert 0 == world.memory.arena.used
 
 
 def test_parts_of_it_are_sent_as_they_are_too(world: FakeSupervisor, link: FakeLink) -> None:
@@ -119,12 +81,3 @@ def test_other_tensors_are_arrays_like_any(
 def test_a_shape_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="negative dimensions"):
         PbTensor.empty("OUT", (-1, 4), np.float32)
-
-
-def test_bytes_beyond_a_block_are_not_in_it(world: FakeSupervisor) -> None:
-    outputs = world.memory.outputs
-    made = outputs.make(MADE)
-    around = (ctypes.c_char * (MADE + 1)).from_address(made.ctypes.data)
-
-    assert outputs.find(memoryview(around)[1:MADE]) is not None
-    assert outputs.find(memoryview(around)) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.stub.fakes import FakeLink, body
 from tests.stub.supervisor import FakeSupervisor
@@ -72,15 +71,6 @@ def test_an_input_goes_into_a_question_as_it_is(world: FakeSupervisor) -> None:
     assert [] == world.released
 
 
-def test_a_part_of_an_input_is_a_reference_to_that_part(world: FakeSupervisor) -> None:
-    reference, array = _input_of(world)
-
-    question, _, _ = _ask(world, array[COUNT // 2 :])
-
-    half = 4 * COUNT // 2
-    assert reference._replace(offset=reference.offset + half, size=half) == question
-
-
 def test_what_the_model_has_changed_is_copied(world: FakeSupervisor) -> None:
     _, array = _input_of(world)
     array[COUNT // 2] = -1
@@ -93,16 +83,6 @@ def test_what_the_model_has_changed_is_copied(world: FakeSupervisor) -> None:
     assert expected.tobytes() == world.read(question)
 
 
-def test_what_the_model_changes_later_is_not_sent(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array, pending = _request_with_input(world, link)
-
-    outcome, answered = _answer(link, pending, array)
-    array[:] = 0
-
-    assert (reference, [block_of(reference)]) == (answered, outcome.blocks)
-    assert NUMBERS.tobytes() == world.frontend.segments[1].memory[: NUMBERS.nbytes]
-
-
 def test_a_leased_tensor_is_held_until_the_final_reply(world: FakeSupervisor) -> None:
     reference, array = _input_of(world, is_leased=True)
     _, blocks, held = _ask(world, array)
@@ -112,18 +92,6 @@ def test_a_leased_tensor_is_held_until_the_final_reply(world: FakeSupervisor) ->
     held.clear()
     world.memory.answered(blocks)
 
-    assert [block_of(reference)] == world.released
-
-
-def test_a_leased_tensor_is_passed_on_in_an_outcome(world: FakeSupervisor, link: FakeLink) -> None:
-    reference, array = _input_of(world, is_leased=True)
-    pending = link.add_request(body())
-
-    outcome, answered = _answer(link, pending, array)
-
-    assert (reference, [block_of(reference)]) == (answered, outcome.blocks)
-    assert [] == pending.held
-    del array
     assert [block_of(reference)] == world.released
 
 
@@ -152,24 +120,6 @@ def test_another_request_s_input_is_copied_into_an_outcome(
     _, array = _input_of(world)
 
     outcome, _ = _answer(link, link.add_request(body()), array)
-
-    assert [9] == [block.owner for block in outcome.blocks]
-
-
-def test_an_outcome_copies_what_is_not_very_large(world: FakeSupervisor, link: FakeLink) -> None:
-    _, array, pending = _request_with_input(world, link)
-
-    outcome, _ = _answer(link, pending, array[:20_000])
-
-    assert [9] == [block.owner for block in outcome.blocks]
-
-
-def test_a_stream_s_responses_are_copied(world: FakeSupervisor) -> None:
-    link = FakeLink(is_decoupled=True)
-    link.instance.memory = world.memory
-    _, array, pending = _request_with_input(world, link)
-
-    outcome, _ = _answer(link, pending, array)
 
     assert [9] == [block.owner for block in outcome.blocks]
 
@@ -216,19 +166,3 @@ def test_a_block_of_our_own_that_came_back_is_leased_once_more(
     assert 1 == world.memory.arena.used
     world.memory.free(outcome.blocks)
     assert 0 == world.memory.arena.used
-
-
-def test_memory_that_is_short_leaves_nothing_borrowed(world: FakeSupervisor) -> None:
-    world.refusal = "There is none."
-    _, array = _input_of(world)
-    held: list[Any] = []
-    borrowed: list[Block] = []
-    passing = world.memory.passing
-    rows = [Tensor("X", 11, [COUNT], from_numpy(a)) for a in (array, NUMBERS)]
-
-    with pytest.raises(Exception, match="shared memory"):
-        world.memory.place(rows, lambda data: passing.to_model(data, held, borrowed))
-    world.memory.answered(borrowed)
-
-    assert [] == passing.leave(borrowed)
-    assert [] == world.released

@@ -44,31 +44,6 @@ def _row(data: Any) -> Tensor:
     return Tensor("X", 11, [len(data) // 4], data)
 
 
-def test_large_tensors_are_placed_and_small_ones_are_not(world: FakeSupervisor) -> None:
-    data = LARGE.tobytes()
-
-    [small, large], blocks = world.memory.place([_row(b"abcd"), _row(memoryview(data))])
-
-    assert b"abcd" == small.data
-    assert data == world.read(large.data)
-    assert [wire.Block(9, 1, 1)] == blocks
-    assert 1 == world.memory.arena.used
-
-    world.memory.free([*blocks, wire.Block(3, 1, 1)])
-    assert 0 == world.memory.arena.used
-
-
-def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: FakeSupervisor) -> None:
-    woken: list[bool] = []
-    world.client.wake = lambda: woken.append(True)
-    world.message_before_answer = wire.Finalize()
-
-    world.memory.place([_row(LARGE.tobytes())])
-
-    assert [wire.Finalize()] == list(world.client.inbox)
-    assert woken
-
-
 def test_memory_that_finds_no_room_is_an_error_and_given_back(
     world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,16 +70,6 @@ def test_memory_that_finds_no_room_is_an_error_and_given_back(
     assert LARGE.tobytes() == bytes(row.data)
 
 
-def test_short_memory_is_an_error_and_leaves_nothing(world: FakeSupervisor) -> None:
-    world.memory.place([_row(LARGE.tobytes())])
-    world.refusal = "There is none."
-
-    with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
-        world.memory.place([_row(LARGE.tobytes()), _row(bytes(9_000_000))])
-
-    assert 1 == world.memory.arena.used
-
-
 def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
     world: FakeSupervisor,
 ) -> None:
@@ -116,16 +81,6 @@ def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
     world.memory.place([_row(bytes(500_000))])
 
     assert 2 == world.memory.arena.used
-
-
-def test_where_room_for_more_is_refused_it_asks_for_just_enough(world: FakeSupervisor) -> None:
-    world.max_segment_bytes = 500_000
-
-    world.memory.place([_row(LARGE.tobytes())])
-
-    assert LARGE.nbytes <= world.memory.arena.bytes <= 500_000
-    with pytest.raises(Unavailable, match="There is no room for more"):
-        world.memory.place([_row(bytes(9_000_000))])
 
 
 def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
@@ -170,18 +125,6 @@ def test_inputs_are_views_that_the_model_may_write_to(world: FakeSupervisor) -> 
     assert [] == world.released
 
 
-def test_outputs_of_others_are_released_when_no_array_is_left(world: FakeSupervisor) -> None:
-    reference = world.write(LARGE.tobytes())
-
-    rows, blocks = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
-    array = np.frombuffer(rows[0].data, np.float32)[5:]
-    del rows
-    assert [] == world.released
-
-    del array
-    assert blocks == world.released
-
-
 def test_no_thread_looks_between_a_lease_and_the_note_of_its_reply(world: FakeSupervisor) -> None:
     reference = world.write(LARGE.tobytes())
     seen: list[Any] = []
@@ -198,26 +141,8 @@ def test_no_thread_looks_between_a_lease_and_the_note_of_its_reply(world: FakeSu
     assert [(blocks, False)] == seen
 
 
-def test_a_tensor_of_a_dead_process_is_an_error(world: FakeSupervisor) -> None:
-    gone = wire.Reference(4, 1, 1, 0, 100_000)
-
-    with pytest.raises(Unavailable, match="is gone"):
-        world.memory.open([Tensor("X", 11, [25_000], gone)], is_leased=True)
-
-    assert [wire.Block(4, 1, 1)] == world.released
-
-
 def _respond(array: Any) -> InferenceResponse:
     return InferenceResponse([PbTensor("OUT", array)])
-
-
-def test_a_response_says_which_blocks_it_refers_to(world: FakeSupervisor, link: FakeLink) -> None:
-    link.add_request(body()).send(_respond(LARGE), wire.FINAL)
-
-    [outcome] = link.outcomes()
-    [tensor] = wire.decode_response(link.messages[0][1][0]).outputs
-    assert [wire.Block(9, 1, 1)] == outcome.blocks
-    assert LARGE.tobytes() == world.read(tensor.data)
 
 
 def test_a_response_for_which_memory_is_short_is_an_error(
@@ -253,29 +178,6 @@ def test_outputs_that_nobody_asked_for_take_no_memory(
     pending.send(_respond(LARGE), wire.FINAL)
 
     assert 0 == world.memory.arena.used
-
-
-@pytest.mark.parametrize("keeps", [True, False])
-def test_with_the_final_outcome_the_input_is_the_owner_s_again(
-    world: FakeSupervisor, link: FakeLink, keeps: bool
-) -> None:
-    reference = world.write(LARGE.tobytes())
-    pending = link.add_request(body())
-    rows, pending.blocks = world.memory.open(
-        [Tensor("X", 11, [50_000], reference)], is_leased=False
-    )
-    kept = np.frombuffer(rows[0].data, np.float32)
-    if not keeps:
-        del kept
-    del rows
-
-    pending.send(_respond(LARGE[:1]), wire.FINAL)
-
-    world.frontend.leases.end([reference.block])
-    world.write(bytes(200_000))  # into the same pages
-    if keeps:
-        assert np.array_equal(LARGE, kept)
-    assert [] == pending.blocks
 
 
 def test_what_was_empty_for_a_while_goes_back(
@@ -324,14 +226,6 @@ def test_large_data_has_a_digest_where_the_answer_may_be_cached(
     [row], _ = world.memory.place([wire.Tensor("A", 2, [len(data)], data)], flags=flags)
 
     assert (keys.digest(data) if flags else b"") == row.data.digest
-
-
-def test_without_a_cache_nothing_has_a_digest(world: FakeSupervisor) -> None:
-    data = bytes(256_000)
-
-    [row], _ = world.memory.place([wire.Tensor("A", 2, [len(data)], data)], flags=wire.WANT_DIGESTS)
-
-    assert b"" == row.data.digest
 
 
 # ---------------------------------------------------------------------- region outputs
@@ -389,29 +283,12 @@ def test_an_input_is_a_view_that_hides_what_the_model_writes(world: FakeSupervis
     assert {2.0} == set(_input(world))
 
 
-def test_an_output_is_written_to_its_place_and_goes_no_other_way(world: FakeSupervisor) -> None:
-    descriptor = world.lend_region(bytes(2 * SIZE))
-
-    assert _output(world) is None
-    assert _output(world, PLACE._replace(offset=SIZE), ONES[:7]) is None
-
-    assert ONES.tobytes()[: SIZE - 101] == _at(descriptor)[: SIZE - 101]
-    assert ONES[:7].tobytes() == _at(descriptor, SIZE)[:28]
-    assert 0 == world.memory.arena.used
-
-
 def test_an_output_may_be_its_input(world: FakeSupervisor) -> None:
     descriptor = world.lend_region(ONES.tobytes() + bytes(SIZE))
 
     assert _output(world, PLACE._replace(offset=SIZE), _input(world)) is None
 
     assert ONES.tobytes() == _at(descriptor, SIZE)
-
-
-def test_other_outputs_go_with_the_answer(world: FakeSupervisor) -> None:
-    world.lend_region(bytes(2 * SIZE))
-
-    assert type(_output(world, PLACE._replace(output="OTHER"))) is Reference
 
 
 @pytest.mark.parametrize("why", ["read only", "copied", "no room", "cut short", "gone", "full"])
@@ -439,36 +316,12 @@ def test_what_cannot_be_written_there_goes_with_the_answer(
         assert bytes(SIZE) == _at(descriptor)
 
 
-def test_an_older_kernel_has_memory_made_in_another_way(
-    world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    descriptor = world.lend_region(b"")
-    os.truncate(descriptor, 2 * SIZE)
-    _no_populating(monkeypatch)
-
-    assert _output(world) is None
-
-    assert ONES.tobytes() == _at(descriptor)
-
-
 def _no_populating(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_outputs, "MADV_POPULATE_WRITE", 9999)
 
 
 def _refuse(*arguments: Any) -> None:
     raise OSError(28, "No space left on device")
-
-
-def test_a_region_that_was_cut_short_before_is_read_and_not_mapped(world: FakeSupervisor) -> None:
-    descriptor = world.lend_region(ONES.tobytes())
-    world.copied.add(REGION)
-
-    array = _input(world)
-
-    assert not _is_mapped(descriptor)
-    assert {1.0} == set(array)
-    os.ftruncate(descriptor, 0)
-    assert {1.0} == set(array)
 
 
 def test_a_process_that_is_not_the_instances_alone_maps_nothing(world: FakeSupervisor) -> None:

@@ -19,10 +19,6 @@ def world() -> SupervisorHarness:
     ).start()
 
 
-def test_the_index_names_every_directory(world: SupervisorHarness) -> None:
-    assert [{"name": "m", "version": "1", "state": "READY"}, {"name": "n"}] == world.index()
-
-
 def test_the_index_of_what_is_ready_leaves_out_the_rest(world: SupervisorHarness) -> None:
     ready = world.call("index", {"ready": True}).result
 
@@ -71,18 +67,6 @@ def test_a_load_with_wrong_arguments_is_refused(
     assert text is None or said == text
 
 
-def test_a_load_with_a_configuration_loads_what_has_not_changed(world: SupervisorHarness) -> None:
-    before = world.generation("m")
-
-    world.call("load", {"model": "m", "parameters": {"config": '{"backend":"python"}'}})
-    overridden = world.generation("m")
-    world.call("load", {"model": "m"})
-
-    assert overridden is not before
-    # Without the override it goes back to what is on disk.
-    assert world.generation("m") is not overridden
-
-
 def test_dependents_are_asked_for_with_a_boolean(world: SupervisorHarness) -> None:
     call = world.call("unload", {"model": "m", "unload_dependents": "yes"})
 
@@ -123,47 +107,6 @@ def test_a_process_has_its_age_whenever_the_wall_clock_is_set(world: SupervisorH
 
     assert {4600.0} == {process["started_s"] for process in processes}
     assert 4600.0 == world.call("identity").result["started_s"]
-
-
-def test_the_status_shows_every_process(world: SupervisorHarness) -> None:
-    world.kill_process(world.serial("m_0_0")).tick()
-
-    processes = world.call("status").result["processes"]
-
-    assert [p["role"] for p in processes] == [
-        "supervisor",
-        "broker",
-        "http-arbiter",
-        "grpc",
-        "metrics",
-        "stub",
-    ]
-    assert 1000.0 == processes[0]["started_s"]
-    stub = processes[-1]
-    assert (stub["model"], stub["version"], stub["instance"]) == ("m", 1, "m_0_0")
-    assert (stub["state"], stub["restarts"]) == ("READY", 1)
-    assert stub["last_reason"] == "killed by SIGKILL"
-    assert stub["pid"] == world.instance("m").pid
-    assert stub["started_s"] == 1000.0
-    assert json.dumps(processes)
-
-
-@pytest.mark.parametrize(
-    ("usual_s", "is_overlong"), [({"usual_execution_ns": 2 * 10**9}, True), ({}, False)]
-)
-def test_the_status_tells_how_long_an_instance_executes_and_whether_that_is_usual(
-    world: SupervisorHarness, usual_s: dict[str, int], is_overlong: bool
-) -> None:
-    figures = ("pending", "unanswered", "sequences", "last_arrival_ns", "busy_ns")
-    own = dict.fromkeys((*figures, "direct_responses", "brokered_responses"), 0) | usual_s
-    none = {"success": {"count": 0}, "fail": {"count": 0}}
-    row = {"name": "m", "version": "1", "execution_count": 0, "inference_stats": none}
-    world.model_stats = [{**row, "zmqtriton": own}]
-    world.broker_stats = {"execution_ages_ns": {str(world.serial("m_0_0")): 20_100_000_000}}
-
-    stub = world.call("status").result["processes"][-1]
-
-    assert (20.1, is_overlong) == (stub["executing_s"], stub["is_overlong"])
 
 
 def test_the_status_tells_the_growth_of_a_process_until_it_is_replaced(
@@ -241,19 +184,6 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
     }
     numbers |= {"direct_responses": 8, "brokered_responses": 9, "sequences": 1, "busy_s": 1.5}
     assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == document["counts"]
-
-
-def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(
-    world: SupervisorHarness,
-) -> None:
-    world.silent.add(world.serial("broker"))
-
-    call = world.call("status")
-    assert call.answer is None
-    world.advance(2.0)
-
-    assert call.result["counts"] is None
-    assert 6 == len(call.result["processes"])
 
 
 def test_logs_are_asked_for_by_model_and_number(world: SupervisorHarness) -> None:
@@ -370,9 +300,3 @@ def test_the_log_tells_of_each_change_and_its_client(
     world.receive(world.serial("grpc"), wire.Call(1, verb, json.dumps(arguments), client))
 
     assert ([f"I {told}"] if told else []) == [line for line in world.log if client in line]
-
-
-def test_the_log_tells_of_a_model_that_loads_another(world: SupervisorHarness) -> None:
-    world.receive(world.serial("m_0_0"), wire.Call(1, "load", '{"model": "n"}', "somebody else"))
-
-    assert world.has_logged("load 'n' for model 'm'")

@@ -59,15 +59,6 @@ def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(
     assert call.result is None
 
 
-def test_frontends_are_told_which_regions_stubs_may_map(world: SupervisorHarness) -> None:
-    register(world, "a")
-    world.can_map_regions = True
-    register(world, "b")
-
-    messages = world.messages_to("grpc", wire.AddRegion)
-    assert [("a", 0), ("b", 1)] == [(one.name, one.can_be_mapped) for one in messages]
-
-
 @pytest.mark.row("C91")
 def test_the_status_is_what_was_registered(world: SupervisorHarness) -> None:
     register(world, "a", key="/x", offset=8)
@@ -114,15 +105,6 @@ def test_so_many_regions_and_no_more(world: SupervisorHarness) -> None:
     assert (0, "") == register(world).error
 
 
-def test_what_cannot_be_opened_is_not_registered(world: SupervisorHarness) -> None:
-    world.region_error = InvalidArgument("no")
-
-    assert register(world).error == (InvalidArgument.number, "no")
-
-    assert [] == status(world).result
-    assert [] == world.messages_to("grpc", wire.AddRegion)
-
-
 @pytest.mark.row("C92")
 def test_an_unregistration_waits_for_the_requests_that_use_the_region(
     registered: SupervisorHarness,
@@ -141,18 +123,6 @@ def test_an_unregistration_waits_for_the_requests_that_use_the_region(
     assert set() == registered.open_regions
 
 
-def test_a_second_unregistration_waits_too(registered: SupervisorHarness) -> None:
-    registered.used_regions.add(1)
-    unregister(registered, "r")
-
-    second = unregister(registered)
-
-    assert second.answer is None
-    for role in ("http", "grpc"):
-        registered.receive(registered.serial(role), wire.RegionReleased(1))
-    assert second.result is None
-
-
 def test_a_frontend_that_dies_uses_nothing_any_more(registered: SupervisorHarness) -> None:
     registered.used_regions.add(1)
     call = unregister(registered, "r")
@@ -161,29 +131,6 @@ def test_a_frontend_that_dies_uses_nothing_any_more(registered: SupervisorHarnes
     registered.kill_process(registered.serial("http"))
 
     assert call.result is None
-
-
-def test_the_name_can_be_registered_again_while_the_old_region_is_in_use(
-    registered: SupervisorHarness,
-) -> None:
-    registered.used_regions.add(1)
-    unregister(registered, "r")
-
-    assert register(registered).result is None
-    assert 2 == registered.messages_to("grpc", wire.AddRegion)[-1].number
-
-
-def test_without_a_name_all_are_unregistered(world: SupervisorHarness) -> None:
-    register(world, "a")
-    register(world, "b")
-
-    assert unregister(world).result is None
-
-    assert [] == status(world).result
-
-
-def test_what_is_unknown_is_unregistered_already(world: SupervisorHarness) -> None:
-    assert unregister(world, "nothing").result is None
 
 
 def test_where_it_is_not_allowed_only_the_status_answers() -> None:
@@ -271,20 +218,6 @@ def test_numbers_that_make_no_sense_are_refused(
     )
 
 
-@pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"byte_size": 0}])
-def test_memory_that_cannot_be_opened_is_told_before_other_mistakes(
-    world: SupervisorHarness, changes: dict[str, Any]
-) -> None:
-    assert InvalidArgument.number == register(world, **changes).error[0]
-    assert set() == world.open_regions
-    world.region_error = InternalError("Unable to open shared memory region: '/k'")
-
-    assert InternalError.number == register(world, **changes).error[0]
-    assert [] == status(world).result
-    world.region_error = None
-    assert register(world).result is None
-
-
 @pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"name": 3}, {"key": 3}])
 def test_a_name_must_be_one(world: SupervisorHarness, changes: dict[str, Any]) -> None:
     assert register(world, **changes).error[0] == InvalidArgument.number
@@ -313,28 +246,6 @@ def gpus() -> SupervisorHarness:
 
 def call_of(world: SupervisorHarness, verb: str, **changes: Any) -> Call:
     return world.call_as(world.serial("grpc"), f"regions.{verb}", {**CUDA, **changes})
-
-
-def test_memory_of_a_gpu_is_told_to_every_frontend_by_its_gpu(gpus: SupervisorHarness) -> None:
-    assert call_of(gpus, "register").result is None
-
-    for role in ("grpc", "http"):
-        assert [wire.AddRegion(1, "c", 0, 64, 1, 1)] == gpus.messages_to(role, wire.AddRegion)
-    entry = {"name": "c", "device_id": 1, "byte_size": 64}
-    assert [entry] == call_of(gpus, "status", name="").result
-    assert [entry] == call_of(gpus, "status").result
-    assert [] == status(gpus).result
-    assert status(gpus, "c").error == (
-        NotFound.number,
-        "The region named 'c' is registered as CUDA shared memory, not system shared memory",
-    )
-    assert call_of(gpus, "status", name="d").error == (
-        NotFound.number,
-        "Unable to find cuda shared memory region: 'd'",
-    )
-    # both kinds share their names
-    assert register(gpus, "c").error[0] == AlreadyExists.number
-    assert call_of(gpus, "register").error[0] == AlreadyExists.number
 
 
 @pytest.mark.row("C94")
@@ -380,29 +291,6 @@ def test_each_kind_is_unregistered_by_itself(gpus: SupervisorHarness) -> None:
     for name in ("r", ""):
         assert call_of(gpus, "unregister", name=name).result is None
     assert ([], 1) == (call_of(gpus, "status", name="").result, len(status(gpus).result))
-
-
-def test_an_unregistration_waits_until_no_stub_has_the_memory_open(
-    gpus: SupervisorHarness,
-) -> None:
-    stub = gpus.serial("m_0_0")
-    call_of(gpus, "register")
-    gpus.used_regions.add(1)
-    gpus.region_readers.add(stub)
-    gpus.silent.add(stub)
-
-    call = call_of(gpus, "unregister")
-
-    assert {1} == gpus.open_regions
-    for role in ("http", "grpc"):
-        gpus.receive(gpus.serial(role), wire.RegionReleased(1))
-    assert set() == gpus.open_regions
-    assert call.answer is None
-    [sync] = [message for to, message in gpus.sent if to == stub and type(message) is wire.Sync][
-        -1:
-    ]
-    gpus.receive(stub, wire.Synced(sync.number))
-    assert call.result is None
 
 
 def test_an_unregistration_does_not_wait_for_a_stub_that_is_dead(gpus: SupervisorHarness) -> None:

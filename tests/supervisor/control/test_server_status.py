@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, Call, SupervisorHarness, make_blueprint
+from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.server_status import Clients, LoopTurnsTable
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -153,20 +153,6 @@ def caller(world: SupervisorHarness) -> int:
     return world.serial("grpc")
 
 
-def test_a_load_s_files_are_its_model_s_directory_while_it_serves(
-    caller: int, world: SupervisorHarness
-) -> None:
-    first, second = staged(caller), staged(caller)
-
-    load(world, caller, first)
-    assert f"/run/x/files/{first}" == world.generation("m").blueprint.directory
-    assert [] == world.removed
-
-    load(world, caller, second)
-    assert f"/run/x/files/{second}" == world.generation("m").blueprint.directory
-    assert [f"/run/x/files/{first}"] == world.removed
-
-
 @pytest.mark.row("C73")
 def test_a_load_without_files_goes_back_to_the_disk(caller: int, world: SupervisorHarness) -> None:
     name = staged(caller)
@@ -175,62 +161,6 @@ def test_a_load_without_files_goes_back_to_the_disk(caller: int, world: Supervis
     world.call("load", {"model": "m"})
 
     assert "/models/m" == world.generation("m").blueprint.directory
-    assert [f"/run/x/files/{name}"] == world.removed
-
-
-def test_an_unload_removes_them_when_the_last_process_is_gone(
-    caller: int, world: SupervisorHarness
-) -> None:
-    name = staged(caller)
-    load(world, caller, name)
-    world.stubborn.add("m_0_0")
-
-    world.call("unload", {"model": "m"})
-    assert [] == world.removed
-
-    world.kill_process(world.serial("m_0_0"))
-    assert [f"/run/x/files/{name}"] == world.removed
-
-
-def test_they_stay_while_a_stub_is_started_again(caller: int, world: SupervisorHarness) -> None:
-    load(world, caller, staged(caller))
-
-    world.kill_process(world.serial("m_0_0")).tick()
-
-    assert ("READY", []) == (world.index()[0]["state"], world.removed)
-
-
-def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(
-    caller: int,
-    world: SupervisorHarness,
-) -> None:
-    good, bad = staged(caller), staged(caller)
-    load(world, caller, good)
-    world.stub_behaviours["m"] = "it raises"
-
-    assert "it raises" in load(world, caller, bad).error[1]
-    assert f"/run/x/files/{good}" == world.generation("m").blueprint.directory
-    assert [f"/run/x/files/{bad}"] == world.removed
-
-
-def test_a_load_that_waits_keeps_its_files(caller: int, world: SupervisorHarness) -> None:
-    hanging, waiting = staged(caller), staged(caller)
-    world.stub_behaviours["m"] = HANGS
-    load(world, caller, hanging)
-
-    assert (None, []) == (load(world, caller, waiting).answer, world.removed)
-
-    world.call("unload", {"model": "m"})
-    assert {f"/run/x/files/{hanging}", f"/run/x/files/{waiting}"} == set(world.removed)
-
-
-@pytest.mark.parametrize("model", ["", "../m"])
-def test_a_load_that_is_refused_leaves_nothing(
-    caller: int, world: SupervisorHarness, model: str
-) -> None:
-    name = staged(caller)
-
-    assert InvalidArgument.number == load(world, caller, name, model).error[0]
     assert [f"/run/x/files/{name}"] == world.removed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.control.test_regions import register, unregister
+from tests.supervisor.control.test_regions import register
 from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
@@ -19,7 +19,7 @@ from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.story import Promise, kept, tell
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, Unsupported
+from zmqtriton_floor.errors import Unsupported
 
 
 class Leaving:
@@ -107,14 +107,6 @@ def pair() -> TakeOver:
     return take_over()
 
 
-def test_what_is_told_before_the_new_server_asks_is_repeated(pair: TakeOver) -> None:
-    register(pair.old, "early")
-    pair.run()
-
-    assert ["early"] == regions(pair.new)
-    assert told_leave(pair)
-
-
 @pytest.mark.addons
 def test_files_that_are_read_anew_before_it_asks_are_read_anew(pair: TakeOver) -> None:
     pair.start()
@@ -137,19 +129,6 @@ def test_what_is_told_after_it_has_asked_is_told_before_the_answer(pair: TakeOve
     assert [None, None] == [call.result for call in calls]
     assert ["later"] == regions(pair.new)
     assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
-
-
-def test_what_follows_is_performed_behind_the_repetition(pair: TakeOver) -> None:
-    register(pair.old, "gone")
-    pair.start()
-    pair.hear()
-
-    call = unregister(pair.old, "gone")
-    pair.exchange()
-
-    assert call.result is None
-    assert [] == regions(pair.new)
-    assert not pair.new.has_logged("not taken over")
 
 
 def test_a_load_that_was_under_way_when_it_asked_goes_over(pair: TakeOver) -> None:
@@ -231,15 +210,6 @@ def test_a_server_that_stops_leaves_the_sockets_to_the_other_one(pair: TakeOver,
     assert [] == other.messages_to("grpc", wire.Retire)
 
 
-def test_a_server_whose_successor_has_died_closes_its_sockets(pair: TakeOver) -> None:
-    pair.start()
-    pair.end_new()
-
-    pair.old.stop()
-
-    assert [wire.Retire(0)] == pair.old.messages_to("grpc", wire.Retire)
-
-
 def test_two_servers_do_not_take_over_at_once() -> None:
     _, text = take_over().old.call("succession.sockets").error
 
@@ -318,15 +288,6 @@ def test_a_model_that_fails_leaves_the_others() -> None:
     assert ["b", "m"] == serving(pair.new)
     assert call.result is False
     assert pair.new.core.is_open
-
-
-def test_a_repository_that_is_not_there_changes_nothing() -> None:
-    pair = take_over_in_mode(exit_on_error=False)
-    pair.new.listing_error = InternalError("failed to stat file /models")
-    pair.run()
-
-    assert 1 == pair.new.status
-    assert not pair.old.has_logged("Another server has taken over")
 
 
 def test_files_that_would_end_with_the_server_before_change_nothing() -> None:

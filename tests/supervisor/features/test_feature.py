@@ -14,8 +14,7 @@ from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.reasons import Reason
 
 
 class Witness(Feature):
@@ -85,53 +84,6 @@ class Witnessed:
         return self.witness
 
 
-def test_features_hear_of_loads_in_order() -> None:
-    witnessed = Witnessed(control_mode="explicit")
-    witnessed.witness.calls.clear()
-
-    witnessed.world.call("load", {"model": "m"})
-    witnessed.world.stub_behaviours["n"] = "no weights"
-    witnessed.world.call("load", {"model": "n"})
-
-    succeeded = ["load_began m", "load_succeeded m", "load_ended m"]
-    assert [*succeeded, "load_began n", "load_ended n"] == witnessed.witness.calls
-
-
-def test_a_model_that_is_gone_is_forgotten_by_features() -> None:
-    witnessed = Witnessed(control_mode="poll", poll_s=1.0)
-    del witnessed.world.models["m"]
-
-    witnessed.world.advance(5.0)
-
-    assert "forget_model m" in witnessed.witness.calls
-    assert "forget_model n" not in witnessed.witness.calls
-
-
-def test_a_server_that_is_told_to_stop_may_be_kept_by_a_feature() -> None:
-    witnessed = Witnessed()
-    witness, world = witnessed.witness, witnessed.world
-    witness.is_patient = True
-
-    world.stop()
-    assert ["start", "defer_stop"] == [c for c in witness.calls if "load" not in c]
-    assert not world.core.is_stopping
-
-    witness.core.server.stop()
-    world.run_until_idle()
-    assert "stop" == witness.calls[-1]
-    assert 0 == world.status
-
-
-def test_a_second_signal_ends_a_server_that_a_feature_keeps() -> None:
-    witnessed = Witnessed()
-    witnessed.witness.is_patient = True
-
-    for _ in range(2):
-        witnessed.world.stop()
-
-    assert 1 == witnessed.world.status
-
-
 def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
     world = Witnessed(control_mode="explicit").world
     world.fork_http_worker()
@@ -142,36 +94,6 @@ def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
     assert status["server"]["ready"].startswith("watching; ")
     assert {"name": "m", "state": "UNAVAILABLE", "reason": "nobody has looked"} == world.index()[0]
     assert [wire.ServerDraining(1)] == world.messages_to("http", wire.ServerDraining)
-
-
-def test_a_call_of_a_feature_is_allowed_to_whom_its_verb_names() -> None:
-    world = Witnessed(exit_on_error=False).world
-    stub = world.serial("m_0_0")
-
-    assert ["m", "n"] == world.call("look").result
-    assert "seen" == world.call_as(stub, "look.models").result
-    refused = (InvalidArgument.number, "a model may not call 'look'")
-    assert refused == world.call_as(stub, "look").error
-    world.core.startup.is_repository_missing = True
-    assert (Unavailable.number, "Server not ready") == world.call("look.repository").error
-    world.core.stop()
-    assert (Unavailable.number, "Server exiting") == world.call("look.operators").error
-    assert ["m", "n"] == world.call("look").result
-
-
-@pytest.mark.addons
-def test_a_model_is_ready_when_no_feature_has_clients_avoid_it_any_more() -> None:
-    world = SupervisorHarness(make_blueprint("m")).start()
-    model = world.core.models["m"]
-    model.avoidances = [Reason.of(Kind.OTHER, "paused")]
-
-    world.call("drain", {"model": "m", "wait": False})
-    world.call("undrain", {"model": "m"})
-
-    assert not world.call("ready", {"model": "m"}).result
-    assert ("paused", 1) == (world.index()[0]["reason"], world.latest_version_info("m").is_draining)
-    model.avoidances = []
-    assert world.call("ready", {"model": "m"}).result
 
 
 class Broken(Feature):
@@ -209,19 +131,6 @@ def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
     assert "drains" in world.call("status").result
     world.stop()
     assert 0 == world.status
-
-
-def test_a_feature_that_goes_on_failing_is_logged_once_a_minute() -> None:
-    world = SupervisorHarness(make_blueprint("m"), features=[Broken, *all_features()]).start()
-    failures = [line for line in world.log if "feature Broken has failed" in line]
-    assert 1 == len(failures)
-
-    world.advance(61.0)
-    world.advance(1.0)
-
-    failures = [line for line in world.log if "feature Broken has failed" in line]
-    assert 2 == len(failures)
-    assert "times before: 'advance'" in failures[-1]
 
 
 def test_a_verb_has_one_answer() -> None:

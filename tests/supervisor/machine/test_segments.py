@@ -24,7 +24,6 @@ from zmqtriton.supervisor.machine.memory.region_files import (
 )
 from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import is_size_sealed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.reasons import Kind, Reason
@@ -90,24 +89,6 @@ def _segments_here() -> int:
         with suppress(FileNotFoundError):
             count += os.readlink(f"/proc/self/fd/{number}").startswith("/memfd:")
     return count
-
-
-def test_a_segment_is_made_given_and_dropped(world: World) -> None:
-    _, made, descriptor = world.tell(5, wire.CreateSegment(1, MiB))
-    assert made == wire.SegmentCreated(1, MiB, 0, "")
-    assert descriptor is not None
-    assert MiB == os.fstat(descriptor).st_size
-    assert is_size_sealed(descriptor)
-
-    serial, reply, theirs = world.tell(6, wire.OpenSegment(5, 1))
-    assert (6, wire.SegmentOpened(5, 1, MiB)) == (serial, reply)
-    assert theirs is not None
-    assert os.path.sameopenfile(descriptor, theirs)
-    assert {5: MiB} == world.segments.bytes_by_owner
-
-    # Who has it mapped learns that it is of no use any more.
-    assert (6, wire.SegmentOpened(5, 1, 0), None) == world.tell(5, wire.FreeSegment(1))
-    assert 0 == world.segments.count
 
 
 def test_a_gradual_segment_counts_as_far_as_its_memory_is_made(world: World) -> None:
@@ -186,14 +167,6 @@ def test_only_what_is_registered_can_be_asked_for(world: World, segment: tuple[i
     assert (7, wire.SegmentOpened(*segment, 0), None) == world.tell(7, wire.OpenSegment(*segment))
 
 
-def test_nobody_can_drop_what_is_anothers(world: World) -> None:
-    world.make(5, 1, MiB)
-
-    world.segments.handle_message(6, wire.FreeSegment(1))
-
-    assert 1 == world.segments.count
-
-
 def test_nobody_gets_more_than_is_left_for_the_others(world: World) -> None:
     assert "" == world.make(5, 1, 50 * MiB)
     assert f"{50 * MiB} bytes of memory by now, of {100 * MiB}" in world.make(5, 2, MiB)
@@ -213,12 +186,6 @@ def test_sizes_that_are_none_are_refused(world: World, size: int) -> None:
     assert 0 == world.segments.count
 
 
-def test_a_number_is_not_used_twice(world: World) -> None:
-    world.make(5, 1, MiB)
-
-    assert "" != world.make(5, 1, MiB)
-
-
 def test_there_are_not_too_many() -> None:
     world = World(max_segments=3)
     for number in (1, 2, 3):
@@ -226,41 +193,6 @@ def test_there_are_not_too_many() -> None:
 
     assert "3 segments" in world.make(5, 4, 4096)
     world.close()
-
-
-def test_of_a_dead_process_that_stays_which_others_read(world: World) -> None:
-    for number in (1, 2, 3):
-        world.make(5, number, MiB)
-    world.tell(6, wire.OpenSegment(5, 1))
-
-    world.segments.process_died(5)
-    # What it has said may still be on its way to somebody.
-    _, reply, _ = world.tell(7, wire.OpenSegment(5, 2))
-    assert (MiB, 3) == (reply.size, world.segments.count)
-
-    world.segments.keep(5, [1, 2])
-    assert (7, wire.SegmentOpened(5, 3, 0), None) == world.tell(7, wire.OpenSegment(5, 3))
-    _, reply, _ = world.tell(8, wire.OpenSegment(5, 1))
-    assert (MiB, {5: 2 * MiB}) == (reply.size, world.segments.bytes_by_owner)
-
-    del world.sent[:]
-    world.segments.keep(5, [2])
-    gone = [(reader, wire.SegmentOpened(5, 1, 0), None) for reader in (6, 8)]
-    assert gone == sorted(world.sent, key=str)
-    world.segments.keep(5, ())
-    assert (7, wire.SegmentOpened(5, 2, 0), None) == world.sent[-1]
-    assert {} == world.segments.bytes_by_owner
-
-
-def test_the_dead_are_told_nothing(world: World) -> None:
-    world.make(5, 1, MiB)
-    world.tell(6, wire.OpenSegment(5, 1))
-    world.segments.process_died(6)
-    del world.sent[:]
-
-    world.segments.handle_message(5, wire.FreeSegment(1))
-
-    assert [] == world.sent
 
 
 def test_a_python_without_memfd_makes_them_too(
@@ -432,18 +364,6 @@ def region_of(
     file: str = "k", offset: int = 0, size: int = 100, number: int = 1, user: int = ROOT
 ) -> OpenRegion:
     return OpenRegion(7, number, "r", f"/{file}", file, offset, size, user)
-
-
-def test_a_file_is_open_until_it_is_closed(files: RegionFiles) -> None:
-    assert not isinstance(files.open(region_of(offset=1, size=99)), ZmqTritonError)
-
-    descriptor = files.descriptor(1)
-    assert descriptor is not None
-    assert b"x" * 100 == os.pread(descriptor, 1000, 0)
-    files.close(1)
-    assert files.descriptor(1) is None
-    with pytest.raises(OSError):  # noqa: PT011 - it is closed
-        os.fstat(descriptor)
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 101), (1, 100), (100, 1), (200, 1)])

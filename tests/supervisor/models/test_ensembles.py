@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.floor.reasons import text_of
-from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
+from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
@@ -19,7 +19,6 @@ from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.models.order import RetirementQueue
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument
 
 # --------------------------------------------------------------------------------------- ensembles
 # Ensembles: loaded after their members, and as ready as they are.
@@ -59,25 +58,6 @@ def test_an_ensemble_is_loaded_after_its_members_and_has_no_process() -> None:
         world.latest_version_info("e").ready_instances,
         world.latest_version_info("e").config,
     )
-
-
-def test_ensembles_that_wait_for_their_members_hold_no_slot() -> None:
-    names = [f"e{i}" for i in range(8)]
-
-    world = SupervisorHarness(
-        *(ensemble(n, "z") for n in names), make_blueprint("z"), load_slots=1
-    ).start()
-
-    assert {"READY"} == {status for _, _, status in world.tables[0]}
-
-
-def test_an_ensemble_of_ensembles_comes_last() -> None:
-    world = SupervisorHarness(ensemble("a", "b"), ensemble("b", "c"), make_blueprint("c")).start()
-
-    assert ["c", "b", "a"] == [
-        serve.model for serve in world.messages_to("broker", wire.AddGeneration)
-    ]
-    assert 1 == world.latest_version_info("a").ready_instances
 
 
 @pytest.mark.parametrize(
@@ -122,15 +102,6 @@ def test_the_cause_of_an_ensemble_is_its_member_which_has_its_own() -> None:
     assert {"e": ["MEMBER_NOT_LOADED"], "z": ["OTHER"]} == causes
 
 
-def test_a_circle_is_refused_and_holds_up_nobody() -> None:
-    world = SupervisorHarness(ensemble("a", "b"), ensemble("b", "a"), exit_on_error=False).start()
-
-    statuses = {name: status for name, _, status in world.tables[0]}
-    text = "circular dependency between ensembles: b -> ... -> a -> b"
-    assert f"UNAVAILABLE: Invalid argument: {text}" == statuses["b"]
-    assert "depends on 'b' which has no loaded version" in statuses["a"]
-
-
 def test_ensembles_within_ensembles_have_a_limit() -> None:
     names = [f"e{level}" for level in range(MAX_DEPTH + 1)]
     inner = ["m", *names]
@@ -141,23 +112,6 @@ def test_ensembles_within_ensembles_have_a_limit() -> None:
     statuses = {name: status for name, _, status in world.tables[0]}
     assert "READY" == statuses[names[-2]]
     assert f"ensembles in it that are more than {MAX_DEPTH} deep" in statuses[names[-1]]
-
-
-def test_members_that_do_not_fit_are_the_reason_of_the_failure() -> None:
-    world = explicit(ensemble("e", "m", misfit="inconsistent shape"), make_blueprint("m"))
-
-    code, text = world.call("load", LOAD_E).error
-
-    assert InvalidArgument.number == code
-    assert "load failed for model 'e': inconsistent shape\n" == text
-
-
-def test_an_explicit_load_brings_the_members_along() -> None:
-    world = explicit(ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n"))
-
-    assert world.call("load", LOAD_E).result is None
-    ready = {entry["name"] for entry in world.index() if entry.get("state") == "READY"}
-    assert {"e", "m", "n"} == ready
 
 
 @pytest.fixture
@@ -182,41 +136,6 @@ def test_an_explicit_load_tries_members_that_have_failed_again(world: Supervisor
     assert "READY" == world.latest_version_info("e").state
 
 
-def test_a_poll_loads_an_ensemble_whose_member_has_been_mended() -> None:
-    world = SupervisorHarness(
-        ensemble("e", "m"),
-        make_blueprint("m"),
-        control_mode="poll",
-        poll_s=10.0,
-        exit_on_error=False,
-        stubs={"m": "no luck"},
-    ).start()
-    world.advance(20.0)
-    assert 1 == sum("failed to load 'e'" in line for line in world.log), "not tried again"
-
-    world.stub_behaviours["m"] = LOADS
-    world.models["m"] = dataclasses.replace(world.models["m"], fingerprint="2")
-    world.advance(20.0)
-
-    assert "READY" == world.latest_version_info("e").state
-
-
-def test_an_unload_ends_an_ensemble_that_waits_for_a_member(world: SupervisorHarness) -> None:
-    world.stub_behaviours["m"] = HANGS
-    call = world.call("load", LOAD_E)
-
-    world.call("unload", {"model": "e"})
-
-    assert call.error[1].startswith("load failed for model 'e'")
-    world.finish_load(world.serial("m_0_0"))
-    assert "READY" == world.latest_version_info("m").state
-    assert not [
-        n
-        for n in world.messages_to("grpc", wire.VersionInfo)
-        if (n.model, n.state) == ("e", "READY")
-    ]
-
-
 def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> None:
     world = SupervisorHarness(
         ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n", instances=2)
@@ -238,14 +157,6 @@ def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> Non
     )
 
 
-def test_the_death_reaches_ensembles_of_ensembles() -> None:
-    world = SupervisorHarness(ensemble("a", "b"), ensemble("b", "c"), make_blueprint("c")).start()
-
-    world.kill_process(world.serial("c_0_0"))
-
-    assert [0, 0] == [world.latest_version_info(name).ready_instances for name in "ab"]
-
-
 @pytest.mark.row("F14")
 def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready(
     loaded: SupervisorHarness,
@@ -260,38 +171,12 @@ def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready(
     assert 1 == loaded.latest_version_info("e").ready_instances
 
 
-def test_a_reload_of_an_ensemble_swaps_it_like_any_model(loaded: SupervisorHarness) -> None:
-    old, member = loaded.generation("e"), loaded.generation("m")
-    loaded.models["e"] = dataclasses.replace(loaded.models["e"], fingerprint="2")
-
-    assert loaded.call("load", LOAD_E).result is None
-
-    assert loaded.generation("e") is not old
-    assert loaded.generation("m") is member
-    assert [wire.Retire(old.number)] == loaded.messages_to("broker", wire.Retire)
-    assert [wire.RemoveGeneration(old.number, "unloaded")] == loaded.messages_to(
-        "broker", wire.RemoveGeneration
-    )
-
-
 def test_what_is_served_and_has_not_changed_is_left_alone(loaded: SupervisorHarness) -> None:
     old = loaded.generation("e")
 
     assert "unchanged" == loaded.call("load", LOAD_E).result
 
     assert loaded.generation("e") is old
-
-
-def test_an_ensemble_waits_for_its_last_request_before_it_ends(loaded: SupervisorHarness) -> None:
-    loaded.is_busy = True
-    number = loaded.generation("e").number
-
-    assert loaded.call("unload", {"model": "e"}).result is None
-    assert [] == loaded.messages_to("broker", wire.RemoveGeneration)
-    loaded.receive(loaded.serial("broker"), wire.Drained(number))
-    assert [wire.RemoveGeneration(number, "unloaded")] == loaded.messages_to(
-        "broker", wire.RemoveGeneration
-    )
 
 
 def serving(world: SupervisorHarness) -> set[str]:
@@ -323,20 +208,6 @@ def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
     world.call("unload", {"model": "m", "unload_dependents": True})
 
     assert {"n"} == serving(world)
-
-
-def test_without_dependents_only_the_model_goes(loaded: SupervisorHarness) -> None:
-    loaded.call("unload", {"model": "e"})
-
-    assert {"m"} == serving(loaded)
-
-
-def test_a_server_with_ensembles_stops_in_order() -> None:
-    world = SupervisorHarness(ensemble("e", "m"), make_blueprint("m")).start()
-
-    world.stop()
-
-    assert 0 == world.status
 
 
 # -------------------------------------------------------------------------------------- call graph
@@ -373,27 +244,6 @@ def test_what_a_model_says_that_it_asks_is_loaded_before_it() -> None:
     )
 
 
-def test_a_load_brings_along_what_the_model_asks() -> None:
-    world = SupervisorHarness(
-        caller("a", "b"), make_blueprint("b"), control_mode="explicit"
-    ).start()
-
-    load(world, "a")
-
-    assert ["b", "a"] == served(world)
-
-
-def test_what_cannot_be_loaded_or_is_not_there_holds_up_nobody() -> None:
-    models = caller("a", "b", "nobody"), make_blueprint("b")
-    world = explicit(*models, load_slots=1, stubs={"b": "broken"})
-
-    load(world, "a")
-
-    assert "READY" == world.latest_version_info("a").state
-    assert world.has_logged("failed to load 'b'")
-    assert world.has_logged("failed to poll model 'nobody'")
-
-
 @pytest.mark.parametrize(
     "models",
     [
@@ -409,19 +259,6 @@ def test_models_that_ask_each_other_do_not_wait_for_each_other(
     models: tuple[Blueprint, ...],
 ) -> None:
     assert {"READY"} == {status for _, _, status in running(*models).tables[0]}
-
-
-def test_an_unload_ends_a_model_that_waits_for_what_it_asks() -> None:
-    world = explicit(caller("a", "b"), make_blueprint("b"), stubs={"b": HANGS})
-    call = world.call("load", {"model": "a", "parameters": {}})
-    assert call.answer is None
-
-    assert world.call("unload", {"model": "a"}).result is None
-
-    assert "unloaded" in call.error[1]
-    world.stub_behaviours["b"] = LOADS
-    assert world.call("unload", {"model": "b"}).result is None
-    assert "a" not in served(world)
 
 
 @pytest.mark.row("F14")
@@ -449,33 +286,6 @@ def test_who_has_asked_a_model_depends_on_it() -> None:
     assert world.call("unload", {"model": "b", "unload_dependents": True}).result is None
 
     assert ["a", "b"] == ended(world)
-
-
-def test_without_dependents_only_the_asked_model_goes() -> None:
-    world = running(caller("a", "b"), make_blueprint("b"))
-
-    assert world.call("unload", {"model": "b"}).result is None
-
-    assert ["b"] == ended(world)
-    assert "READY" == world.latest_version_info("a").state
-
-
-def test_at_the_end_of_the_server_callers_end_first() -> None:
-    world = running(caller("a", "b"), caller("b", "c"), make_blueprint("c"), ensemble("d", "a"))
-
-    world.stop()
-
-    assert ["d", "a", "b", "c"] == ended(world)
-    assert 0 == world.status
-
-
-def test_who_call_each_other_end_together() -> None:
-    world = running(caller("a", "b"), caller("b", "a"))
-
-    world.stop()
-
-    assert ["a", "b"] == sorted(ended(world))
-    assert 0 == world.status
 
 
 # ------------------------------------------------------------------- retirement

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.floor.reasons import because, text_of
-from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
+from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
@@ -16,7 +16,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
-from zmqtriton.supervisor.models.instance import ABORT_WITHIN_S, FINALIZE_WITHIN_S, StubPlace
+from zmqtriton.supervisor.models.instance import FINALIZE_WITHIN_S, StubPlace
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
@@ -114,36 +114,6 @@ def test_a_start_asks_for_a_process_in_the_models_interpreter(bench: Bench) -> N
     assert bench.instance.state is InstanceState.STARTING
 
 
-def test_the_first_death_is_followed_by_a_start_at_once(ready: Bench) -> None:
-    assert [SpawnStub(2, SERVER_ENVIRONMENT, "m", "m_0_0")] == ready.die()
-    assert ready.instance.restarts == 1
-    assert text_of(ready.instance.death_reason) == "killed by SIGKILL"
-
-
-def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
-    ready.die()
-    pauses = []
-    for _ in range(MAX_DEATHS - 1):
-        ready.load()
-        ready.handle(states.ProcessExited(because("killed by SIGKILL"), had_begun=True))
-        pause_s = ready.pause_s()
-        assert pause_s is not None
-        pauses.append(pause_s)
-        ready.advance(pause_s)
-
-    assert [0.2, 0.4, 0.8, 1.6] == pauses
-
-
-def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
-    ready.die_too_often()
-
-    ready.die("killed by SIGSEGV")
-
-    assert ready.instance.state is InstanceState.FAILED
-    assert text_of(ready.instance.death_reason) == "killed by SIGSEGV"
-    assert ready.pause_s() is None
-
-
 @pytest.fixture
 def given_up() -> Bench:
     """One that is tried again 40 seconds after each of its deaths."""
@@ -151,21 +121,6 @@ def given_up() -> Bench:
     bench.die_too_often()
     bench.die()
     return bench
-
-
-def test_one_that_was_given_up_is_tried_once_in_a_while_for_ever(given_up: Bench) -> None:
-    for count in range(MAX_DEATHS + 1, 50):
-        assert (InstanceState.FAILED, count) == (
-            given_up.instance.state,
-            given_up.instance.recent_deaths,
-        )
-        assert (40.0, []) == (given_up.pause_s(), given_up.advance(39.0))
-        (spawned,) = given_up.advance(1.0)
-        assert isinstance(spawned, SpawnStub)
-        given_up.handle(states.ProcessStarted(42))
-        assert given_up.instance.is_given_up, "so far"
-        given_up.handle(states.InstanceLoadFailed(because("no store")))
-        given_up.die()
 
 
 def test_one_that_comes_up_and_has_not_worked_yet_is_still_on_probation(given_up: Bench) -> None:
@@ -178,152 +133,12 @@ def test_one_that_comes_up_and_has_not_worked_yet_is_still_on_probation(given_up
     assert 40.0 == given_up.pause_s()
 
 
-def test_one_that_has_worked_again_is_as_any_other(given_up: Bench) -> None:
-    given_up.advance(40.0)
-    given_up.load()
-    given_up.instance.mark_executed()
-
-    given_up.die()
-
-    assert InstanceState.STARTING is given_up.instance.state, "at once"
-    assert 1 == given_up.instance.recent_deaths
-    assert not given_up.instance.is_given_up
-
-
-def test_one_that_was_given_up_is_not_tried_again_after_a_stop(given_up: Bench) -> None:
-    given_up.handle(states.StopRequested())
-
-    assert given_up.pause_s() is None
-
-
-@pytest.mark.parametrize("seconds", [0.0, -3.0])
-def test_where_nobody_wants_it_what_was_given_up_is_not_tried_again(seconds: float) -> None:
-    bench = Bench(retry_after_s=seconds).serve()
-    bench.die_too_often()
-
-    bench.die()
-
-    assert InstanceState.FAILED is bench.instance.state
-    assert bench.pause_s() is None
-
-
-def test_one_that_is_killed_while_idle_is_no_crash_loop(ready: Bench) -> None:
-    for _ in range(3 * MAX_DEATHS):
-        ready.handle(states.ProcessExited(because("killed by SIGKILL")))
-        ready.advance(0.0)
-        ready.load()
-
-    assert ready.instance.state is InstanceState.READY
-    assert ready.instance.recent_deaths == 1
-
-
-def test_deaths_of_long_ago_do_not_count(ready: Bench) -> None:
-    for _ in range(3 * MAX_DEATHS):
-        ready.handle(states.ProcessExited(because("killed by SIGKILL")))
-        ready.advance(15.0)
-        ready.load()
-
-    assert ready.instance.state is InstanceState.READY
-
-
-def test_one_that_worked_for_a_while_is_no_crash_loop(ready: Bench) -> None:
-    for _ in range(3 * MAX_DEATHS):
-        ready.advance(2.0)
-        assert ready.die() != []
-        ready.load()
-
-    assert ready.instance.state is InstanceState.READY
-    assert ready.instance.recent_deaths == 1
-
-
-def test_a_first_load_that_dies_is_not_tried_again(bench: Bench) -> None:
-    bench.handle(states.StartRequested(), states.ProcessStarted(42))
-
-    assert bench.die("exited with status 3") == []
-    assert bench.instance.state is InstanceState.FAILED
-
-
-def test_the_reason_of_a_failed_load_is_what_the_stub_said(bench: Bench) -> None:
-    bench.handle(states.StartRequested(), states.ProcessStarted(42))
-
-    bench.handle(
-        states.InstanceLoadFailed(because("ValueError: no")),
-        states.ProcessExited(because("exited with status 1")),
-    )
-
-    assert text_of(bench.instance.death_reason) == "ValueError: no"
-    assert bench.instance.has_reported_failure
-
-
 def test_a_death_while_loading_shows_its_last_words(bench: Bench) -> None:
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
     bench.handle(states.ProcessExited(because("exited with status 3"), "lacks the module 'zmq'"))
 
     assert text_of(bench.instance.death_reason) == "exited with status 3: lacks the module 'zmq'"
-
-
-def test_a_crash_of_one_that_serves_tells_where_and_its_askers_only_that(ready: Bench) -> None:
-    crash = "Segmentation fault\n\nAt:\n  model.py(5): execute"
-    ready.handle(states.ProcessExited(because("killed by SIGSEGV"), "a line of its log", crash))
-
-    assert f"killed by SIGSEGV: {crash}" == text_of(ready.instance.death_reason)
-    assert "killed by SIGSEGV" == ready.instance.death_summary
-
-
-def test_a_death_of_one_that_serves_does_not_repeat_its_log(ready: Bench) -> None:
-    ready.handle(states.ProcessExited(because("exited with status 1"), "a line of its log"))
-
-    assert "exited with status 1" == text_of(ready.instance.death_reason)
-
-
-def test_one_that_hangs_in_its_model_is_asked_where_before_it_is_killed(ready: Bench) -> None:
-    todo = ready.handle(states.KillRequested(because("took longer than 2 s"), can_dump_stack=True))
-    late = ready.advance(ABORT_WITHIN_S)
-    ready.handle(
-        states.ProcessExited(because("killed by SIGABRT"), "x", "Aborted\n\nAt:\n  m.py(5): f")
-    )
-
-    assert [Signal(1, signal.SIGABRT)] == todo
-    assert [Signal(1, signal.SIGKILL, group=True)] == late
-    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == text_of(
-        ready.instance.death_reason
-    )
-    assert "took longer than 2 s" == ready.instance.death_summary
-
-
-def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:
-    todo = ready.handle(states.KillRequested(because("took longer than 2 s")))
-    ready.die()
-
-    assert [Signal(1, signal.SIGKILL, group=True)] == todo
-    assert text_of(ready.instance.death_reason) == "took longer than 2 s"
-
-
-def test_a_stub_that_says_that_it_failed_and_stays_is_killed(bench: Bench) -> None:
-    bench.handle(
-        states.StartRequested(), states.ProcessStarted(42), states.InstanceLoadFailed(because("no"))
-    )
-
-    assert Signal(1, signal.SIGKILL, group=True) in bench.advance(5.0)
-    assert bench.instance.state is InstanceState.LOADING
-
-
-def test_after_draining_it_finishes_and_is_killed_if_it_does_not(ready: Bench) -> None:
-    todo = ready.handle(states.DrainRequested(), states.DrainFinished())
-    late = ready.advance(FINALIZE_WITHIN_S)
-
-    assert [Send(1, wire.Finalize())] == todo
-    assert [Signal(1, signal.SIGKILL, group=True)] == late
-
-
-def test_one_that_finished_is_not_killed_later(ready: Bench) -> None:
-    ready.handle(states.DrainRequested(), states.DrainFinished())
-
-    ready.handle(states.ProcessExited(because("exited with status 0")))
-
-    assert ready.advance(FINALIZE_WITHIN_S) == []
-    assert ready.instance.state is InstanceState.STOPPED
 
 
 def test_a_stop_before_the_process_is_there_kills_it_when_it_comes(bench: Bench) -> None:
@@ -334,17 +149,6 @@ def test_a_stop_before_the_process_is_there_kills_it_when_it_comes(bench: Bench)
 
     assert early == []
     assert [Signal(1, signal.SIGKILL, group=True)] == todo
-
-
-def test_a_stop_during_a_pause_ends_it(ready: Bench) -> None:
-    ready.die()
-    ready.load()
-    ready.handle(states.ProcessExited(because("killed by SIGKILL")))
-
-    ready.handle(states.StopRequested())
-
-    assert ready.advance(60.0) == []
-    assert ready.instance.state is InstanceState.STOPPED
 
 
 LOAD = wire.LoadModel("template", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
@@ -360,16 +164,6 @@ def test_a_thread_is_asked_to_end_and_its_process_killed_only_if_it_does_not() -
     serial = bench.instance.serial
     assert [Send(serial, wire.Finalize())] == actions
     assert [Signal(serial, int(signal.SIGKILL), group=True)] == bench.advance(FINALIZE_WITHIN_S)
-
-
-def test_a_fork_is_killed_when_it_must_end() -> None:
-    bench = Bench(template=Template(5, LOAD))
-    bench.handle(states.StartRequested())
-    bench.handle(states.ProcessStarted(42))
-
-    actions = bench.handle(states.StopRequested())
-
-    assert [Signal(bench.instance.serial, int(signal.SIGKILL), group=True)] == actions
 
 
 # --------------------------------------------------------------------- instance groups
@@ -465,18 +259,6 @@ def test_another_name_starts_nobody_anew() -> None:
     assert ["other_0", "other_1"] == [instance.name for instance in world.generation("m").instances]
 
 
-def test_instances_move_to_where_they_are_wanted(world: SupervisorHarness) -> None:
-    (old,) = serials(world)
-
-    assert load(world, grouped(InstanceSlot("m_0_0", "GPU", 1), fingerprint="2")) is None
-
-    (new,) = serials(world)
-    assert new != old
-    assert old not in world.alive
-    order = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
-    assert [wire.AttachInstance, wire.AttachInstance, wire.Retire] == order, "the new one first"
-
-
 @pytest.mark.row("F11")
 def test_one_that_cannot_be_started_changes_nothing(world: SupervisorHarness) -> None:
     before = serials(world)
@@ -492,19 +274,6 @@ def test_one_that_cannot_be_started_changes_nothing(world: SupervisorHarness) ->
     world.stub_behaviours["m"] = LOADS
     assert world.call("load", LOAD_M).result is None
     assert 3 == len(serials(world))
-
-
-def test_an_unload_ends_those_that_are_still_starting(world: SupervisorHarness) -> None:
-    world.stub_behaviours["m"] = HANGS
-    world.models["m"] = grouped(*cpus(2), fingerprint="2")
-    load = world.call("load", LOAD_M)
-    assert load.answer is None
-
-    assert world.call("unload", {"model": "m"}).result is None
-
-    assert "unloaded" in load.error[1]
-    world.advance(20.0)
-    assert [] == world.living("stub")
 
 
 @pytest.mark.row("F11")
@@ -527,37 +296,3 @@ def test_anything_else_is_a_load_anew(world: SupervisorHarness) -> None:
     assert load(world, grouped(*cpus(2), fingerprint="2", substance="other")) is None
 
     assert not set(before) & set(serials(world))
-
-
-def test_what_has_failed_for_good_is_replaced() -> None:
-    world = serving(*cpus(2))
-    broken: StubPlace = world.generation("m").instances[1]
-    world.stub_behaviours["m"] = "no more"
-    for _ in range(10):
-        if broken.serial in world.alive:
-            world.kill_process(broken.serial)
-        world.advance(5.0)
-    assert "FAILED" == broken.state.value
-    world.stub_behaviours["m"] = LOADS
-
-    assert load(world, grouped(*cpus(2), fingerprint="2")) is None
-
-    assert 2 == world.latest_version_info("m").ready_instances
-
-
-def test_the_next_broker_hears_who_leaves_and_how_many_stay() -> None:
-    world = serving(*cpus(2))
-    world.is_busy = True
-    assert load(world, grouped(*cpus(1), fingerprint="2")) is None
-    (leaving,) = [retire.serial for retire in world.messages_to("broker", wire.Retire)]
-    world.sent.clear()
-
-    world.kill_process(world.serial("broker"))
-    world.advance(5.0)
-
-    (serve,) = world.messages_to("broker", wire.AddGeneration)
-    assert '{"name": "m", "places": 1}' == serve.config
-    assert [leaving] == [retire.serial for retire in world.messages_to("broker", wire.Retire)]
-    world.receive(world.serial("broker"), wire.Drained(1, leaving))
-    assert leaving not in world.alive
-    assert 1 == len(serials(world))

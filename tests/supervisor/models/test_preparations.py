@@ -65,17 +65,6 @@ def watched() -> Watching:
     return world(demanding("m"))
 
 
-def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> None:
-    watched = world(demanding("m", versions=(1, 2)), make_blueprint("other"))
-
-    assert ["other"] == [model for model, _ in watched.started]
-    assert ["LOADING", "LOADING", "READY"] == [entry["state"] for entry in watched.index()]
-    answer(watched, "m")
-
-    assert [("m", READY)] * 2 == [entry for entry in watched.started if entry[0] == "m"]
-    assert {"READY"} == {entry["state"] for entry in watched.index()}
-
-
 def test_the_status_shows_what_is_being_prepared(watched: Watching) -> None:
     def preparing() -> list[str]:
         processes = watched.call("status").result["processes"]
@@ -84,27 +73,6 @@ def test_the_status_shows_what_is_being_prepared(watched: Watching) -> None:
     assert ["preparing the interpreter /bin/x"] == preparing()
     answer(watched, "m")
     watched.kill_process(watched.preparation_serials["m"], "exited with status 0")
-    assert [] == preparing()
-
-
-def test_the_status_shows_how_far_it_is(watched: Watching) -> None:
-    process = watched.preparation_serials["m"]
-
-    def preparing() -> list[tuple[str, str, float | None]]:
-        rows = watched.call("status").result["environments"]
-        return [(row["model"], row["step"], row["progress"]) for row in rows]
-
-    assert [("m", "preparing the interpreter /bin/x", None)] == preparing()
-    watched.receive(process, wire.PreparationProgress(0, "Reading x", 5, 20))
-    assert [("m", "Reading x", 0.25)] == preparing()
-    assert {"m": "Reading x: 25 %"} == watched.call("loads").result
-    watched.receive(process, wire.PreparationProgress(0, "Installing numpy", 0, 0))
-    assert [("m", "Installing numpy", None)] == preparing()
-    watched.advance(60.0)
-    assert 60.0 <= watched.call("status").result["environments"][0]["seconds"]
-
-    answer(watched, "m")
-    watched.receive(process, wire.PreparationProgress(0, "late", 1, 2))
     assert [] == preparing()
 
 
@@ -135,27 +103,6 @@ def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
     assert ["prepare"] == [call.verb for call in quiet.messages_to("environment", wire.Call)]
 
 
-def test_a_restart_uses_the_same_environment(watched: Watching) -> None:
-    answer(watched, "m")
-
-    watched.kill_process(watched.instance("m").serial).tick()
-
-    assert [("m", READY)] * 2 == watched.started
-
-
-def test_what_the_process_says_is_wrong_is_the_reason_of_every_version() -> None:
-    watched = world(demanding("m", versions=(1, 2)), exit_on_error=False)
-
-    watched.receive(
-        watched.preparation_serials["m"], wire.CallResult(0, InternalError.number, "no uv", "")
-    )
-
-    assert [("UNAVAILABLE", "Internal: no uv")] * 2 == [
-        (entry["state"], entry["reason"]) for entry in watched.index()
-    ]
-    assert [] == watched.started
-
-
 def test_a_process_that_dies_without_an_answer_is_the_reason() -> None:
     watched = world(demanding("m"), exit_on_error=False)
 
@@ -165,19 +112,6 @@ def test_a_process_that_dies_without_an_answer_is_the_reason() -> None:
     assert reason == (
         "Internal: the interpreter /bin/x cannot be prepared (killed by SIGKILL): out of memory"
     )
-
-
-def test_an_unload_ends_the_process_and_the_load() -> None:
-    watched = world(demanding("m"), control_mode="explicit")
-    load = watched.call("load", {"model": "m"})
-    process = watched.preparation_serials["m"]
-
-    watched.call("unload", {"model": "m"})
-
-    assert process not in watched.alive
-    assert "load failed for model 'm'" in load.error[1]
-    answer(watched, "m")
-    assert [] == watched.started
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
@@ -217,32 +151,6 @@ def test_a_model_that_failed_leaves_no_generation_behind() -> None:
     assert {} == watched.core.generations
 
 
-def test_while_a_reload_prepares_the_old_one_serves() -> None:
-    watched = world(demanding("m"), control_mode="explicit")
-    first = watched.call("load", {"model": "m"})
-    answer(watched, "m")
-    assert first.result is None
-    watched.models["m"] = demanding("m", "2")
-
-    second = watched.call("load", {"model": "m"})
-
-    assert second.answer is None
-    assert ["READY"] == [entry["state"] for entry in watched.index()]
-    watched.receive(
-        watched.preparation_serials["m"], wire.CallResult(0, InternalError.number, "no", "")
-    )
-    assert "Internal: no" in second.error[1]
-    assert ["READY"] == [entry["state"] for entry in watched.index()]
-
-
-def test_a_stub_cannot_pose_as_such_a_process() -> None:
-    watched = world(demanding("m"), make_blueprint("other"))
-
-    watched.receive(watched.instance("other").serial, wire.CallResult(0, 0, "", "[]"))
-
-    assert ["LOADING"] == [e["state"] for e in watched.index() if e["name"] == "m"]
-
-
 # ------------------------------------------------------------------------ nested loads
 # Calls of models to the supervisor, and loads that others wait for.
 
@@ -265,18 +173,6 @@ def stub_of(world: SupervisorHarness, model: str) -> int:
 def asks(world: SupervisorHarness, model: str, for_model: str) -> Call:
     """In its initialize, or later."""
     return world.call_as(stub_of(world, model), "load", {"model": for_model})
-
-
-def test_a_load_lends_its_place_to_the_one_that_it_waits_for() -> None:
-    world = world_of("a", "b", load_slots=1)
-    world.stub_behaviours["b"] = LOADS
-    outer = world.call("load", {"model": "a"})
-    assert outer.answer is None
-
-    assert None is asks(world, "a", "b").result
-    assert outer.answer is None
-    world.finish_load(stub_of(world, "a"))
-    assert None is outer.result
 
 
 def test_who_would_wait_for_itself_is_refused() -> None:
@@ -307,17 +203,6 @@ def test_a_model_that_is_served_may_load_itself_anew() -> None:
     world.call("load", {"model": "a"})
 
     assert "unchanged" == asks(world, "a", "a").result
-
-
-def test_a_model_may_ask_for_models_only() -> None:
-    world = world_of("a")
-    world.stub_behaviours["a"] = LOADS
-    world.call("load", {"model": "a"})
-    serial = stub_of(world, "a")
-
-    for verb in ("index", "status", "logs", "register_system"):
-        assert f"a model may not call '{verb}'" == world.call_as(serial, verb).error[1]
-    assert True is world.call_as(serial, "ready", {"model": "a"}).result
 
 
 def test_ready_is_what_can_execute_now() -> None:
@@ -395,16 +280,6 @@ def test_what_is_unloaded_does_not_clash_any_more() -> None:
     world.call("unload", {"model": "m", "unload_dependents": False})
 
     assert "" == _load(world, "n")
-
-
-def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
-    for settings, is_told in ((LIMITED, True), ({"rate_limit": "off"}, False)):
-        world = _world(_needing("m", 1), settings=settings)
-
-        assert "" == _load(world, "m")
-
-        [attach] = world.messages_to("broker", wire.AttachInstance)
-        assert is_told == (attach.resources != "")
 
 
 def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
@@ -491,38 +366,6 @@ def test_a_load_on_a_gpu_that_is_too_full_is_refused_until_it_is_not() -> None:
     assert ("", [0, 0]) == (gpus.load(), gpus.queries)
 
 
-def test_one_gpu_of_several_is_enough_to_refuse() -> None:
-    assert REFUSED.format("m_0", 1) == Gpus(_on("m", 0, 1, 1), g0=0.1, g1=0.6).load()
-
-
-def test_what_nobody_limits_and_what_runs_on_the_cpu_is_loaded() -> None:
-    gpus = Gpus(_on("m", 0, kind="CPU"), _on("n", 2), g0=0.99, g1=0.99, g2=0.99)
-
-    assert ["", ""] == [gpus.load("m"), gpus.load("n")]
-    assert [] == gpus.queries
-
-
-def test_where_nobody_knows_what_is_in_use_it_is_loaded() -> None:
-    assert "" == Gpus(_on("m", 0)).load()
-
-
-def test_instances_that_a_model_names_itself_are_asked_about_too() -> None:
-    gpus = Gpus(_on("m", 0, is_final=False), g0=0.9)
-
-    assert REFUSED.format("m_0", 0) == gpus.load()
-
-
-def test_an_instance_that_is_started_again_is_not_asked_about() -> None:
-    gpus = Gpus(_on("m", 0), g0=0.1)
-    assert "" == gpus.load()
-    gpus.used[0] = 0.99
-
-    [serial] = gpus.world.stub_names
-    gpus.world.kill_process(serial)
-
-    assert [0] == gpus.queries
-
-
 # ------------------------------------------------------------------- instance limit
 def test_all_generations_share_the_limit() -> None:
     limit = InstanceLimit(10)
@@ -534,21 +377,6 @@ def test_all_generations_share_the_limit() -> None:
 
     limit.release(1)
     limit.claim(2, 10)
-
-
-def test_a_load_that_does_not_fit_is_refused_and_nothing_else_ends() -> None:
-    world = SupervisorHarness(
-        make_blueprint("small"),
-        make_blueprint("large", instances=20),
-        control_mode="explicit",
-        startup_models=("small",),
-        max_instances=10,
-    ).start()
-
-    call = world.call("load", {"model": "large"})
-
-    assert "allows 10 instances; there are 1, and the load needs 20 more" in call.error[1]
-    assert world.latest_version_info("small").state == "READY"
 
 
 def reloaded_twice() -> tuple[SupervisorHarness, Call]:

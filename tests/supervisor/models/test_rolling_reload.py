@@ -52,32 +52,9 @@ def ready_serials(world: SupervisorHarness) -> set[int]:
     return {one.serial for one in instances if one.state is InstanceState.READY}
 
 
-def ready_counts(world: SupervisorHarness) -> list[int]:
-    """Return how many instances were ready each time that frontends were told."""
-    infos = world.messages_to("grpc", wire.VersionInfo)
-    return [news.ready_instances for news in infos if news.model == "m" and news.ready_instances]
-
-
 @pytest.fixture
 def world() -> SupervisorHarness:
     return serving()
-
-
-def test_instances_are_replaced_one_by_one_behind_the_same_queue(world: SupervisorHarness) -> None:
-    number, before = world.generation("m").number, serials(world)
-    world.sent.clear()
-
-    answer = load(world, coded("2"))
-
-    assert answer is not None
-    assert 0 == answer.code
-    assert number == world.generation("m").number
-    assert not before & serials(world)
-    assert COUNT == len(serials(world)) == world.latest_version_info("m").ready_instances
-    assert not before & world.alive
-    assert {COUNT} == set(ready_counts(world)), "never fewer than before"
-    order = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
-    assert COUNT * [wire.AttachInstance, wire.Retire] == order
 
 
 def test_of_passive_instances_the_broker_is_told_nothing() -> None:
@@ -111,43 +88,6 @@ def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances(
     assert ready_first, "the new ones were ready while requests might still be on their way"
     assert before == {message.serial for message in world.messages_to("broker", wire.Retire)}
     assert 0 == call.answer.code
-
-
-def test_one_is_started_at_a_time(world: SupervisorHarness) -> None:
-    world.stub_behaviours["m"] = HANGS
-
-    assert load(world, coded("2")) is None
-
-    states = [instance.state for instance in world.generation("m").instances]
-    assert [*COUNT * [InstanceState.READY], InstanceState.LOADING] == states
-
-
-def test_a_new_one_that_fails_stops_it_and_leaves_the_old(world: SupervisorHarness) -> None:
-    before = serials(world)
-    world.stub_behaviours["m"] = "no weights"
-
-    answer = load(world, coded("2"))
-
-    assert answer is not None
-    assert "no weights" in answer.text
-    assert before == serials(world)
-    assert COUNT == world.latest_version_info("m").ready_instances
-    entry = world.index()[0]
-    assert ("READY", True) == (entry["state"], "no weights" in entry["reason"])
-
-
-def test_what_was_mended_is_rolled_by_the_next_load(world: SupervisorHarness) -> None:
-    before = serials(world)
-    world.stub_behaviours["m"] = "no weights"
-    load(world, coded("2"))
-    world.stub_behaviours["m"] = LOADS
-
-    answer = load(world, coded("3"))
-
-    assert answer is not None
-    assert 0 == answer.code
-    assert not before & serials(world)
-    assert "reason" not in world.index()[0]
 
 
 def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> None:
@@ -184,26 +124,6 @@ def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
     return world.call("load", LOAD_M)
 
 
-def test_an_unload_ends_a_roll(world: SupervisorHarness) -> None:
-    world.stub_behaviours["m"] = HANGS
-    world.models["m"] = coded("2")
-    call = world.call("load", LOAD_M)
-
-    assert world.call("unload", {"model": "m"}).result is None
-
-    assert "unloaded" in call.error[1]
-    world.advance(20.0)
-    assert [] == world.living("stub")
-
-
-def test_other_settings_are_a_load_anew(world: SupervisorHarness) -> None:
-    number = world.generation("m").number
-
-    load(world, coded("2", settings="other"))
-
-    assert number < world.generation("m").number
-
-
 def test_code_that_completes_another_configuration_is_a_load_anew(world: SupervisorHarness) -> None:
     number, before = world.generation("m").number, serials(world)
 
@@ -214,21 +134,6 @@ def test_code_that_completes_another_configuration_is_a_load_anew(world: Supervi
     assert number < world.generation("m").number
     assert not before & serials(world)
     assert '{"name": "m", "other": 1}' == world.latest_version_info("m").config
-    assert COUNT == world.latest_version_info("m").ready_instances
-
-
-def test_an_instance_that_was_given_up_is_replaced_too(world: SupervisorHarness) -> None:
-    (first, *_) = sorted(serials(world))
-    instance = world.generation("m").instances.find(first)
-    assert instance is not None
-    for _ in range(10):
-        if instance.state is InstanceState.READY:
-            world.kill_process(instance.serial, had_begun=True)
-        world.advance(60)
-    world.stub_behaviours["m"] = LOADS
-
-    load(world, coded("2"))
-
     assert COUNT == world.latest_version_info("m").ready_instances
 
 

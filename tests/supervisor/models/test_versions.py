@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -74,60 +73,6 @@ def test_of_a_reload_nothing_takes_the_place_of_what_serves(broken: int) -> None
     assert 2 == len(world.living("stub"))
 
 
-def test_a_version_that_is_new_and_broken_leaves_the_other_one_serving() -> None:
-    world = world_with(blueprint(versions=(1,)))
-    before = world.generation("m")
-    world.models["m"] = blueprint("2", broken=2)
-
-    assert world.call("load", {"model": "m"}).error
-
-    assert before is world.generation("m")
-    assert ("UNAVAILABLE", FAILED) == states(world)["2"]
-    assert 1 == len(world.living("stub"))
-
-
-def test_new_versions_begin_to_serve_together() -> None:
-    world = world_with(blueprint())
-    before = [world.generation("m", number).number for number in (1, 2)]
-    world.models["m"] = blueprint("2")
-    world.stub_behaviours["m"] = HANGS
-    call = world.call("load", {"model": "m"})
-    first, second = world.living("stub")[-2:]
-
-    for serial, ready in ((first, False), (second, True)):
-        load = next(m for s, m in world.sent if s == serial and isinstance(m, wire.LoadModel))
-        world.stub_behaviours["m"] = LOADS
-        world.receive(serial, wire.ConfigCompleted(load.config))
-        now = [world.generation("m", number).number for number in (1, 2)]
-        assert ready == (before != now)
-        assert (before[0] != now[0]) == (before[1] != now[1])
-
-    assert call.result is None
-
-
-@pytest.mark.parametrize(("changed", "is_rolled"), [((2,), True), ((1, 2), False)])
-def test_code_is_rolled_out_in_place_where_it_is_that_of_one_version(
-    changed: tuple[int, ...], is_rolled: bool
-) -> None:
-    def model(fingerprint: str) -> Blueprint:
-        whole = blueprint(fingerprint)
-        marks = {n: fingerprint if n in changed else "1" for n in whole.versions}
-        versions = {
-            n: replace(v, fingerprint_without_instances=marks[n], fingerprint_without_code="same")
-            for n, v in whole.versions.items()
-        }
-        return replace(whole, versions=versions)
-
-    world = world_with(model("1"))
-    before = [world.generation("m", number) for number in (1, 2)]
-    world.models["m"] = model("2")
-
-    assert world.call("load", {"model": "m"}).result is None
-
-    assert is_rolled == (before == [world.generation("m", number) for number in (1, 2)])
-    assert 2 == len(world.living("stub"))
-
-
 def test_a_version_that_is_dropped_meanwhile_does_not_keep_the_other_from_serving() -> None:
     world = world_with(blueprint(versions=(1,)))
     world.models["m"] = blueprint("2")
@@ -160,24 +105,6 @@ def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> N
     assert {"1": ("READY", ""), "2": ("UNAVAILABLE", FAILED)} == states(world_with(model))
 
 
-def test_a_change_of_instances_waits_for_the_versions_that_are_new() -> None:
-    world = world_with(blueprint(versions=(1,)))
-    wider = make_blueprint("m", "2", versions=(1, 2), instances=2)
-    same = replace(world.generation("m").blueprint.versions[1], fingerprint_without_instances="x")
-    world.generation("m").blueprint = replace(world.generation("m").blueprint, versions={1: same})
-    broken = replace(wider.versions[2], problem=InternalError("no file"))
-    world.models["m"] = replace(wider, versions={1: same, 2: broken})
-
-    assert world.call("load", {"model": "m"}).error
-    assert 1 == len(world.living("stub"))
-
-    world.models["m"] = replace(wider, fingerprint="3", versions={1: same, 2: wider.versions[2]})
-    world.call("load", {"model": "m"})
-
-    assert 4 == len(world.living("stub"))
-    assert {"1": ("READY", ""), "2": ("READY", "")} == states(world)
-
-
 # ----------------------------------------------------------------------- version infos
 # News of a model for frontends: those of each version, or that it has none.
 NAME = "m"
@@ -191,43 +118,6 @@ def serve(model: Blueprint, **policy: object) -> SupervisorHarness:
 
 def infos(world: SupervisorHarness) -> list[wire.VersionInfo]:
     return world.core.models[NAME].version_infos()
-
-
-def test_each_version_has_its_news() -> None:
-    news = infos(serve(make_blueprint(NAME, versions=(1, 3))))
-
-    assert [(NAME, 1, "READY", 1), (NAME, 3, "READY", 1)] == [
-        (one.model, one.version, one.state, one.ready_instances) for one in news
-    ]
-    assert {json.dumps({"name": NAME})} == {one.config for one in news}
-    assert {(0, 0)} == {(one.is_on_demand, one.is_draining) for one in news}
-
-
-def test_a_model_without_a_version_is_one_that_is_unavailable() -> None:
-    [news] = infos(serve(make_blueprint(NAME, versions=())))
-
-    assert news.reason is not None
-    assert Kind.NO_VERSION == news.reason.kind
-    assert wire.VersionInfo(0, NAME, 0, "UNAVAILABLE", news.reason, 0, "", b"") == news
-
-
-def test_a_model_that_has_lost_its_versions_has_news_of_those_that_there_were() -> None:
-    world = serve(make_blueprint(NAME))
-    world.models[NAME] = make_blueprint(NAME, "2", versions=())
-
-    world.call("load", {"model": NAME})
-
-    assert [1] == [one.version for one in infos(world)]
-
-
-def test_a_model_that_was_not_loaded_yet_has_no_news() -> None:
-    world = serve(make_blueprint(NAME))
-    world.models["other"] = make_blueprint("other", "2")
-    world.stub_behaviours["other"] = "hangs"
-    world.call("load", {"model": "other"})
-    other = world.core.models["other"]
-
-    assert [("LOADING", 1)] == [(one.state, one.version) for one in other.version_infos()]
 
 
 # ------------------------------------------------------------------------------- index
@@ -244,21 +134,6 @@ def test_a_problem_of_the_repository_is_the_reason_of_its_model() -> None:
 
     assert [("a", "no configuration"), ("b", "")] == [*_texts(entries).items()]
     assert {"name": "b"} == entries[1]
-
-
-def test_a_model_whose_repository_does_not_answer_is_as_it_was() -> None:
-    silent = Reason.of(Kind.REPOSITORY_SILENT, "it does not answer", repository="/two")
-    world = SupervisorHarness(make_blueprint("m")).start()
-    listing: dict[str, Reason | None] = {"m": silent, "n": silent}
-
-    [served, unknown] = repository_index(listing, world.core.models, None)
-
-    assert ("m", "READY") == (served["name"], served["state"])
-    assert ("n", "UNAVAILABLE", "it does not answer") == (
-        unknown["name"],
-        unknown["state"],
-        unknown["reason"],
-    )
 
 
 def test_models_that_were_not_tried_say_why() -> None:
@@ -330,16 +205,6 @@ def test_a_repository_that_comes_later_is_served(mode: str) -> None:
     assert (0, "") == world.call("index", {}).error
 
 
-def test_models_can_be_loaded_when_the_repository_has_come() -> None:
-    world = without_repository(exit_on_error=False, control_mode="explicit")
-
-    world.listing_error = None
-    world.advance(5.0)
-
-    assert (0, "") == world.call("load", _LOAD).error
-    assert "READY" == world.latest_version_info("m").state
-
-
 @pytest.mark.row("F02")
 @pytest.mark.parametrize("control", ["poll", pytest.param("reload", marks=pytest.mark.addons)])
 @pytest.mark.parametrize("is_busy", [False, True])
@@ -370,27 +235,6 @@ def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
     assert retired == len(world.messages_to("broker", wire.Retire)), "it is ended once"
 
 
-@pytest.mark.parametrize("control", ["poll", pytest.param("reload", marks=pytest.mark.addons)])
-def test_a_model_that_comes_back_while_it_still_ends_is_loaded(control: str) -> None:
-    mode = "poll" if control == "poll" else "none"
-    world = SupervisorHarness(make_blueprint("m"), control_mode=mode, poll_s=1.0).start()
-    world.is_busy, files = True, world.models["m"]
-
-    def look() -> None:
-        if control == "poll":
-            world.advance(1.0 + SETTLE_S)
-        else:
-            world.call("reload")
-
-    del world.models["m"]
-    look()
-    assert "UNLOADING" == world.index()[0]["state"], "it has requests"
-    world.models["m"] = files
-    look()
-
-    assert "READY" == world.index()[0]["state"]
-
-
 def test_a_poll_leaves_models_alone_whose_repository_does_not_answer() -> None:
     world = SupervisorHarness(
         make_blueprint("m"), make_blueprint("n"), control_mode="poll", poll_s=1.0
@@ -407,16 +251,6 @@ def test_a_poll_leaves_models_alone_whose_repository_does_not_answer() -> None:
     assert before["m"] < world.generation("m").number
     assert before["n"] == world.generation("n").number
     assert ["READY", "READY"] == [entry["state"] for entry in world.index()]
-
-
-def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:
-    world = without_repository(exit_on_error=False)
-
-    world.stop()
-    world.advance(60.0)
-
-    assert 0 == world.status
-    assert set() == world.alive
 
 
 # -------------------------------------------------------------------- startup progress
@@ -461,14 +295,3 @@ def test_models_that_wait_for_their_turn_come_last() -> None:
         "first), slow (its code is imported and initialized), zebra (it waits until others are "
         "loaded)"
     ] == progress_lines(world)
-
-
-def test_after_the_start_or_its_end_nothing_is_said() -> None:
-    ready = starting(make_blueprint("good"))
-    stopped = starting(make_blueprint("slow"))
-    stopped.core.stop_requested()
-
-    for world in (ready, stopped):
-        world.advance(60.0)
-
-        assert [] == progress_lines(world)

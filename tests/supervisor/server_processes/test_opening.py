@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.roles import LOCAL_SERVICES
 from zmqtriton_floor import wire
 
 READY = "1 of 1 model versions are ready"
@@ -22,19 +21,6 @@ def silent_in(world: SupervisorHarness) -> list[str]:
     """Return what the status has of processes that do not do their work."""
     status: dict[str, Any] = world.call("status").result
     return [row["text"] for row in status["process_troubles"]]
-
-
-@pytest.mark.addons
-@pytest.mark.parametrize("role", sorted(LOCAL_SERVICES))
-def test_a_process_without_a_service_of_its_own_opens(role: str) -> None:
-    world = serving(role)
-    assert (False, []) == (world.core.is_open, world.told_open)
-
-    world.receive(world.serial(role), wire.Opened([]))
-
-    assert world.core.is_open
-    assert 1 == len(world.told_open)
-    assert f"READY=1\nSTATUS={READY}" in world.service_manager_texts
 
 
 @pytest.mark.addons
@@ -68,26 +54,6 @@ def test_a_process_that_says_nothing_is_named_in_the_log_and_in_the_status() -> 
     world.receive(world.serial("routes"), wire.Opened([]))
     assert [] == silent_in(world)
     assert READY == world.call("identity").result["ready"]
-
-
-def test_the_arbiter_has_opened_when_a_process_that_it_forked_has() -> None:
-    world = serving("http-arbiter").advance(11.0)
-    [text] = silent_in(world)
-    assert text.startswith("the http-arbiter process ")
-
-    world.receive(world.fork_http_worker(), wire.Opened([]))
-
-    assert [] == silent_in(world)
-    assert world.core.is_open
-
-
-def test_a_process_that_is_not_to_open_yet_is_not_named() -> None:
-    world = serving("grpc", "metrics")
-    world.silent.add(world.serial("broker"))
-
-    assert not world.has_logged("has not opened")
-    world.stop().advance(20.0)
-    assert not world.has_logged("has not opened")
 
 
 def test_a_process_that_is_silent_from_its_start_is_named_while_models_wait_for_it() -> None:
@@ -145,23 +111,6 @@ def test_a_process_that_never_opens_is_started_ever_more_seldom(role: str) -> No
     assert text.startswith(f"the {role} process dies again and again, ")
     assert text.endswith(" times lately; the last time: exited with status 1")
     assert text in world.call("identity").result["ready"]
-
-
-@pytest.mark.addons
-def test_a_process_that_opens_and_dies_is_named_until_it_lives_again() -> None:
-    world = serving("jobs")
-    for _ in range(3):
-        world.receive(world.serial("jobs"), wire.Opened([])).advance(2.0)
-        assert [] == silent_in(world)
-        world.kill_process(world.serial("jobs"), "exited with status 1")
-        world.advance(1.0)
-
-    world.receive(world.serial("jobs"), wire.Opened([]))
-
-    [text] = silent_in(world)
-    assert "the jobs process dies again and again, 3 times lately" in text
-    world.advance(61.0)
-    assert [] == silent_in(world)
 
 
 def test_processes_of_gunicorn_that_die_are_named_with_their_arbiter() -> None:

@@ -55,11 +55,6 @@ def test_only_stubs_whose_model_has_the_method_get_a_second_lifeline(
     )
 
 
-def test_a_model_without_the_method_is_ready_and_not_asked(world: SupervisorHarness) -> None:
-    assert _probe(world, "n").result is True
-    assert [] == _questions(world)
-
-
 @pytest.mark.row("A28")
 def test_a_model_is_ready_when_all_of_its_instances_say_so(world: SupervisorHarness) -> None:
     probe = _probe(world, "m", "n")
@@ -70,17 +65,6 @@ def test_a_model_is_ready_when_all_of_its_instances_say_so(world: SupervisorHarn
     _answer(world, second, "true")
 
     assert probe.result is True
-
-
-@pytest.mark.parametrize(("result", "code"), [("false", 0), ("false", 13), ("true", 13), ("1", 0)])
-def test_one_instance_that_says_anything_else_is_enough(
-    world: SupervisorHarness, result: str, code: int
-) -> None:
-    probe = _probe(world, "m")
-
-    _answer(world, _questions(world)[0], result, code)
-
-    assert probe.result is False
 
 
 @pytest.mark.row("A28")
@@ -160,33 +144,6 @@ def _places(world: SupervisorHarness) -> list[str]:
     return [load.bytecode for load in world.messages_to("stub", wire.LoadModel)]
 
 
-def test_instances_of_one_generation_share_a_place_and_others_have_their_own() -> None:
-    world = SupervisorHarness(
-        make_blueprint("m", instances=2), make_blueprint("n"), control_mode="explicit"
-    ).start()
-
-    for model in ("m", "n"):
-        world.call("load", {"model": model})
-
-    assert _places(world) == ["/run/x/bytecode/1", "/run/x/bytecode/1", "/run/x/bytecode/2"]
-
-
-def test_the_place_stays_while_a_stub_is_started_again_and_goes_with_the_last() -> None:
-    world = SupervisorHarness(make_blueprint("m", instances=2), control_mode="explicit").start()
-    world.call("load", {"model": "m"})
-
-    world.kill_process(world.serial("m_0_0")).tick()
-    assert {"/run/x/bytecode/1"} == set(_places(world))
-    assert [] == world.removed_bytecode
-
-    world.stubborn.add("m_0_1")
-    world.call("unload", {"model": "m"})
-    assert [] == world.removed_bytecode
-
-    world.kill_process(world.serial("m_0_1"))
-    assert ["/run/x/bytecode/1"] == world.removed_bytecode
-
-
 # ----------------------------------------------------------------- fork server process
 # The fork server as the core sees it: a process of its own, replaced when it dies.
 
@@ -194,40 +151,6 @@ def test_the_place_stays_while_a_stub_is_started_again_and_goes_with_the_last() 
 @pytest.fixture
 def served() -> SupervisorHarness:
     return SupervisorHarness(make_blueprint("m"), has_fork_server=True).start()
-
-
-def test_it_is_started_before_everything_else(served: SupervisorHarness) -> None:
-    assert "fork-server" == served.roles[min(served.roles)]
-    assert served.latest_version_info("m").state == "READY"
-
-
-def test_it_speaks_with_the_supervisor_alone(served: SupervisorHarness) -> None:
-    assert [] == [m for s, m in served.sent if s == served.serial("fork-server")]
-    assert "fork-server" not in [
-        expected.role for expected in served.messages_to("broker", wire.ExpectPeer)
-    ]
-
-
-def test_a_dead_one_is_replaced_and_shown_with_the_reason(served: SupervisorHarness) -> None:
-    served.kill_process(served.serial("fork-server")).tick()
-
-    (row,) = [p for p in served.call("status").result["processes"] if p["role"] == "fork-server"]
-    assert (1, "killed by SIGKILL") == (row["restarts"], row["last_reason"])
-    assert served.serial("fork-server") == row["serial"]
-    assert served.has_logged("the fork-server process")
-    assert served.latest_version_info("m").ready_instances == 1
-
-
-def test_one_that_dies_again_and_again_is_started_ever_more_seldom(
-    served: SupervisorHarness,
-) -> None:
-    for _ in range(10):
-        served.kill_process(served.serial("fork-server"))
-        while not served.living("fork-server"):
-            served.advance(0.5)
-
-    assert served.now_s > 20
-    assert served.status is None
 
 
 def test_one_that_is_no_help_ends_and_is_not_replaced(served: SupervisorHarness) -> None:
@@ -240,16 +163,6 @@ def test_one_that_is_no_help_ends_and_is_not_replaced(served: SupervisorHarness)
 
     assert [] == served.living("fork-server")
     assert served.has_logged("V every stub is spawned: sitecustomize.py")
-    assert not served.has_logged("has died")
-
-
-def test_it_ends_with_the_server_after_the_models(served: SupervisorHarness) -> None:
-    fork_server = served.serial("fork-server")
-
-    served.stop()
-
-    assert 0 == served.status
-    assert fork_server not in served.alive
     assert not served.has_logged("has died")
 
 
@@ -280,18 +193,6 @@ def test_a_server_that_drains_sends_connections_elsewhere_until_it_is_undrained(
     assert ["TakeClientsBack", "SendElsewhere", "TakeClientsBack"] == world.port_actions
 
 
-def test_a_server_that_stops_sends_connections_elsewhere_before_it_closes_its_ports() -> None:
-    world = serving()
-
-    world.stop()
-
-    assert ["TakeClientsBack", "SendElsewhere"] == world.port_actions
-    assert [wire.Retire(0)] == world.messages_to("http", wire.Retire)
-    assert [] == world.messages_to("http", wire.Shutdown), "some are connecting"
-    world.advance(2.0)
-    assert 1 == len(world.messages_to("http", wire.Shutdown))
-
-
 def test_the_order_of_the_servers_is_looked_at_until_it_is_known() -> None:
     world = serving()
     assert 1 == world.looks_at_ports
@@ -302,14 +203,3 @@ def test_the_order_of_the_servers_is_looked_at_until_it_is_known() -> None:
     world.advance(10.0)
 
     assert 5 == world.looks_at_ports
-
-
-@pytest.mark.addons
-def test_a_port_of_its_own_needs_none_of_this() -> None:
-    world = serving(is_shared=False)
-
-    world.call("drain", {"wait": False})
-    world.stop()
-
-    assert ([], 0) == (world.port_actions, world.looks_at_ports)
-    assert 1 == len(world.messages_to("http", wire.Shutdown))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.server_processes.introductions import BrokerReplay
 from zmqtriton_floor import wire
 
@@ -143,106 +143,10 @@ def world() -> SupervisorHarness:
     return world
 
 
-def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
-    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0).start()
-    for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
-        world.receive(world.serial(role), wire.Opened([wire.ServiceAddress(service, "0.0.0.0:1")]))
-    assert [] == world.service_manager_texts
-
-    for _ in range(2):
-        world.receive(
-            world.fork_http_worker(), wire.Opened([wire.ServiceAddress("HTTPService", "0.0.0.0:2")])
-        )
-        assert [READY] == world.service_manager_texts
-
-
-def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
-    policy = {"watchdog_interval_s": 2.0, "stubs": {"m": HANGS}}
-
-    world = SupervisorHarness(make_blueprint("m"), **policy).start().advance(5.0)
-
-    first, second = world.service_manager_texts
-    status = "STATUS=0 of 1 model versions are ready, not m version 1"
-    assert f"EXTEND_TIMEOUT_USEC=12000000\n{status}" == first
-    assert "EXTEND_TIMEOUT_USEC=12000000" == second
-
-
-def test_frontends_that_listen_early_do_not_make_the_server_ready() -> None:
-    policy = {"watchdog_interval_s": 2.0, "early_liveness": True, "stubs": {"m": HANGS}}
-    world = SupervisorHarness(make_blueprint("m"), **policy).start()
-
-    listen(world)
-
-    assert [] == [notice for notice in world.service_manager_texts if "READY=1" in notice]
-
-
 def test_it_is_said_to_live_at_each_beat(world: SupervisorHarness) -> None:
     world.advance(4.1)
 
     assert ["WATCHDOG=1", "WATCHDOG=1"] == world.service_manager_texts[1:]
-
-
-def test_without_an_answer_of_the_broker_it_is_not_said_to_live(world: SupervisorHarness) -> None:
-    broker = world.serial("broker")
-    world.silent.add(broker)
-
-    # Longer than whoever waits for a change waits for one process.
-    world.advance(100.0)
-    assert [READY] == world.service_manager_texts
-
-    world.silent.clear()
-    sync = [m for s, m in world.sent if s == broker and isinstance(m, wire.Sync)][-1]
-    world.receive(broker, wire.Synced(sync.number))
-    assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
-    world.advance(2.0)
-    assert ["WATCHDOG=1"] * 2 == world.service_manager_texts[1:]
-
-
-def test_a_dead_broker_does_not_answer_and_the_next_one_does(world: SupervisorHarness) -> None:
-    world.silent.add(world.serial("broker"))
-    world.advance(2.0)
-    assert [READY] == world.service_manager_texts
-
-    world.kill_process(world.serial("broker"))
-    assert [READY] == world.service_manager_texts
-
-    world.advance(2.1)
-    assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
-
-
-def test_stopping_is_said_once_and_life_until_the_end(world: SupervisorHarness) -> None:
-    world.stubborn.add("grpc")
-    world.stop()
-
-    assert [
-        "STOPPING=1\nSTATUS=stopping; 1 of 1 model versions are ready"
-    ] == world.service_manager_texts[1:]
-    world.advance(4.1)
-    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.service_manager_texts[2:]
-
-
-def test_where_nobody_listens_nothing_is_said() -> None:
-    world = SupervisorHarness(make_blueprint("m")).start()
-    listen(world)
-
-    world.advance(100.0)
-
-    assert [] == world.service_manager_texts
-
-
-def test_the_status_names_the_versions_that_count_and_are_not_ready() -> None:
-    models = [make_blueprint(name) for name in "abcde"]
-    names = tuple("abcde")
-    world = SupervisorHarness(*models, control_mode="explicit", startup_models=names).start()
-    world.call("unload", {"model": "a"})
-    for name in "bcde":
-        world.stub_behaviours[name] = HANGS
-        world.kill_process(world.instance(name).serial)
-
-    summary = world.call("status").result["server"]["ready"]
-
-    missing = ", ".join(f"{name} version 1" for name in "bcd")
-    assert f"0 of 4 model versions are ready, not {missing} and others" == summary
 
 
 def test_the_server_before_names_the_next_one_and_falls_silent(world: SupervisorHarness) -> None:

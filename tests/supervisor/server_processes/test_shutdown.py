@@ -40,31 +40,9 @@ def stats(model: str, unanswered: int) -> dict[str, Any]:
     }
 
 
-def _retired(world: SupervisorHarness) -> list[int]:
-    return [m.generation for m in world.messages_to("broker", wire.Retire) if m.generation]
-
-
 @pytest.fixture
 def world() -> SupervisorHarness:
     return running()
-
-
-def test_everything_ends_in_order_and_the_status_is_0(world: SupervisorHarness) -> None:
-    world.stubborn = {"http", "grpc"}
-
-    world.stop()
-
-    assert "I Waiting for in-flight requests to complete." in world.log
-    assert len(world.messages_to("http", wire.Shutdown)) == 1
-    assert _retired(world) == []
-    world.kill_process(world.serial("http"), "exited with status 0")
-    world.kill_process(world.serial("grpc"), "exited with status 0")
-    assert world.has_logged("All models are stopped, unloading models")
-    unloading = sorted(line for line in world.log if "UNLOADING" in line)
-    assert ["V a v1: UNLOADING", "V b v1: UNLOADING"] == unloading
-    assert len(_retired(world)) == 2
-    assert (2, 0) == (len(world.messages_to("stub", wire.Finalize)), world.status)
-    assert world.alive == set()
 
 
 @pytest.mark.row("E78")
@@ -82,24 +60,6 @@ def test_sequences_that_are_begun_before_clients_hear_of_the_stop_are_waited_for
 
     assert [wire.Retire(0)] == world.messages_to("broker", wire.Retire)
     assert [] == world.messages_to("http", wire.Shutdown)
-
-
-def test_the_broker_ends_after_the_stubs(world: SupervisorHarness) -> None:
-    world.stop()
-
-    last_finish = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Finalize))
-    broker_stop = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Shutdown))
-    assert last_finish < broker_stop
-
-
-def test_a_process_that_has_ended_is_not_replaced(world: SupervisorHarness) -> None:
-    world.stubborn = {"http"}
-    world.stop()
-
-    world.advance(5.0)
-
-    assert world.living("grpc") == []
-    assert world.status is None
 
 
 @pytest.mark.row("F17")
@@ -155,28 +115,6 @@ def test_a_second_signal_ends_everything_at_once(world: SupervisorHarness) -> No
     assert world.status == 1
 
 
-def test_a_stop_while_models_load_ends_the_loads() -> None:
-    world = SupervisorHarness(make_blueprint("a"), control_mode="none", stubs={"a": HANGS}).start()
-
-    world.stop()
-
-    assert world.status == 0
-    assert world.alive == set()
-    assert world.complaints == []
-
-
-def test_a_stop_before_the_broker_listens_ends_everything() -> None:
-    world = SupervisorHarness(make_blueprint("a"), control_mode="none")
-    world.core.start(0.0)
-    world.silent = {1}
-    world.run_until_idle()
-
-    world.stop()
-
-    assert world.status == 0
-    assert world.alive == set()
-
-
 def test_a_load_that_is_under_way_is_refused_at_a_stop(world: SupervisorHarness) -> None:
     world.models["c"] = make_blueprint("c")
     world.stub_behaviours["c"] = HANGS
@@ -187,29 +125,6 @@ def test_a_load_that_is_under_way_is_refused_at_a_stop(world: SupervisorHarness)
 
     assert call.error[0] == Unavailable.number
     assert world.call("load", {"model": "c"}).error == (Unavailable.number, "Server exiting")
-
-
-def test_a_stub_that_dies_while_requests_are_finished_comes_back(world: SupervisorHarness) -> None:
-    world.stubborn = {"http"}
-    world.stop()
-
-    world.kill_process(world.serial("a_0_0")).tick()
-
-    assert world.generation("a").readiness.ready_count == 1
-
-
-def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends(
-    world: SupervisorHarness,
-) -> None:
-    world.is_busy = True
-    world.stop()
-    assert world.status is None
-
-    for name in ("a_0_0", "b_0_0"):
-        world.kill_process(world.serial(name), "killed by SIGSEGV")
-
-    assert world.status == 0
-    assert "killed by SIGSEGV" in world.messages_to("broker", wire.RemoveGeneration)[0].reason
 
 
 # ---------------------------------------------------------- open sequences
@@ -274,25 +189,6 @@ def test_sequences_that_never_end_keep_no_server_whose_clients_hear_all_at_once(
     assert (0 if tells_each else 1) == len(world.messages_to("grpc", wire.Shutdown))
 
 
-def test_a_second_signal_does_not_wait_for_sequences(waiting: SupervisorHarness) -> None:
-    waiting.stop()
-
-    assert 1 == waiting.status
-
-
-def test_of_a_model_with_sequences_these_are_counted(world: SupervisorHarness) -> None:
-    world.model_stats = [stats("a", unanswered=1), stats("b", unanswered=0)]
-    world.model_stats[0]["zmqtriton"]["sequences"] = 3
-    world.has_sequences = True
-
-    world.stop()
-
-    assert [
-        "I Timeout 30: Found 1 model versions that have in-flight inferences",
-        "I Model 'a' (version 1) has 3 in-flight inferences",
-    ] == world.log[-2:]
-
-
 def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothing_new(
     waiting: SupervisorHarness,
 ) -> None:
@@ -306,45 +202,3 @@ def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothi
         assert messages.index(wire.Retire(0)) < messages.index(wire.Listen())
     _end_sequences(waiting)
     assert 0 == waiting.status
-
-
-def test_the_sequences_of_a_broker_that_dies_are_not_waited_for(waiting: SupervisorHarness) -> None:
-    waiting.has_sequences = False  # the next broker knows of none
-
-    waiting.kill_process(waiting.serial("broker")).advance(5.0)
-
-    assert (2, 0) == (len(waiting.messages_to("broker", wire.Bootstrap)), waiting.status)
-
-
-def test_a_stop_while_there_is_no_broker_waits_for_no_sequences(world: SupervisorHarness) -> None:
-    world.stubborn = {"grpc"}
-    world.kill_process(world.serial("broker"))
-
-    world.stop()
-
-    assert 1 == len(world.messages_to("grpc", wire.Shutdown))
-
-
-def test_what_a_poll_finds_after_the_stop_changes_nothing() -> None:
-    world = SupervisorHarness(
-        make_blueprint("a"), make_blueprint("b"), control_mode="poll", poll_s=15.0
-    ).start()
-    world.has_sequences = True
-    del world.models["a"]
-    world.models["c"] = make_blueprint("c")
-
-    world.core.tick(15.0)  # it asks what there is
-    world.stop()
-
-    assert [] == _retired(world)
-    assert "c" not in world.core.models
-
-
-def test_a_stop_while_repositories_are_listed_loads_nothing() -> None:
-    world = SupervisorHarness(make_blueprint("a"), control_mode="none")
-    world.core.start(0.0)
-
-    world.stop()
-
-    assert 0 == world.status
-    assert not world.has_logged("loading: a:1")

@@ -52,12 +52,6 @@ def check(gateway: FakeGateway, service: str = "") -> int:
     return status
 
 
-def test_a_server_whose_models_are_ready_is_live_and_ready(gateway: FakeGateway) -> None:
-    assert ask(gateway, "ServerLive").live
-    assert ask(gateway, "ServerReady").ready
-    assert check(gateway) == SERVING
-
-
 @pytest.mark.row("D01", "D13")
 def test_a_server_with_a_dead_model_is_live_and_not_ready() -> None:
     gateway = FakeGateway(version_info("m", ready_instances=0), version_info("n"))

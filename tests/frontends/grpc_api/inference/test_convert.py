@@ -135,26 +135,6 @@ def test_typed_bytes_have_their_lengths_before_them(values: list[bytes]) -> None
 # ------------------------------------------------------------------------ bodies
 
 
-def test_raw_contents_are_given_to_the_inputs_in_order() -> None:
-    request = request_of(
-        INPUT(name="A", datatype="UINT8", shape=[2]),
-        INPUT(name="B", datatype="BF16", shape=[1, 1]),
-        raw=(b"ab", b"cd"),
-        id="7",
-        parameters={"k": {"int64_param": 1}},
-        outputs=[{"name": "O"}, {"name": "P"}],
-    )
-
-    body = body_of(request)
-
-    assert body == RequestBody(
-        "7",
-        {"k": 1},
-        ["O", "P"],
-        [("A", 2, [2], b"ab"), ("B", 14, [1, 1], b"cd")],  # type: ignore[list-item]
-    )
-
-
 def test_an_unknown_datatype_is_left_to_the_check_against_the_model() -> None:
     body = body_of(request_of(INPUT(name="A", datatype="FLOAT", shape=[1]), raw=(b"",)))
 

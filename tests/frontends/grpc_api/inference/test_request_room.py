@@ -248,14 +248,6 @@ def within(*tags: int, data: bytes) -> bytes:
     return data
 
 
-def test_contents_in_any_form_and_order_are_read() -> None:
-    name = within(1, data=b"A") + within(2, data=b"INT32")
-    first, second = (within(5, data=unpacked(2, count)) for count in (34_000, 3))
-    data = within(5, data=second + name + first) + within(1, data=b"m")
-
-    assert expected(data) == body_of(data)
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_any_request_is_read_as_by_protobuf_or_refused_as_by_it(seed: int) -> None:
     chance = random.Random(seed)
@@ -324,20 +316,6 @@ def test_very_many_fields_are_refused(data: bytes) -> None:
         read(data)
 
 
-@pytest.mark.parametrize("tail", [b"\x2a\xff\xff\xff\x7f", b"\x2b", b"\x80" * 12])
-def test_what_is_no_message_is_refused(tail: bytes) -> None:
-    with pytest.raises(InvalidArgument, match="failed to parse the request"):
-        read(within(3, data=b"x" * LARGE_BYTES) + tail)
-
-
-def test_two_kinds_of_contents_are_refused() -> None:
-    both = {"fp32_contents": [1.0] * COUNT, "int_contents": [1] * COUNT}
-    data = REQUEST(inputs=[{"name": "A", "datatype": "FP32", "contents": both}]).SerializeToString()
-
-    with pytest.raises(InvalidArgument):
-        read(data)
-
-
 def test_contents_beside_raw_tensors_are_refused() -> None:
     data = REQUEST(inputs=[tensor("FP32")], raw_input_contents=[bytes(4)]).SerializeToString()
 
@@ -402,16 +380,6 @@ def test_what_is_split_is_what_protobuf_reads(request_: Any) -> None:
     assert joined(parts) == request_
 
 
-def test_the_raw_contents_are_not_copied() -> None:
-    data = REQUEST(raw_input_contents=[b"x" * 1000]).SerializeToString()
-
-    parts = split_raw(data)
-
-    assert parts is not None
-    (raw,) = parts[1]
-    assert raw.obj is data
-
-
 @given(st.binary(max_size=60), requests, st.integers(0, 3000))
 def test_nothing_is_read_into_bytes_that_protobuf_refuses(
     noise: bytes, request_: Any, cut: int
@@ -430,18 +398,3 @@ def test_nothing_is_read_into_bytes_that_protobuf_refuses(
             REQUEST.FromString(parts[0])
     else:
         assert joined(parts) == expected
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x3a\x05abc",  # a raw tensor that ends too late
-        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",  # one of nearly 2**70 bytes
-        b"\x3a",  # no length
-        b"\x80" * 30,  # a tag without end
-        b"\x3b\x3c",  # a group
-        b"\x3a\x00" * 1000,  # more fields than are looked at
-    ],
-)
-def test_what_is_not_understood_is_left_to_protobuf(data: bytes) -> None:
-    assert split_raw(data) is None

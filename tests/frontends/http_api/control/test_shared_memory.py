@@ -62,18 +62,6 @@ def test_what_is_missing_or_no_number_is_said(gateway: FakeGateway, body: Any, t
     assert [] == gateway.calls
 
 
-def test_the_status_is_the_supervisors(gateway: FakeGateway) -> None:
-    gateway.control_result = [{"name": "r", "key": "/k", "offset": 0, "byte_size": 64}]
-    client = Client(gateway)
-
-    assert gateway.control_result == client.request("GET", f"{SYSTEM}/status").json
-    assert gateway.control_result == client.request("GET", f"{SYSTEM}/region/r/status").json
-    assert [
-        ("regions.status", {"kind": "system", "name": ""}),
-        ("regions.status", {"kind": "system", "name": "r"}),
-    ] == gateway.calls
-
-
 def test_regions_are_unregistered_one_by_one_or_all(gateway: FakeGateway) -> None:
     client = Client(gateway)
 

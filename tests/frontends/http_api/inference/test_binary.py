@@ -58,17 +58,6 @@ def test_binary_inputs_are_taken_in_the_order_of_the_inputs(gateway: FakeGateway
     assert data == {"INPUT1": TWO, "INPUT0": bytes(8)}
 
 
-def test_binary_and_json_inputs_may_be_mixed(gateway: FakeGateway) -> None:
-    body = document(
-        described(shape=[1, 2]),
-        described(name="INPUT1", shape=[1, 2], data=..., parameters={"binary_data_size": 8}),
-    )
-
-    infer_binary(gateway, body, bytes(8), "batching")
-
-    assert [bytes(t.data) for t in gateway.requests[0].body.inputs] == [TWO, bytes(8)]
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -319,14 +308,6 @@ def test_inflating_stops_at_the_limit() -> None:
 @pytest.mark.row("C30")
 def test_the_best_coding_that_a_client_accepts_is_chosen(accepted: str, coding: str) -> None:
     assert choose(accepted) == coding
-
-
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_a_response_is_compressed_for_who_accepts_it(coding: str) -> None:
-    result = infer(FakeGateway(), TEXT, headers={"Accept-Encoding": coding})
-
-    assert result.headers["content-encoding"] == coding
-    assert json.loads(inflated(result.content, coding, 1000))["model_name"] == "identity"
 
 
 @pytest.mark.row("C30")

@@ -65,20 +65,6 @@ def test_an_onnx_file_with_other_than_tensors(tmp_path: Path) -> None:
     assert maps.endswith(f"/m/1/model.onnx: 'P' is a sequence of maps, not a tensor; {remedy}")
 
 
-def test_names_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
-    onnx_models.scaling(tmp_path / "m" / "1" / "model.onnx")
-    onnx_models.adding_default(tmp_path / "d" / "1" / "model.onnx")
-
-    assert [] == problems_of(tmp_path / "m")
-    assert [] == problems_of(tmp_path / "m", io("onnxruntime", "X", "Y"))
-    assert [
-        "2 unexpected inference input 'V', allowed inputs are: X",
-        "3 unexpected inference output 'W', allowed outputs are: Y, Z",
-    ] == problems_of(tmp_path / "m", io("onnxruntime", "V", "W"))
-    # a default of the file may be given, too
-    assert [] == problems_of(tmp_path / "d", io("onnxruntime", "BIAS", "OUT"))
-
-
 def test_controls_and_states_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
     onnx_models.summing(tmp_path / "m" / "1" / "model.onnx")
     sequences = """

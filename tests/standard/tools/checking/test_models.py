@@ -31,13 +31,6 @@ def errors_of(directory: Path, rules: CheckOptions | None = None) -> list[tuple[
     return [(p.line, p.text, p.suggestion) for p in check_model(directory, rules).errors]
 
 
-def test_a_good_model_has_no_problem(tmp_path: Path) -> None:
-    findings = check_model(write(tmp_path, "m", GOOD))
-
-    assert [] == findings.problems
-    assert "m" == findings.config.name
-
-
 @pytest.mark.row("E22")
 @pytest.mark.extra("backends")
 def test_all_problems_are_found_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -139,31 +132,12 @@ def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> N
     assert "SPLIT_BATCHES is 'perhaps', which is neither true nor false" == problem
 
 
-def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
-    model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
-
-    errors = check_model(model).errors
-
-    assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.suggestion) for p in errors]
-    assert all(p.path == str(model / "config.pbtxt") for p in errors)
-
-
 def test_a_text_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
     model = write(tmp_path, "m", 'backend: "python"\ninput [ {')
 
     (problem,) = check_model(model).errors
 
     assert (2, 9, 'Expected "}".') == (problem.line, problem.column, problem.detail)
-
-
-def test_a_model_that_completes_its_configuration_may_leave_it_open(tmp_path: Path) -> None:
-    config = 'backend: "python" input { name: "A" }'
-    closed = write(tmp_path, "closed", config)
-    opened = write(tmp_path, "opened", config, "def auto_complete_config(): ...")
-
-    assert [] == errors_of(opened)
-    assert 2 == len(errors_of(closed))
-    assert 2 == len(errors_of(opened, CheckOptions(auto_complete=False)))
 
 
 def test_files_and_versions_are_looked_for(tmp_path: Path) -> None:

@@ -83,13 +83,6 @@ def test_methods_that_cannot_be_called_are_warned_of(
     assert [("warning", 2, text)] == facts_of(tmp_path, f"{CLASS}    {method}\n{execute}")
 
 
-def test_a_model_without_execute_is_warned_of(tmp_path: Path) -> None:
-    (finding,) = facts_of(tmp_path, CLASS + "    def initialize(self, args): ...\n")
-
-    path = tmp_path / "model.py"
-    assert ("warning", 1, f"Python model {path} does not implement `execute` method.") == finding
-
-
 def test_files_that_are_too_much_do_not_keep_others_from_being_read(tmp_path: Path) -> None:
     texts = {
         "chain": "x = a" + ".b" * 200_000,

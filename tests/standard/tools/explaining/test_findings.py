@@ -208,15 +208,6 @@ def test_names_and_versions_that_nobody_has_get_a_proposal() -> None:
     assert "there is no version 7; known: 1" == version.text
 
 
-def test_commands_can_be_typed_as_they_are() -> None:
-    named = [unavailable(Reason.of(Kind.UNLOADED, "unloaded"), "a model")]
-
-    assert ("zmqtriton-ctl load 'a model'",) == first(Facts("a model", index=named)).commands
-    assert ("zmqtriton-ctl load 'a model'",) == first(
-        Facts("a model", index=[{"name": "a model"}])
-    ).commands
-
-
 def test_a_model_that_was_never_loaded_and_one_that_still_loads() -> None:
     loading = {"name": "m", "version": "1", "state": "LOADING"}
     status = {"processes": [stub("LOADING", started_s=1000.0)]}
@@ -261,18 +252,6 @@ def test_an_instance_that_was_killed_and_is_back_need_not_be_restarted(reason: R
         assert "zmqtriton-ctl restart m" not in finding.commands
 
 
-def test_requests_that_fail_are_told_with_the_last_reason() -> None:
-    frames = "\\n  ".join(["/lib/store.py(9): get", "/models/m/1/m.py(3): execute"])
-    text = f"{FAILED}KeyError: 'x'\\n\\nAt:\\n  {frames}"
-    status = {"counts": [counts(failed=2, faults=2, succeeded=3)]}
-    log = [{"text": text, "time_s": 30.0}]
-
-    failing = first(Facts("m", index=[READY], status=status, log=log, now_s=95.0))
-
-    words = "2 of 5 requests failed, the last 1m05s ago because it raises KeyError: 'x' (m.py"
-    assert words in failing.text
-
-
 def test_of_requests_that_fail_those_of_the_last_minute_are_told() -> None:
     status = {"counts": [counts(failed=40, faults=40, succeeded=960)]}
     columns = {"requests_per_s": [0.0, 0.4], "failures_per_s": [0.2, 1.8]}
@@ -310,36 +289,6 @@ def test_an_overview_leaves_out_what_is_over(status: Any, log: Any) -> None:
         assert "nothing is wrong" not in first(soon).text
 
 
-def test_an_overview_has_each_model_of_which_many_requests_fail() -> None:
-    failed = {"counts": [counts(failed=9, faults=9)]}
-    refused = {"counts": [counts(failed=84, refusals={"max_queue_size": 84}, succeeded=1)]}
-
-    for status, words in ((failed, "9 of 9 requests failed"), (refused, "84 of 85 requests")):
-        facts = Facts("m", index=[READY], status=status, now_s=9e9, is_overview=True)
-        assert words in first(facts).text
-
-
-def test_nothing_that_is_advised_ends_what_serves() -> None:
-    cause = raised("ValueError", "bad")
-    why = Reason.of(Kind.LAST_LOAD_FAILED, "the last load failed", cause)
-    served = {**unavailable(why), "state": "READY"}
-    other = {**unavailable(cause), "version": "2"}
-    died = stub(last_reason=SIGSEGV.text, why=SIGSEGV.document())
-
-    serving = [
-        Facts("m", index=[served]),
-        Facts("m", index=[READY, other]),
-        Facts("m", index=[READY, other], version=2),
-        Facts("m", index=[READY], status={"processes": [died, stub()]}),
-    ]
-
-    for facts in serving:
-        commands = [command for finding in find_all(facts) for command in finding.commands]
-        assert "zmqtriton-ctl reload m --force" in commands
-        assert "zmqtriton-ctl restart m" not in commands
-    assert "zmqtriton-ctl restart m" in first(Facts("m", index=[other])).commands
-
-
 def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
     full = {"counts": [counts(failed=4, refusals={"max_queue_size": 4})], "processes": [stub()]}
     pace = {
@@ -359,19 +308,6 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
     assert "3 requests in its queue, max_executions_per_second is 2" in held.text
     assert "max_segment_bytes (20) was exceeded 1 time" in exceeded.text
     assert "deadlock" in first(Facts("m", index=[READY], status={}, log=log)).text
-
-
-def test_requests_that_stand_still_differ_from_those_of_streams() -> None:
-    hanging = {"counts": [counts(unanswered=2)]}
-    figures = {"succeeded": 10, "executions": 10, "success_ns": 9e9, "busy_s": 0.5}
-    # an instance that streams is free while its streams last
-    streaming = {"counts": [counts(**figures, executed=10, queue_ns=1e6)]}
-
-    stands = first(Facts("m", index=[READY], status=hanging, later=hanging))
-
-    assert "it hangs or is slow: 2 requests in progress" in stands.text
-    assert "max_execution_seconds" in stands.advice
-    assert "nothing is wrong" in first(Facts("m", index=[READY], status=streaming)).text
 
 
 def steps_of(*models: str) -> dict[str, Any]:
@@ -400,24 +336,6 @@ def test_what_stands_still_is_told_with_its_place() -> None:
     assert "it is still loading (model.py, line 9, in execute), since 2s" in first(loads).text
     assert hangs.is_stuck
     assert loads.is_stuck
-
-
-def test_a_model_hangs_also_if_its_clients_have_left_it() -> None:
-    before = counts(failed=8, failures={"CANCELED": 8}, oldest_execution_ns=12_000_000_000)
-    after = {**before, "unanswered": 3, "failed": 9, "failures": {"CANCELED": 9}}
-    facts = Facts("m", index=[READY], status={"counts": [before]}, later={"counts": [after]})
-
-    said = "it hangs or is slow: 0 requests in progress, one execution for 12s, and none completed"
-    assert said in first(facts).text
-
-
-def test_the_place_is_looked_for_only_where_something_stands_still() -> None:
-    before = {"counts": [counts(unanswered=2)]}
-    after = {"counts": [counts(unanswered=2, succeeded=1)]}
-
-    assert not Facts("m", index=[READY], status=before, later=after).is_stuck
-    assert not Facts("m", index=[READY], status=before).is_stuck
-    assert not Facts("m", index=[{**READY, "state": "LOADING"}]).is_stuck
 
 
 def test_a_lost_broker_and_a_stopping_server_are_told() -> None:
@@ -452,17 +370,6 @@ def test_code_that_differs_from_its_configuration_is_told_once() -> None:
     findings = find_all(Facts("m", index=[READY], status={"processes": stubs}))
 
     assert ["its code sent 'Z'", "its code sent 'W'"] == [finding.text for finding in findings]
-
-
-def test_what_the_machine_is_short_of_is_told_last() -> None:
-    row = {"resource": "cpu", "text": "other programs take 90 % of the machine's CPU"}
-    status = {"processes": [stub()]}
-
-    well, busy = find_all(Facts("m", index=[READY], status=status, pressure=[row]))
-
-    assert "nothing is wrong" in well.text
-    assert row["text"] == busy.text
-    assert "CPUWeight=" in busy.advice
 
 
 def test_a_check_adds_only_what_the_server_has_not_said() -> None:

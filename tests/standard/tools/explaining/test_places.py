@@ -71,10 +71,3 @@ def test_the_place_is_the_innermost_line_of_the_models_own_code(
 ) -> None:
     assert place == find_place([*_FLUSHER, "", _CURRENT, *frames])
     assert place == find_place([_CURRENT, *frames, *_FLUSHER])
-
-
-def test_of_several_processes_the_first_one_is_told_that_is_in_the_model() -> None:
-    idle = [_CURRENT, *_LOOP]
-    lines = [*idle, _CURRENT, _EXECUTE, *_CALL, *idle]
-
-    assert " (model.py, line 9, in execute)" == find_place(lines)

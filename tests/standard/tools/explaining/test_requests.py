@@ -28,18 +28,6 @@ def late(count: int, *, executed_ms: float, **more: Any) -> dict[str, Any]:
     return counts(**{**usual, **times, **more})
 
 
-def test_a_deadline_that_is_shorter_than_the_execution_is_told_with_both() -> None:
-    (finding,) = explain(late(90, executed_ms=150, succeeded=10, deadlines=90))
-
-    said = (
-        "90 of 100 requests failed, the last 3s ago: their deadline is shorter than the "
-        "execution: clients wait for 100 ms, and an execution takes 150 ms"
-    )
-    assert said == finding.text
-    assert "more instances do not help" in finding.advice
-    assert not any("scale" in command for command in finding.commands)
-
-
 def test_what_waits_behind_such_executions_is_not_helped_by_more_instances() -> None:
     row = late(90, executed_ms=150, failed=95, failures={"OTHER": 90, "REJECTED": 5}, deadlines=95)
 
@@ -62,15 +50,6 @@ def test_a_deadline_that_an_execution_would_meet_is_told_with_the_queue(
     assert [f"zmqtriton-ctl {command}"] == [*finding.commands]
 
 
-def test_where_no_execution_has_ended_the_last_error_is_told() -> None:
-    text = "Deadline Exceeded: in ensemble 'm', model 'a' was executing the request for 0.1 s"
-    row = late(4, executed_ms=0, executed=0, last_error={"text": text, "at_s": 997.0})
-
-    (finding,) = explain(row)
-
-    assert text in finding.text
-
-
 def test_of_executions_that_take_different_times_the_mean_is_told() -> None:
     row = late(4, executed_ms=30)
     row["overdue"]["queued_s"] = 0.0
@@ -79,12 +58,6 @@ def test_of_executions_that_take_different_times_the_mean_is_told() -> None:
 
     assert "takes 30 ms on average" in finding.text
     assert "Some executions take longer" in finding.advice
-
-
-def test_the_execution_that_began_a_stream_is_not_its_time() -> None:
-    (finding,) = explain(late(4, executed_ms=1, direct_responses=400))
-
-    assert finding.text.endswith("while they were executed: clients wait for 100 ms")
 
 
 def test_an_overview_leaves_out_few_that_were_late_long_ago() -> None:
@@ -152,26 +125,6 @@ def test_a_model_of_long_executions_does_not_hang_while_they_take_their_time(
     text = find_all(Facts("m", index=[READY], status=status, later=status))[0].text
 
     assert is_told == ("it hangs or is slow: 1 request in progress" in text)
-
-
-@pytest.mark.parametrize(
-    ("limit", "said", "is_helped"),
-    [
-        ("max_queue_size", "the queue is too short: 3 of 5 requests refused", True),
-        ("max_model_requests", "3 of 5 requests refused because too many were unanswered", True),
-        ("max_requests", "unanswered in the whole server", True),
-        ("memory", "take too much memory", True),
-        ("queue_timeout", "they had waited for too long in the queue", True),
-        ("token", "3 of 5 requests refused for the limits of their tokens", False),
-    ],
-)
-def test_a_refusal_is_told_by_its_limit(limit: str, said: str, is_helped: bool) -> None:
-    row = counts(failed=3, succeeded=2, failures={"REJECTED": 3}, refusals={limit: 3})
-
-    (finding,) = explain(row)
-
-    assert said in finding.text
-    assert is_helped == ("zmqtriton-ctl scale m 2" in finding.commands)
 
 
 def test_a_request_that_waited_until_its_deadline_was_not_refused_by_a_full_queue() -> None:

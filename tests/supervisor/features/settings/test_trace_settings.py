@@ -15,11 +15,7 @@ from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.features.settings import TraceSettingsFeature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.logs import LogOptions
-from zmqtriton_floor.settings.codec import decode, encode
-from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.settings.tracing import TracingSettings
 
 # ---------------------------------------------------------------------- trace settings
@@ -48,34 +44,6 @@ def announced_to(
     return TraceSettingsFeature(core_parts(plan=Plan(), introductions=introductions, info=info))
 
 
-def test_a_models_own_setting_stands_until_it_is_undone() -> None:
-    settings = trace(file="/t")
-    settings.update("m", {"trace_rate": "7"})
-    settings.update("", {"trace_rate": "8", "trace_count": "9"})
-
-    assert {**_FIRST, "trace_rate": "7", "trace_count": "9"} == settings.update("m", {})
-    assert {**_FIRST, "trace_rate": "8", "trace_count": "9"} == settings.update("other", {})
-
-    settings.update("m", {"trace_rate": None})
-    assert "8" == settings.update("m", {})["trace_rate"]
-    settings.update("", {"trace_rate": None, "trace_count": None})
-    assert _FIRST == settings.update("m", {})
-
-
-def test_undoing_goes_back_to_what_the_server_was_started_with() -> None:
-    settings = trace(file="/t", level=("TENSORS",), rate=3, count=4, log_frequency=5)
-
-    settings.update("", {"trace_level": ["OFF"], "trace_rate": "1"})
-    server_settings = settings.update("", {"trace_level": None, "trace_rate": None})
-
-    assert (["TENSORS"], "3", "4", "5") == (
-        server_settings["trace_level"],
-        server_settings["trace_rate"],
-        server_settings["trace_count"],
-        server_settings["log_frequency"],
-    )
-
-
 def test_there_is_no_tracing_to_a_file_without_a_file() -> None:
     settings = trace()
 
@@ -98,28 +66,6 @@ def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
         "bsp_max_queue_size": "2048",
         "url": "http://c",
     } == settings.update("", {"trace_level": ["TENSORS"], "log_frequency": "4"})
-
-
-def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
-    world = SupervisorHarness().start()
-
-    world.call("trace.settings", {"changes": {"trace_rate": "7"}})
-
-    assert [wire.TraceSettings] == [type(m) for m in world.messages_to("grpc", wire.TraceSettings)]
-    assert [] == world.messages_to("broker", wire.TraceSettings)
-
-
-def test_a_models_own_levels_are_told_over_those_of_all_and_each_limit_counts_anew() -> None:
-    announced: list[TracingSettings] = []
-    settings = announced_to(announced.append, file="/t")
-
-    settings.update("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
-
-    [before], [of_all, of_model] = announced[0].models, announced[1].models
-    assert ("", ()) == (before.model, before.levels)
-    assert ("", (), -1) == (of_all.model, of_all.levels, of_all.max_traces)
-    assert ("m", ("TENSORS",), 3) == (of_model.model, of_model.levels, of_model.max_traces)
-    assert before.counter == of_all.counter != of_model.counter
 
 
 def test_the_settings_show_how_many_traces_are_left() -> None:
@@ -234,27 +180,6 @@ def world() -> SupervisorHarness:
 
 def change(world: SupervisorHarness, **changes: Any) -> Any:
     return world.call_as(world.serial("http"), "log.settings", {"changes": changes})
-
-
-def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: SupervisorHarness) -> None:
-    assert {**_FIRST_LOG, "log_info": False} == change(world, log_info=False).result
-
-    messages = [wire.LogSettings(encode(LogOptions(info=False)))]
-    for role in ("broker", "http", "grpc", "metrics", "stub"):
-        assert messages == world.messages_to(role, wire.LogSettings), role
-    assert [] == world.messages_to("http-arbiter", wire.LogSettings)
-    assert [LogOptions(info=False)] == world.log_options
-    assert {**_FIRST_LOG, "log_info": False} == change(world).result
-    assert 1 == len(world.log_options)
-
-
-def test_who_is_born_later_knows_it_from_its_birth(world: SupervisorHarness) -> None:
-    change(world, log_verbose_level=2, log_format="ISO8601")
-
-    world.kill_process(world.serial("grpc")).advance(10)
-
-    settings = decode(FrontendSettings, world.messages_to("grpc", wire.Bootstrap)[-1].settings)
-    assert LogOptions("ISO8601", 2) == settings.log
 
 
 @pytest.mark.parametrize(

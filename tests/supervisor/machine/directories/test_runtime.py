@@ -74,21 +74,6 @@ def test_what_a_dead_process_has_left_is_removed(temporary: Path) -> None:
     directory.remove()
 
 
-def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
-    path = temporary / "given"
-    path.mkdir(mode=0o755)
-    (path / "requests-1").touch()
-    (path / "files" / "old").mkdir(parents=True)
-
-    claimed = claim(str(path))
-
-    assert {entry.name for entry in path.iterdir()} == {"0", "lock"}
-    assert path.stat().st_mode & 0o777 == 0o700
-    claimed.control_path.touch()
-    claimed.remove()
-    assert [entry.name for entry in path.iterdir()] == ["lock"]
-
-
 @pytest.mark.parametrize("name", ["thesis.tex", "lock.d", ".config"])
 def test_a_directory_with_files_of_others_is_refused_and_not_touched(
     temporary: Path, name: str
@@ -114,15 +99,6 @@ def test_sockets_that_an_earlier_server_has_left_are_no_hindrance(temporary: Pat
     claim(str(path)).remove()
 
     assert ["lock"] == [entry.name for entry in path.iterdir()]
-
-
-def test_systemd_names_the_directory(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{temporary}/a:{temporary}/b")
-
-    claimed = claim()
-
-    assert claimed.path.parent == temporary / "a"
-    claimed.remove()
 
 
 def test_a_directory_in_use_is_refused(temporary: Path) -> None:
@@ -246,16 +222,6 @@ def test_children_do_not_inherit_the_lock(temporary: Path) -> None:
     claimed.remove()
 
 
-def test_a_start_sweeps(temporary: Path) -> None:
-    dead = temporary / f"{runtime_directory.PREFIX}dead"
-    dead.mkdir()
-    (dead / "lock").touch()
-
-    claim().remove()
-
-    assert not dead.exists()
-
-
 def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> None:
     directory = claim(str(tmp_path))
     files = directory.path / "files"
@@ -287,16 +253,6 @@ def _is_locked(directory: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-@pytest.mark.parametrize("name", ["", "given"])
-def test_cleaners_that_respect_locks_leave_it_alone(temporary: Path, name: str) -> None:
-    claimed = claim(str(temporary / name) if name else "")
-    assert _is_locked(claimed.path)
-
-    claimed.remove()
-    claimed.path.mkdir(parents=True)
-    assert not _is_locked(claimed.path)
 
 
 @pytest.mark.parametrize("what", ["directory", "socket", "other"])

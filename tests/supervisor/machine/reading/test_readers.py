@@ -23,19 +23,17 @@ from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.model_config import ModelHost, merge_completion
 from zmqtriton.options import Options
 from zmqtriton.reading import blueprints, reader
-from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure, Scale
+from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
 from zmqtriton.reading.model_reading import ModelReader, host_of
 from zmqtriton.reading.plain import FoundModel, ModelReading, dumps, loads
 from zmqtriton.repository.decisions import Decision, KeepDecisions
 from zmqtriton.repository.scan import ModelPlace, Promotion, VersionSelection
-from zmqtriton.supervisor.actions import FileReport, ListRepository, ReadModel, RepositoriesInUse
+from zmqtriton.supervisor.actions import FileReport, ListRepository, ReadModel
 from zmqtriton.supervisor.machine.processes import process
-from zmqtriton.supervisor.machine.repositories import readers
 from zmqtriton.supervisor.machine.repositories.model_files import PATIENCE_S, ModelLookups
 from zmqtriton.supervisor.machine.repositories.readers import PER_GROUP, Readers, Task, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import (
     LISTING_PATIENCE_S,
-    URGENT_PATIENCE_S,
     Gathering,
     Repositories,
 )
@@ -159,19 +157,6 @@ def pipe(tmp_path: Path) -> str:
     return str(tmp_path / "pipe")
 
 
-def test_tasks_are_answered_in_their_order_by_one_reader(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # another one begins where tasks take long, which a busy machine makes of all
-    monkeypatch.setattr(readers, "_LATE_S", 3600.0)
-    task = [loop.submit("echo", number) for number in range(20)]
-    pids = {loop.submit("own_pid").answer() for _ in range(3)}
-
-    assert [*range(20)] == [one.answer() for one in task]
-    assert pids == loop.pids
-    assert os.getpid() not in pids
-
-
 def test_a_large_question_and_its_answer_pass_in_parts(loop: Loop) -> None:
     text = "x" * (8 << 20)
 
@@ -185,38 +170,6 @@ def test_errors_are_answers(loop: Loop, caplog: pytest.LogCaptureFixture) -> Non
     assert (InternalError, "by nothing") == (type(failed), failed.text)
     assert "ZeroDivisionError" in caplog.text
     assert 1 == loop.submit("echo", 1).answer()
-
-
-def test_a_reader_has_none_of_this_process_s_descriptors(loop: Loop) -> None:
-    kept = loop.submit("descriptors").answer()
-
-    assert {os.devnull} == {one for one in kept if not one.startswith(("socket:", "/proc/"))}
-    assert 1 == sum(one.startswith("socket:") for one in kept)
-
-
-def test_tasks_that_hang_hold_up_only_those_about_the_same(loop: Loop, pipe: str) -> None:
-    held = [loop.submit("open_pipe", pipe, about=Topic("g", "m")) for _ in range(3)]
-
-    assert 1 == loop.submit("echo", 1, about=Topic("g", "n")).answer()
-    assert 2 == loop.submit("echo", 2, about=Topic("h", "m")).answer()
-    assert not any(one.answers for one in held)
-
-    for one in held:
-        assert "now" == eventually_written(loop, pipe, one)
-
-
-def eventually_written(loop: Loop, pipe: str, task: Asked) -> Any:
-    """Write into the pipe once somebody reads there, and return the answer."""
-    while not task.answers:
-        try:
-            end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            loop.turn()
-            continue
-        os.write(end, b"now")
-        os.close(end)
-        return task.answer()
-    return task.answers[0]
 
 
 def test_a_group_takes_a_few_readers_and_no_more(loop: Loop, pipe: str) -> None:
@@ -298,21 +251,6 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(blueprints, "merge_completion", note)
     return replies
-
-
-def test_where_a_model_adds_nothing_its_reader_has_finished_the_configuration(
-    tmp_path: Path, merged: list[str]
-) -> None:
-    reading = read(tmp_path)
-    assert [""] == merged
-
-    blueprint = blueprints.make_blueprint(reading, ModelHost())
-    finished = blueprint.finalize_config("")
-
-    assert [""] == merged
-    assert finished == blueprint.finalize_config(finished.config)
-    assert ["", finished.config] == merged
-    assert 3 == len(blueprint.scaled(Scale(3)).finalize_config("").slots) > len(finished.slots)
 
 
 def test_an_error_that_its_reader_has_found_is_the_same(tmp_path: Path, merged: list[str]) -> None:
@@ -458,40 +396,6 @@ def files(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
-def test_a_listing_has_what_a_silent_repository_had_before(files: Repository) -> None:
-    assert [{"m": None, "n": None}] == files.listing()
-    files.silence("two")
-    add(files.directory / "one", "k")
-
-    first = files.listing()
-    files.wait(LISTING_PATIENCE_S - 0.1)
-    assert [] == first
-    files.wait(0.2)
-
-    for [listing] in (first, files.listing()):
-        assert (None, None) == (listing["k"], listing["m"])
-        assert (Kind.REPOSITORY_SILENT, f"{files.directory}/two") == (
-            listing["n"].kind,
-            listing["n"].values["repository"],
-        )
-
-
-def test_an_urgent_listing_waits_a_moment_and_calls_nobody_silent(files: Repository) -> None:
-    assert [{"m": None, "n": None}] == files.listing(is_urgent=True)
-    files.silence("two")
-    add(files.directory / "one", "k")
-
-    urgent, usual = files.listing(is_urgent=True), files.listing()
-    files.wait(URGENT_PATIENCE_S + 0.1)
-
-    assert [{"k": None, "m": None, "n": None}] == urgent
-    assert [] == usual
-    files.wait(LISTING_PATIENCE_S)
-    assert Kind.REPOSITORY_SILENT == usual[0]["n"].kind
-    [after] = files.listing(is_urgent=True)
-    assert Kind.REPOSITORY_SILENT == after["n"].kind
-
-
 def test_listings_that_were_answered_without_a_repository_leave_nothing_at_it(
     files: Repository,
 ) -> None:
@@ -509,35 +413,6 @@ def test_listings_that_were_answered_without_a_repository_leave_nothing_at_it(
 def _gatherings() -> int:
     gc.collect()
     return sum(isinstance(one, Gathering) for one in gc.get_objects())
-
-
-def test_many_listings_of_a_silent_repository_are_one_task(files: Repository) -> None:
-    files.listing()
-    files.silence("two")
-    calls = [files.listing() for _ in range(5)]
-    files.wait(LISTING_PATIENCE_S)
-    calls += [files.listing() for _ in range(5)]
-
-    assert all(len(answers) == 1 for answers in calls)
-    assert 1 == len(files.runner.held)
-    files.runner.speak()
-    assert [{"m": None, "n": None}] == files.listing()
-    assert all(len(answers) == 1 for answers in calls)
-
-
-def test_a_listing_begins_after_the_call_that_asks_for_it(files: Repository) -> None:
-    files.silence("one")
-    early, late = files.listing(), files.listing()
-    [(_, do)] = files.runner.held
-    files.runner.held.clear()
-    do()
-    assert ["m", "n"] == list(early[0])
-    assert [] == late
-    add(files.directory / "one", "k")
-
-    files.runner.speak()
-
-    assert [["k", "m", "n"]] == [list(listing) for listing in late]
 
 
 def test_a_repository_that_was_never_listed_is_left_out_unless_all_are_awaited(
@@ -584,20 +459,6 @@ def test_a_load_goes_on_without_a_repository_that_never_had_the_model(
     assert f"'{files.directory}/two' answers again" in caplog.text
 
 
-def test_a_load_waits_for_a_repository_that_has_had_the_model(files: Repository) -> None:
-    add(files.directory / "two", "m")
-    files.listing()
-    files.silence("two")
-
-    calls, own = files.read("m"), files.read("n")
-    files.wait(3600)
-    assert ([], []) == (calls, own)
-    files.runner.speak()
-
-    assert "not unique" in calls[0].reason.text
-    assert isinstance(own[0], Blueprint)
-
-
 def test_a_cancelled_reading_has_no_answer(files: Repository) -> None:
     files.silence("two")
     calls = files.read("m")
@@ -607,15 +468,6 @@ def test_a_cancelled_reading_has_no_answer(files: Repository) -> None:
     files.runner.speak()
 
     assert [] == calls
-
-
-def test_an_unknown_name_is_suggested_one_of_those_that_are_known(files: Repository) -> None:
-    add(files.directory / "one", "resnet")
-
-    [failure] = files.read("resnett")
-
-    assert "Did you mean 'resnet'?" in failure.reason.text
-    assert "" == failure.fingerprint
 
 
 def test_a_look_at_files_leaves_silent_repositories_out(files: Repository) -> None:
@@ -660,19 +512,3 @@ def test_a_directory_that_is_read_is_removed_afterwards(files: Repository) -> No
 
     assert isinstance(calls[0], Blueprint)
     assert not staged.exists()
-
-
-def test_a_registration_waits_for_its_own_directory_alone(files: Repository) -> None:
-    add(files.directory / "three", "k")
-    files.runner.silent.add("registration")
-    changes: list[RepositoriesInUse] = []
-
-    tell(files.repositories.register(f"{files.directory}/three", {})).then(changes.append)
-    tell(files.repositories.register(f"{files.directory}/three", {})).then(changes.append)
-    assert ["m", "n"] == list(files.listing()[0])
-    files.runner.speak()
-
-    assert ["k", "m", "n"] == list(files.listing()[0])
-    [done, again] = changes
-    assert done.error is None
-    assert "has already been registered" in str(again.error)
