@@ -86,7 +86,7 @@ def test_a_fault_whose_tests_hung_gives_nobody_the_credit_of_being_alone() -> No
     assert {} == kills.alone([kill("f", "t::a", is_cut=True)])
 
 
-def test_a_cover_notices_all_that_is_noticed() -> None:
+def test_a_cover_notices_all_that_is_noticed_and_reaches_all_lines() -> None:
     results = [
         kill("f", "t::a", "t::b"),
         kill("g", "t::a", "t::c"),
@@ -94,17 +94,17 @@ def test_a_cover_notices_all_that_is_noticed() -> None:
         kill("i", "t::a"),
     ]
 
-    chosen = kills.cover(results)
+    chosen = kills.cover(results, {"t::a": {"1"}, "t::c": {"1", "2"}})
 
     assert {"f", "g", "h", "i"} == set().union(*(kills.by_test(results)[test] for test in chosen))
-    assert 2 == len(chosen)
+    assert (3, True) == (len(chosen), "t::c" in chosen)
 
 
 def test_tests_without_news_are_told_apart() -> None:
     results = [kill("f", "t::a", "t::b"), kill("g", "t::c"), kill("h")]
     reaching = Counter({"t::a": 1, "t::b": 2, "t::c": 1})
 
-    words = [row.split() for row in others(results, {"t::a", "t::b", "t::c", "t::d"}, reaching)]
+    words = [row.split() for row in others(results, {"t::a", "t::b", "t::c", "t::d"}, reaching, {})]
 
     assert {("spare", "t::a"), ("cover", "t::b"), ("unmet", "t::d")} == {
         (row[0], row[-1]) for row in words

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,9 +103,14 @@ def alone(kills: Iterable[Kill]) -> dict[str, list[Kill]]:
     return only
 
 
-def cover(kills: Iterable[Kill]) -> list[str]:
-    """Return few tests that notice together all that is noticed: those with most news first."""
+def cover(kills: Iterable[Kill], reached: Mapping[str, set[str]]) -> list[str]:
+    """Return few tests that together notice all that is noticed, and reach all that is reached.
+
+    Those with most news come first.
+    """
     noticed = by_test(kills)
+    for test, lines in reached.items():
+        noticed.setdefault(test, set()).update(lines)
     left = Counter({test: len(names) for test, names in noticed.items()})
     chosen, seen = [], set[str]()
     while left:

@@ -13,7 +13,11 @@ and with a word:
     nobody     faults that tests reach and none notices
     alone      tests that alone notice a fault, and which
     others     tests that notice nothing which others do not: `cover` if a small cover of all that
-               is noticed has it, `spare` if not, `unmet` if it reaches none of the faults
+               is noticed, and of all lines that are reached, has it, `spare` if not, `unmet` if it
+               reaches none of the faults
+
+Without the lines a cover of 3,000 faults leaves out tests that 5 of 100 other faults need; with
+them it is 2 of 100.
 
 Texts, and what is raised, are no faults here: a test that is spare may hold a text, a row of
 docs/conformance.md or a defect that was mended. Tests that start processes or are slow are not
@@ -27,7 +31,7 @@ import json
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -215,6 +219,15 @@ class Reached:
     def _read(self, path: str) -> dict[int, list[str]]:
         return self._data.contexts_by_lineno(str(ROOT / path))
 
+    def by_test(self) -> dict[str, set[str]]:
+        """Return the lines that each test reaches in any of its cases."""
+        reached = defaultdict[str, set[str]](set)
+        for path in self._data.measured_files():
+            for line, tests in self._data.contexts_by_lineno(path).items():
+                for test in self._tests.intersection(tests):
+                    reached[kills.function_of(test)].add(f"{path}:{line}")
+        return reached
+
     def fault(self, mutation: Mutation) -> Fault:
         lines = self._lines(mutation.path)
         span = range(mutation.line, mutation.last_line + 1) if mutation.function else list(lines)
@@ -288,9 +301,11 @@ def alone(results: list[Kill]) -> Iterator[str]:
             yield f"    {kill.path}:{kill.line} {kill.change}"
 
 
-def others(results: list[Kill], tests: set[str], reaching: Counter[str]) -> Iterator[str]:
+def others(
+    results: list[Kill], tests: set[str], reaching: Counter[str], lines: Mapping[str, set[str]]
+) -> Iterator[str]:
     """Return tests by file: what each has noticed of the faults that it reaches, and the cover."""
-    noticed, chosen = kills.by_test(results), {*kills.cover(results)}
+    noticed, chosen = kills.by_test(results), {*kills.cover(results, lines)}
     unique = kills.alone(results)
     for test in sorted(tests - unique.keys()):
         sign = "cover" if test in chosen else "spare" if reaching[test] else "unmet"
@@ -307,7 +322,8 @@ def _show(folder: Folder, words: list[str]) -> int:
         planned += 1
         if fault.mutation.name in tried:
             reaching.update({kills.function_of(test) for test in fault.tests})
-    rows = [*others(results, tests, reaching)]
+    lines = Reached(folder.path / "coverage.main", {*folder.seconds()}).by_test()
+    rows = [*others(results, tests, reaching, lines)]
     for word in words:
         pages = {"nobody": nobody(results), "alone": alone(results), "others": iter(rows)}
         print("\n".join(pages[word]))
