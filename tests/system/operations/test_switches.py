@@ -229,12 +229,6 @@ def test_each_process_and_each_service_of_an_add_on_has_a_switch() -> None:
     assert set() == services - {*SWITCHES}
 
 
-@pytest.mark.parametrize("name", SWITCHES)
-def test_a_server_opens_with_each_switch(tmp_path: Path, name: str) -> None:
-    with opened(tmp_path, words_of(OPTIONS_BY_NAME[name], tmp_path)) as server:
-        check_waiters(server)
-
-
 def test_a_server_opens_with_all_switches_for_whoever_waits(tmp_path: Path) -> None:
     words = all_words(tmp_path)
     with opened(tmp_path, words) as server:
@@ -245,13 +239,12 @@ def test_a_server_opens_with_all_switches_for_whoever_waits(tmp_path: Path) -> N
 
 
 @pytest.mark.long(
-    "system/operations/test_switches.py::test_a_server_opens_with_each_switch",
-    "system/operations/test_switches.py::test_a_server_opens_with_all_switches_for_whoever_waits",
+    "system/operations/test_switches.py::test_a_server_opens_with_all_switches_for_whoever_waits"
 )
 @pytest.mark.parametrize("name", SWITCHES)
-def test_each_switch_lets_whoever_waits_go_on(tmp_path: Path, name: str) -> None:
-    words = words_of(OPTIONS_BY_NAME[name], tmp_path)
-    with opened(tmp_path, words) as server:
+def test_a_server_opens_with_each_switch_for_whoever_waits(tmp_path: Path, name: str) -> None:
+    with opened(tmp_path, words_of(OPTIONS_BY_NAME[name], tmp_path)) as server:
+        check_waiters(server)
         check_replace(server)
     check_programs(tmp_path, partial(words_of, OPTIONS_BY_NAME[name]))
 
