@@ -29,12 +29,15 @@ def test_the_server_waits_for_the_last_of_its_processes() -> None:
     world = serving("http-arbiter", "grpc", "routes", "jobs", "metrics")
     for role in ("metrics", "jobs"):
         world.receive(world.serial(role), wire.Opened([]))
-    world.receive(world.fork_http_worker(), wire.Opened([]))
+    for _ in range(2):
+        opened = wire.Opened([wire.ServiceAddress("HTTPService", "here")])
+        world.receive(world.fork_http_worker(), opened)
     assert not world.core.is_open
 
     world.receive(world.serial("routes"), wire.Opened([]))
 
     assert world.core.is_open
+    assert 1 == [*world.log].count("I Started HTTPService at here")
 
 
 @pytest.mark.addons
