@@ -86,23 +86,17 @@ def check_named(server: Server, role: str, reason: str = "exited with status 1")
     assert any(text in finding["text"] for finding in ctl(server, "doctor"))
 
 
-def test_a_process_of_jobs_that_dies_at_each_start_costs_no_broker(tmp_path: Path) -> None:
-    with broken(tmp_path, _DIES_LATE, "--jobs") as server:
+def test_processes_that_die_at_each_start_are_named_and_cost_no_broker(tmp_path: Path) -> None:
+    with broken(tmp_path, _DIES_LATE + _WITHOUT_SSL, "--jobs") as server:
         [broker] = server.pids()["broker"]
 
-        eventually(lambda: deaths_of(server, "jobs") >= 5, 120, "deaths")
+        eventually(lambda: deaths_of(server, "jobs") >= 5, 120, "deaths of jobs")
+        eventually(lambda: deaths_of(server, "grpc") >= 3, 120, "deaths of gRPC")
 
+        check_named(server, "jobs")
+        check_named(server, "grpc")
         assert [broker] == server.pids()["broker"]
         assert "is replaced" not in server.log_text()
-        assert 200 == ask_add_sub(server)
-        check_named(server, "jobs")
-
-
-def test_a_frontend_that_can_never_start_is_named(tmp_path: Path) -> None:
-    with broken(tmp_path, _WITHOUT_SSL) as server:
-        eventually(lambda: deaths_of(server, "grpc") >= 3, 120, "deaths")
-
-        check_named(server, "grpc")
         assert 200 == ask_add_sub(server)
 
 
@@ -144,7 +138,7 @@ def limit(process: psutil.Process, tasks: int) -> None:
 
 
 @pytest.mark.long(
-    "system/faults/test_dying_processes.py::test_a_frontend_that_can_never_start_is_named"
+    "system/faults/test_dying_processes.py::test_processes_that_die_at_each_start_are_named_and_cost_no_broker"
 )
 def test_a_frontend_that_ulimit_keeps_from_starting_is_named_and_tried_ever_more_seldom(
     limited: Server,

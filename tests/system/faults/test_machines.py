@@ -228,7 +228,7 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
 
 @pytest.mark.long(
     "system/faults/test_machines.py::test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process",
-    "system/faults/test_dying_processes.py::test_a_frontend_that_can_never_start_is_named",
+    "system/faults/test_dying_processes.py::test_processes_that_die_at_each_start_are_named_and_cost_no_broker",
 )
 def test_a_frontend_that_cannot_be_started_any_more_is_named_until_it_can(tmp_path: Path) -> None:
     _need_user_of_its_own()
