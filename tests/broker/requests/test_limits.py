@@ -158,6 +158,8 @@ def test_a_rate_has_bursts_of_a_second_and_is_shared_by_all_frontends(world: Bro
     [reply] = world.finals(F, 2)
     assert "The token may ask 2 times a second, retry after 0.5 s" == reply.text
     assert {"token": 2} == world.core.generations.by_number[1].statistics.refusals
+    [row] = world.core.limits.tokens.report()
+    assert (3, 2) == (row["requests"], row["refused"])
 
 
 def test_what_a_dead_frontend_asked_counts_no_more(world: BrokerHarness) -> None:
