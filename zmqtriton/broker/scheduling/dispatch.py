@@ -130,7 +130,8 @@ class Dispatch(BrokerPart):
                 rows.extend(works)
             batch = wire.make(Batch, (number, requests, now_ns, fillers))
             instance.dispatch(batch)
-            self._start_execution_timer(instance, scheduler.generation, batch)
+            if scheduler.generation.max_execution_ns:  # most have none, and need no call
+                self._start_execution_timer(instance, scheduler.generation, batch)
             if is_one:
                 return True
         scheduler.timer_ns = 0  # nothing waits, and it would cost a turn
@@ -167,8 +168,11 @@ class Dispatch(BrokerPart):
         self, instance: Instance, generation: BrokerGeneration, batch: Batch
     ) -> None:
         if generation.max_execution_ns:
-            at_ns = batch.dispatched_ns + generation.max_execution_ns
-            self._timers.start(at_ns, instance=instance, batch=batch.number)
+            self._timers.start(
+                batch.dispatched_ns + generation.max_execution_ns,
+                instance=instance,
+                batch=batch.number,
+            )
 
     def await_hello(self, instance: Instance, generation: BrokerGeneration, now_ns: int) -> None:
         """Wait for a stub's hello, but not for ever.
