@@ -116,8 +116,3 @@ def words_of_all(names: Iterable[str], directory: Path) -> list[str]:
     """Return the words that turn these switches on at the same time."""
     words = [word for name in names for word in words_of(OPTIONS_BY_NAME[name], directory)]
     return [*dict.fromkeys(words)]
-
-
-def all_words(directory: Path) -> list[str]:
-    """Return the words that turn all switches on that remove nothing."""
-    return words_of_all((name for name in switches() if name not in REMOVALS), directory)

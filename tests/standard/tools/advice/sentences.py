@@ -10,6 +10,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ class Sentence(NamedTuple):
         return bool(first) and (printed.startswith(first) or first.startswith(printed))
 
 
+@cache
 def sentences(*folders: Path) -> list[Sentence]:
     """Return each sentence once, with its first place."""
     matches: dict[str, Sentence] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.standard.tools.advice.model_faults import FAULTS
@@ -49,6 +50,7 @@ UNFOLLOWED: dict[str, str] = {
 _LEAST = 12
 
 
+@cache
 def followed() -> set[str]:
     """Return the beginnings of all advice that tests have followed."""
     trees = [ast.parse(path.read_text("utf-8")) for path in _FOLLOWING]
