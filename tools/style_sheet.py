@@ -11,6 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +95,12 @@ class Text(NamedTuple):
     text: str
 
 
-def texts() -> Iterator[Text]:
+@cache
+def texts() -> tuple[Text, ...]:
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[Text]:
     for room in ("zmqtriton", "stub", "frontends", "standard", "extras"):
         for path in files_below(ROOT / room):
             yield from _texts_of(path)
