@@ -81,10 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_left_out = extras and is_of_extra(item.path) and not item.get_closest_marker(SMOKE)
         return is_of_tier and not is_left_out
 
-    left_out = [item for item in items if not is_run(item)]
+    run, left_out = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (run if is_run(item) else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if is_run(item)]
+        items[:] = run
 
 
 @cache

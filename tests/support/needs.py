@@ -6,6 +6,7 @@ import importlib
 import os
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,11 +52,13 @@ def room_of(path: Path) -> tuple[str, ...]:
     return words[3:] if words[1:2] == ("standard",) else words[1:]
 
 
+@cache
 def is_of_extra(path: Path) -> bool:
     """True for a file below extras/."""
     return TEST_FOLDERS[-1] in path.parents
 
 
+@cache
 def is_of_tests(path: Path) -> bool:
     """True for a folder or file below one of TEST_FOLDERS."""
     return any(folder in path.parents for folder in TEST_FOLDERS)
