@@ -61,6 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--extras", choices=[tiers.SMOKE], help="of extras, the tests that say whether they work"
     )
+    parser.addoption(
+        "--share", metavar="K/N", help="a share of the files: the K-th of N, from 0 on"
+    )
     parser.addoption("--order-seed", help="decides the order of files, and of tests within a file")
     parser.addoption(
         "--durations-files", type=int, metavar="N", help="the N files that cost most CPU; 0: all"

@@ -112,3 +112,24 @@ def test_a_file_is_left_out_by_its_marks(
         for options in [{"--quick": quick, "--tier": tier}]
         if tiers.pytest_ignore_collect(file, cast(Any, SimpleNamespace(getoption=options.get)))
     ]
+
+
+def test_each_file_is_of_one_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "ROOT", tmp_path)
+    monkeypatch.setattr(needs, "TEST_FOLDERS", (tmp_path,))
+    files = [tmp_path / f"test_{number}.py" for number in range(40)]
+    for file in files:
+        file.write_text("def test_it(): ...\n")
+    shares = [
+        [
+            file
+            for file in files
+            if not tiers.pytest_ignore_collect(
+                file, cast(Any, SimpleNamespace(getoption={"--share": f"{number}/4"}.get))
+            )
+        ]
+        for number in range(4)
+    ]
+
+    assert sorted(files) == sorted(itertools.chain(*shares))
+    assert all(shares)

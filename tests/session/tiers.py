@@ -7,19 +7,22 @@ to users. Without `--tier` both run.
 
 `--extras=smoke` leaves of the tests of extras those that have the mark `smoke`.
 
+`--share=2/10` leaves a tenth of the files, whichever others there are.
+
 `--quick` leaves out the folders of SLOW and each file that is `system`, `slow` or `long` as a
 whole. Such files are not even imported: marks of a whole file are read from its text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.support.needs import files_of_tests, is_of_extra, is_of_tests, room_of
+from tests.support.needs import files_of_tests, is_of_extra, is_of_tests, name_of, room_of
 
 FIRST, LONG = "first", "long"
 SMOKE = "smoke"
@@ -67,6 +70,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         and not _mentions(SMOKE, collection_path)
     ):
         return True
+    if (share := config.getoption("--share")) and not _is_of_share(collection_path, share):
+        return True
     tier = config.getoption("--tier")
     if tier == FIRST:
         return LONG in file_marks(collection_path) or None
@@ -87,6 +92,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = run
+
+
+def _is_of_share(path: Path, share: str) -> bool:
+    number, _, of = share.partition("/")
+    digest = hashlib.blake2b(name_of(path).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") % int(of) == int(number)
 
 
 @cache

@@ -87,7 +87,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturingServer
         yield server
 
 
-@pytest.mark.smoke
 def test_an_inference_over_http_is_recorded_with_its_answer(server: CapturingServer) -> None:
     server.add(id="mine", outputs=[{"name": "OUTPUT0"}], parameters={"note": "n"})
 

@@ -137,7 +137,6 @@ def _binary_request() -> tuple[bytes, int]:
 
 
 @pytest.mark.row("C99")
-@pytest.mark.smoke
 def test_sagemaker_pings_and_invokes_one_model(clouds: Clouds) -> None:
     port = clouds.sagemaker
 

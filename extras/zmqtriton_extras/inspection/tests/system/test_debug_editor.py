@@ -79,7 +79,6 @@ def file_of(server: Server, model: str) -> Path:
     return server.repository / model / "1/model.py"
 
 
-@pytest.mark.smoke
 def test_an_editor_stops_at_a_breakpoint_and_sees_the_models_variables(server: Server) -> None:
     line = line_of(STOPS, "secret += 1")
     with asked(server, "stops") as answer, editing(server, "stops") as (terminal, editor):

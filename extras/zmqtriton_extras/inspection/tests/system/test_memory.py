@@ -39,7 +39,6 @@ def in_use(server: Server, model: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.smoke
 def test_of_a_leak_the_line_and_its_holder_are_named(server: Server) -> None:
     with in_use(server, "leaks"):
         shown = ctl(server, "memory", "leaks", "--between", "2s")

@@ -174,7 +174,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Profiled]:
         yield Profiled(server)
 
 
-@pytest.mark.smoke
 def test_the_lines_where_a_model_computes_are_named(place: Profiled) -> None:
     def computing() -> dict[str, Any] | None:
         # where a busy machine keeps it waiting for a processor, it is looked at again

@@ -138,7 +138,6 @@ def test_jobs_wait_in_order_and_the_model_sees_a_cancellation(server: Server) ->
     assert ask(server, f"/v2/jobs/{first}").status == 404
 
 
-@pytest.mark.smoke
 def test_a_job_fails_with_the_reason_that_its_client_would_have_got(server: Server) -> None:
     wrong = b'{"inputs": []}'
     refused = ask(server, INFER, wrong)

@@ -117,7 +117,6 @@ def tokens(usage: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.row("L08")
-@pytest.mark.smoke
 def test_a_chat_is_answered(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model="parrot", messages=HELLO)
 

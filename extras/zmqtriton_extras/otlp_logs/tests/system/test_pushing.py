@@ -67,7 +67,6 @@ class TalkingServer(Server):
             assert 200 == answer.status
 
 
-@pytest.mark.smoke
 def test_a_collector_gets_the_log_with_models_severities_and_traces(
     tmp_path: Path, collector: LogsCollector
 ) -> None:

@@ -88,7 +88,6 @@ def _plain(labels: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in (labels | numbers).items() if value}
 
 
-@pytest.mark.smoke
 def test_a_collector_gets_all_that_is_on_the_page(
     tmp_path: Path, collector: MetricsCollector
 ) -> None:

@@ -266,7 +266,6 @@ def form(*parts: tuple[str, bytes]) -> tuple[bytes, dict[str, str]]:
 
 
 @pytest.mark.parametrize("size", [0, 5, 3 << 20])
-@pytest.mark.smoke
 def test_curl_sends_a_file(server: Server, tmp_path: Path, size: int) -> None:
     page = tmp_path / "page.jpg"
     page.write_bytes(os.urandom(size))

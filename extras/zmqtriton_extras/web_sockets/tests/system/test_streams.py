@@ -105,7 +105,6 @@ def test_streams_of_one_connection_come_side_by_side_and_whole(server: Server) -
     assert answers.index(of_each["b"][0]) < answers.index(of_each["a"][-1])
 
 
-@pytest.mark.smoke
 def test_other_models_answer_in_the_order_of_their_requests(server: Server) -> None:
     with open_socket(server, "add_sub") as client:
         for number in range(200):
