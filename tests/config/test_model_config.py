@@ -204,6 +204,12 @@ def test_a_models_own_completion_takes_over_what_it_may_decide(tmp_path: Path) -
     assert 0 == before.max_batch_size
 
 
+def test_a_completed_model_is_checked_for_the_machine(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", "instance_group { kind: KIND_GPU }")
+
+    assert "no GPUs are available" in refusal(ConfigError, finished, model)
+
+
 @pytest.mark.row("E35")
 def test_a_label_file_outside_the_model_is_refused(tmp_path: Path) -> None:
     config = 'output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "%s" }'

@@ -220,6 +220,13 @@ def test_a_reader_goes_on_from_where_it_was_and_hears_what_it_lost(ring: LogRing
     assert ([], 7, 0) == tuple(ring.read_last("", 7, 10)[key] for key in ("lines", "last", "lost"))
 
 
+def test_so_many_characters_are_kept_and_no_line_more_is_dropped(ring: LogRing) -> None:
+    for text in ("a" * 45, "b" * 45, "c" * 45, "d" * 10):
+        ring.emit(record(text))
+
+    assert ["b" * 45, "c" * 45, "d" * 10] == texts(ring.read_last("", 0, 10))
+
+
 def test_lines_about_a_model_are_its_own_and_the_servers_that_name_it() -> None:
     ring = LogRing()
     ring.emit(record("of its own", stub=StubName("m", "m_0_0")))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker.world import TOKEN, BrokerHarness
 from zmqtriton.broker.metrics.model_metrics import ReportedMetrics
-from zmqtriton.broker.metrics.statistics import ModelStatistics
+from zmqtriton.broker.metrics.statistics import ModelStatistics, Overdue
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton.broker.requests.limits import Limits
@@ -69,6 +69,14 @@ def test_of_a_busy_model_a_part_of_the_latencies_is_kept() -> None:
         counters.record_success(request(7), 7 + took_ns)
 
     assert [4, 8, 12, 16] == list(counters.latencies_ns)
+
+
+def test_an_overdue_request_has_its_time_by_the_clock_on_the_wall() -> None:
+    overdue = Overdue(2, allowed_ns=5 * 10**9, queued_ns=10**9, last_ns=3 * 10**9)
+
+    assert {"count": 2, "allowed_s": 5.0, "queued_s": 1.0, "at_s": 103.0} == overdue.as_dict(
+        100 * 10**9
+    )
 
 
 def test_a_refusal_for_the_parameter_of_a_model_names_that() -> None:

@@ -13,7 +13,9 @@ TICKS_PER_S, PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 def write(proc: Path, pid: int, *, cpu_s: float, started: int = 100, pages: int = 10) -> None:
-    fields = ["S", *["0"] * 10, str(int(cpu_s * TICKS_PER_S)), "0", *["0"] * 6, str(started)]
+    ticks = int(cpu_s * TICKS_PER_S)
+    used = [str(ticks // 4), str(ticks - ticks // 4)]
+    fields = ["S", *["0"] * 10, *used, *["0"] * 6, str(started)]
     (proc / str(pid)).mkdir(exist_ok=True)
     (proc / str(pid) / "stat").write_text(f"{pid} (a) name)) {' '.join(fields)} 0 {pages} 0\n")
 
