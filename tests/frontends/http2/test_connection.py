@@ -384,6 +384,14 @@ def test_windows_of_streams_that_have_ended_cost_their_client(talk: Talk) -> Non
     assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
+def test_streams_that_have_ended_keep_nothing(talk: Talk) -> None:
+    before = talk.connection.kept_bytes
+
+    for number in (1, 3, 5):
+        talk.connection.reset(talk.open(number), frames.CANCEL)
+        assert before == talk.connection.kept_bytes
+
+
 def with_streams(count: int) -> Talk:
     """Both sides of a connection with so many streams."""
     talk = Talk(max_streams=10_000)
