@@ -299,6 +299,10 @@ def test_the_version_is_written_once_wherever_it_stands(checkout: Path) -> None:
     assert '__version__ = "7.8.9"' in (checkout / "stub/zmqtriton_floor/__init__.py").read_text()
 
 
+@pytest.mark.long(
+    "repo/test_packaging.py::test_the_wheel_holds_every_file_of_every_package",
+    "repo/test_deploy.py::test_a_package_of_an_extra_that_is_left_out_is_not_built",
+)
 def test_a_wheel_without_some_extras_names_them_where_they_are_asked_for(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     release.copy_tracked(source, 0o644, ["door", "fleet"])

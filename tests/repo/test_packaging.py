@@ -263,6 +263,7 @@ def test_a_model_is_tested_without_a_server_as_the_guide_says(
     assert " ".join(str(tmp_path / file) for file in files) == result.stdout.strip()
 
 
+@pytest.mark.long("repo/test_packaging.py::test_the_packages_say_that_they_are_typed")
 def test_type_checkers_find_public_names_of_add_ons(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
