@@ -26,6 +26,10 @@ def write_gpu_variant(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long(
+    "standard/deploy/test_kubernetes.py::test_resources_of_operators_have_their_fields_and_no_others",
+    "standard/deploy/test_manifest_models.py::test_kubectl_builds_the_files_with_everything_that_may_be_added",
+)
 def test_the_models_have_nothing_against_any_of_them(
     python_with_kserve: Path, tmp_path: Path
 ) -> None:

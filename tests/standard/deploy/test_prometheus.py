@@ -43,11 +43,13 @@ def test_the_configuration_in_compose_is_valid(promtool: str, tmp_path: Path) ->
 def test_alerts_fire_for_what_they_are_about_and_for_nothing_else(
     promtool: str, tmp_path: Path
 ) -> None:
-    cases = (Path(__file__).parent / "prometheus_cases.yml").read_text("utf-8")
-    (tmp_path / "cases.yml").write_text(cases.replace("RULES", str(FILES / "zmqtriton.rules.yml")))
+    names = ("prometheus_cases.yml", "prometheus_hours.yml")
+    for name in names:
+        cases = (Path(__file__).parent / name).read_text("utf-8")
+        (tmp_path / name).write_text(cases.replace("RULES", str(FILES / "zmqtriton.rules.yml")))
 
     done = subprocess.run(
-        [promtool, "test", "rules", "cases.yml"],
+        [promtool, "test", "rules", *names],
         cwd=tmp_path,
         capture_output=True,
         text=True,

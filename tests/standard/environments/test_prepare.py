@@ -477,17 +477,6 @@ def test_requirements_are_built_once_for_their_content(
     )
 
 
-def test_what_they_include_counts_too(tmp_path: Path, requirements: Path) -> None:
-    cache, base = EnvironmentCache(str(tmp_path / "cache")), interpreters.server_interpreter()
-    first = build_environment(str(requirements), base, cache, Reports())
-    (tmp_path / "bounds.txt").write_text("greeting>=2\n")
-
-    second = build_environment(str(requirements), base, cache, Reports())
-
-    assert ["greeting-2.0.dist-info"] == installed(second)
-    assert first != second
-
-
 def test_an_environment_whose_interpreter_is_gone_is_built_anew(
     tmp_path: Path, requirements: Path
 ) -> None:
@@ -513,6 +502,7 @@ def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
     assert environment.support_directory
 
 
+@pytest.mark.long("standard/environments/test_prepare.py::test_a_pyproject_is_built_as_it_says")
 def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
     wheel(tmp_path / "wheels")
     (tmp_path / "pyproject.toml").write_text(
@@ -546,6 +536,9 @@ def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
     assert "nobody-has-this was not found" in " ".join(refused.value.text.split())
 
 
+@pytest.mark.long(
+    "standard/environments/test_prepare.py::test_an_archive_of_conda_pack_is_unpacked_and_adapted_once"
+)
 def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirements: Path) -> None:
     root = build_environment(
         str(requirements),

@@ -29,7 +29,7 @@ class TritonPythonModel:
 """
 #: Room for one load of the model, and for few instances of it.
 OPTIONS = ["--model-control-mode=explicit", "--load-on-demand", "--model-memory-budget=330M"]
-pytestmark = [pytest.mark.system, pytest.mark.server(options=OPTIONS)]
+pytestmark = [pytest.mark.system, pytest.mark.server(options=OPTIONS, frontends=())]
 OUTPUT = 'output { name: "OUT" data_type: TYPE_INT32 dims: 1 }\n'
 
 
@@ -43,7 +43,21 @@ def write(directory: Path, kind: str) -> None:
 
 
 @pytest.mark.row("L06")
-@pytest.mark.parametrize("kind", ["forks", "threads", "processes"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "forks",
+        *(
+            pytest.param(
+                kind,
+                marks=pytest.mark.long(
+                    "standard/scaling/test_cheap_instances.py::test_more_instances_start_where_one_more_costs_little"
+                ),
+            )
+            for kind in ("threads", "processes")
+        ),
+    ],
+)
 def test_more_instances_start_where_one_more_costs_little(server: Server, kind: str) -> None:
     write(server.repository / kind, kind)
     assert not server.control_model("load", kind)

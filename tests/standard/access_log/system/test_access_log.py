@@ -392,7 +392,10 @@ def test_the_log_has_lines_of_frontends_broker_and_add_ons(tmp_path: Path) -> No
     names = ["sequences"]
     with LoggingServer(tmp_path / "s", *options, models=names, frontends=()) as server:
         server.access_log.mkdir()
-        begin = {"inputs": [VALUE], "parameters": {"sequence_id": 7, "sequence_start": True}}
+        begin: dict[str, Any] = {
+            "inputs": [VALUE],
+            "parameters": {"sequence_id": 7, "sequence_start": True},
+        }
         for _ in range(2):
             assert 200 == server.infer("sequences", **begin)
         assert 401 == server.infer("sequences", token="wrong")

@@ -30,19 +30,26 @@ _TOKENS = {name: f"zmqt_a-secret-of-{name}-0123456789" for name in ("kept", "thr
 _ENDLESS = {"COUNT": 1_000_000, "DELAY_US": 20_000}
 
 
+def _write_tokens(directory: Path, *names: str) -> Path:
+    """Have the tokens of these names, and return their file."""
+    scopes = token_file.parse_scopes("infer")
+    lines = [
+        Grant(name, token_file.digest(_TOKENS[name]), scopes, ALL_MODELS, None).line() + "\n"
+        for name in names
+    ]
+    new = directory / "tokens.new"
+    new.write_text("".join(lines))
+    new.chmod(0o600)
+    return new.replace(directory / "tokens")
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("guarded")
-    scopes = token_file.parse_scopes("infer")
-    lines = [
-        Grant(name, token_file.digest(token), scopes, ALL_MODELS, None).line() + "\n"
-        for name, token in _TOKENS.items()
-    ]
-    file = directory / "tokens"
-    file.write_text("".join(lines))
-    file.chmod(0o600)
+    file = _write_tokens(directory, *_TOKENS)
     options = [f"--runtime-directory={directory}/run", f"--tokens={file}"]
-    with Server(directory / "s", models=["tokens"], options=options) as server:
+    models = ["tokens"]
+    with Server(directory / "s", models, options=options, frontends=("grpc",)) as server:
         yield server
 
 
@@ -156,35 +163,19 @@ def test_a_client_is_thrown_out_by_its_address(guarded: Server) -> None:
         assert _ends(client)
 
 
-def test_a_stream_whose_token_has_been_removed_still_has_its_name(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    file = tmp_path_factory.mktemp("removed") / "tokens"
-    scopes = token_file.parse_scopes("infer")
+def test_a_stream_whose_token_has_been_removed_still_has_its_name(guarded: Server) -> None:
+    authorization = f"Bearer {_TOKENS['thrown-out']}"
 
-    def write(*names: str) -> None:
-        new = file.with_suffix(".new")
-        new.write_text(
-            "".join(
-                Grant(n, token_file.digest(_TOKENS[n]), scopes, ALL_MODELS, None).line() + "\n"
-                for n in names
-            )
-        )
-        new.chmod(0o600)
-        new.replace(file)
+    def status() -> int:
+        return guarded.exchange("/v2", headers={"Authorization": authorization}).status
 
-    write(*_TOKENS)
-    options = [f"--runtime-directory={tmp_path}/run", f"--tokens={file}"]
-    with Server(tmp_path / "s", models=["tokens"], options=options) as server:
-        authorization = f"Bearer {_TOKENS['thrown-out']}"
-        with _open_events(server, authorization) as client:
-            write("kept")
-            refused = {"Authorization": authorization}
-            eventually(
-                lambda: server.exchange("/v2", headers=refused).status == 401, 60, "no longer valid"
-            )
+    with _open_events(guarded, authorization) as client:
+        _write_tokens(guarded.directory.parent, "kept")
+        eventually(lambda: status() == 401, 60, "no longer valid")
 
-            closed = ctl(server, "disconnect", "--token", "thrown-out")
+        closed = ctl(guarded, "disconnect", "--token", "thrown-out")
 
-            assert "ended 1 request or stream on 1 connection\n" == closed.stdout
-            assert _ends(client)
+        assert "ended 1 request or stream on 1 connection\n" == closed.stdout
+        assert _ends(client)
+    _write_tokens(guarded.directory.parent, *_TOKENS)
+    eventually(lambda: status() == 200, 60, "valid again")

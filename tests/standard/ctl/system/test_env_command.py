@@ -14,6 +14,10 @@ from zmqtriton_standard.ctl.output import LiveLine
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.long(
+    "standard/environments/test_prepare.py::test_uvs_last_lines_are_the_reason",
+    "standard/environments/test_prepare.py::test_requirements_are_built_once_for_their_content",
+)
 def test_what_programs_print_is_shown_if_they_fail_or_if_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,18 +58,12 @@ def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
         assert 0 == server.stop()
 
 
+@pytest.mark.long(
+    "standard/deploy/system/test_containers.py::test_a_pod_is_probed_and_drains_before_it_ends"
+)
 @pytest.mark.parametrize(
     "arguments",
-    [
-        pytest.param(
-            manifests.runtime_container()["args"],
-            marks=pytest.mark.long(
-                "standard/deploy/system/test_containers.py::test_kserve_gets_an_answer_from_models_behind_a_link",
-                "standard/deploy/system/test_containers.py::test_a_pod_is_probed_and_drains_before_it_ends",
-            ),
-        ),
-        manifests.KSERVES_ARGUMENTS,
-    ],
+    [manifests.runtime_container()["args"], manifests.KSERVES_ARGUMENTS],
     ids=["our runtime", "KServe's runtime for Triton"],
 )
 def test_kserve_gets_an_answer_from_models_behind_a_link(

@@ -114,6 +114,10 @@ def test_the_page_has_what_the_table_of_metrics_says_and_nothing_else(server: Se
     assert [] == [name for name in table if name not in types and not _ABSENT.match(name)]
 
 
+@pytest.mark.long(
+    "standard/deploy/test_prometheus.py::test_alerts_fire_for_what_they_are_about_and_for_nothing_else",
+    "standard/deploy/test_prometheus.py::test_the_configuration_and_its_rules_are_valid",
+)
 def test_every_rule_is_evaluated_and_a_broken_model_is_on_its_way_to_an_alert(
     ask: Callable[..., Any], server: Server
 ) -> None:
@@ -133,6 +137,9 @@ def test_every_rule_is_evaluated_and_a_broken_model_is_on_its_way_to_an_alert(
     assert {"ok"} == set(health.values()), health
 
 
+@pytest.mark.long(
+    "standard/deploy/test_expressions.py::test_the_dashboard_reads_metrics_that_exist_and_nearly_all_of_them"
+)
 def test_prometheus_understands_every_panel_of_the_dashboard(
     ask: Callable[..., Any], server: Server
 ) -> None:

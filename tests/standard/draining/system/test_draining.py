@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +12,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from click.testing import CliRunner, Result
 
 from tests.faults.load import Answer
 from tests.faults.stamps import MODEL, SteadyLoad, steer
 from tests.support.journal import UNTIL_RELEASED, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton.ctl.main import cli
 from zmqtriton_protos import message
 
 pytestmark = [
@@ -30,11 +30,8 @@ PER_SECOND = 50
 _CHECK = message("grpc.health.v1.HealthCheckResponse")
 
 
-def ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{server.http_port}"]
-    return subprocess.run(
-        [*command, *words], capture_output=True, text=True, timeout=120, check=False
-    )
+def ctl(server: Server, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["--server", f":{server.http_port}", *words])
 
 
 def grpc_health(server: Server) -> int:
@@ -121,17 +118,17 @@ def test_a_model_that_drains_is_not_ready_and_answers(server: Server) -> None:
     assert [200] == statuses == answers
     eventually(lambda: server.request_json("/v2/models/journal/drain")[1]["state"] == "drained", 60)
     done = ctl(server, "undrain", "journal")
-    assert (0, "journal: serving\n") == (done.returncode, done.stdout)
+    assert (0, "journal: serving\n") == (done.exit_code, done.stdout)
     assert 200 == server.status("/v2/models/journal/ready")
 
 
 def test_the_operator_drains_and_unloads_a_model(server: Server) -> None:
     done = ctl(server, "drain", "journal", "--then", "unload", "--quiet", "0")
 
-    assert (0, "journal: unloaded\n") == (done.returncode, done.stdout)
+    assert (0, "journal: unloaded\n") == (done.exit_code, done.stdout)
     assert 400 == server.status("/v2/models/journal/ready")
     again = ctl(server, "drain", "journal")
-    assert 1 == again.returncode
+    assert 1 == again.exit_code
     assert "model 'journal' is not loaded" in again.stderr
     assert "" == server.control_model("load", "journal")
 
@@ -168,7 +165,7 @@ def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> N
             done = ctl(server, "drain", "--within", "0.2")
             answered = len(asking.answers)
 
-            assert (0, "") == (done.returncode, done.stdout.partition("the server: drained")[0])
+            assert (0, "") == (done.exit_code, done.stdout.partition("the server: drained")[0])
             assert 400 == server.status("/v2/health/ready")
             assert 400 == server.status(f"/v2/models/{MODEL}/ready")
             assert 2 == grpc_health(server)
@@ -179,7 +176,7 @@ def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> N
         # now that balancers have gone elsewhere
         stopped = ctl(server, "drain", "--then", "stop", "--quiet", "0.2")
 
-        assert (0, "the server: stopping\n") == (stopped.returncode, stopped.stdout)
+        assert (0, "the server: stopping\n") == (stopped.exit_code, stopped.stdout)
         assert 0 == server.wait(60)
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.metrics import OWN_LABELS
 
 _BUCKETS = """
 model_metrics { metric_control {
@@ -42,8 +38,6 @@ pytestmark = [
         frontends=FRONTENDS,
     ),
 ]
-#: Labels of the server that the last test starts.
-_LABELS = {"team": 'vision "2"', "site": "a"}
 
 
 def page(server: Server) -> dict[str, float]:
@@ -190,26 +184,3 @@ def test_answers_over_http_and_connections_are_counted(server: Server) -> None:
     eventually(lambda: before + 3 == count(404), 30, "the answers are counted")
     assert made + 3 <= page(server)[connections]
     assert page(server)['zmqtriton_open_connections{role="http"}'] >= 0
-
-
-def test_the_page_is_compressed_for_a_scraper_that_asks_for_it(server: Server) -> None:
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
-
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        text = gzip.decompress(answer.read()).decode()
-
-    assert "zmqtriton_ready 1\n" in text
-
-
-def test_all_metrics_have_the_labels_of_the_operator(tmp_path: Path) -> None:
-    options = [f"--metrics-config=labels={name}={value}" for name, value in _LABELS.items()]
-    with Server(tmp_path, ["tokens"], frontends=FRONTENDS, options=options) as server:
-        stream(server, 1, 0)
-        families = [*text_string_to_metric_families(server.metrics_text())]
-
-    samples = [sample for family in families for sample in family.samples]
-    of_requests = {"nv_inference_count", "zmqtriton_request_duration_seconds"}
-    assert of_requests <= {family.name for family in families}
-    assert [] == [s for s in samples if not _LABELS.items() <= s.labels.items()]
-    assert {name for sample in samples for name in sample.labels} <= {*OWN_LABELS, *_LABELS}

@@ -36,6 +36,7 @@ pytestmark = [
             Copy("add_sub", "broken", code="raise RuntimeError('no weights here')\n"),
         ],
         options=_OPTIONS,
+        frontends=("grpc",),
     ),
 ]
 
@@ -93,7 +94,6 @@ def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server
         inputs.append(tensor)
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
         sums = client.infer("add_sub", inputs).as_numpy("OUTPUT0")
-        _gone(server, "add_sub")
         responses: Queue[Any] = Queue()
         client.start_stream(lambda result, error: responses.put(error or result))
         for number in ("1", "2"):
@@ -105,14 +105,6 @@ def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server
     assert [2.0] * 16 == sums[0].tolist()
     assert ["1", "2"] == ids
     assert "tokens" == metadata.name
-
-
-def test_a_generate_request_has_its_model_loaded(server: Server) -> None:
-    _gone(server, "tokens")
-
-    status, answer = server.request_json("/v2/models/tokens/generate", {"COUNT": 1})
-
-    assert (200, "tokens") == (status, answer["model_name"])
 
 
 @pytest.mark.row("L07")

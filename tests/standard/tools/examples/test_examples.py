@@ -85,24 +85,33 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
     ]
 
 
+#: All but that of images, which has to have them first.
+CLIENTS = [
+    folder / "client.py"
+    for name, folder in folders().items()
+    if name != "image" and (folder / "client.py").exists()
+]
+ANOTHER = pytest.mark.long(
+    "standard/tools/examples/test_examples.py::test_a_client_without_a_server_says_so_in_one_sentence"
+)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [CLIENTS[0], *(pytest.param(client, marks=ANOTHER) for client in CLIENTS[1:])],
+    ids=[client.parent.name for client in CLIENTS],
+)
 @pytest.mark.system
-def test_a_client_without_a_server_says_so_in_one_sentence() -> None:
+def test_a_client_without_a_server_says_so_in_one_sentence(client: Path) -> None:
     # nobody has this port, since a bound socket does not listen
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"127.0.0.1:{silent.getsockname()[1]}"
-        running = {
-            client: subprocess.Popen(
-                [sys.executable, "-B", client, "--url", url], stderr=subprocess.PIPE, text=True
-            )
-            for name, folder in folders().items()
-            if name != "image"  # has to have its images first
-            for client in folder.glob("client.py")
-        }
-        for client, process in running.items():
-            _, said = process.communicate()
-            assert (1, 1, client) == (process.returncode, len(said.splitlines()), client)
-            assert said.startswith(f"no server answers on {url}, see README.md: ")
+        command = [sys.executable, "-B", str(client), "--url", url]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert (1, 1) == (done.returncode, len(done.stderr.splitlines()))
+    assert done.stderr.startswith(f"no server answers on {url}, see README.md: ")
 
 
 @pytest.mark.extra("backends")

@@ -87,32 +87,46 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["plain", "totals"],
+        pytest.param(
+            [*VARIETIES],
+            marks=pytest.mark.long(
+                "standard/tools/new_model/test_new.py::test_every_variety_is_checked_tested_served_and_answered"
+            ),
+        ),
+    ],
+    ids=["some", "all"],
+)
 @pytest.mark.system
 def test_every_variety_is_checked_tested_served_and_answered(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: list[str]
 ) -> None:
+    varieties = {name: VARIETIES[name] for name in names}
     find_tool("curl")
-    options = ["--model-control-mode=none", "--allow-openai"]
-    server = Server(tmp_path / "server", options=options, frontends=("grpc",))
+    options = ["--model-control-mode=none", *["--allow-openai"] * ("chatting" in names)]
+    server = Server(tmp_path / "server", options=options, frontends=["grpc"] * (len(names) > 2))
     curls = {}
-    for name, (words, _) in VARIETIES.items():
+    for name, (words, _) in varieties.items():
         assert 0 == main(["new", name, *words, f"--directory={server.repository}"])
         curls[name] = re.findall("curl .*", capsys.readouterr().out)
 
     assert 0 == main(["check", str(server.repository)])
-    assert f"{len(VARIETIES)} models, 0 problems, 0 warnings\n" == capsys.readouterr().out
+    assert f"{len(varieties)} models, 0 problems, 0 warnings\n" == capsys.readouterr().out
     tests = sorted(tmp_path.glob("test_*.py"))
     run(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
-    assert [] == curls["tensors"]  # JSON has no FP16
+    assert [] == curls.get("tensors", [])  # JSON has no FP16
     with server:
         arguments = [
             [name, f"client_{name}.py", f"127.0.0.1:{port}"]
-            for name in VARIETIES
+            for name in varieties
             for port in (server.grpc_port if "stream" in name else server.http_port,)
         ]
         printed = json.loads(run(sys.executable, "-B", "-c", _CLIENTS, json.dumps(arguments)))
-        assert {name: expected for name, (_, expected) in VARIETIES.items()} == printed
-        for name in VARIETIES:
+        assert {name: expected for name, (_, expected) in varieties.items()} == printed
+        for name in varieties:
             for curl in curls[name]:
                 answer = run("sh", "-c", curl.replace("localhost:8000", server.url))
                 assert _MADE.get(name, '"outputs"') in answer, answer

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
-        "standard/tools/system/test_explain.py::test_each_model_that_is_not_ready_is_explained",
+        "standard/tools/system/test_server_trouble.py::test_models_that_raise_die_or_fail_are_explained",
         "standard/tools/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
     ),
     pytest.mark.server(

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.server(models=("add_sub",), options=(OPTION,)),
+    pytest.mark.server(models=("add_sub",), options=(OPTION,), frontends=()),
 ]
 
 

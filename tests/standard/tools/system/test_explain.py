@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from contextlib import suppress
-from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.standard.ctl.system.commands import OPTION, ctl
-from tests.standard.deploy import alerts
 from tests.standard.tools.system import broken_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
 ON_REQUEST = {"asleep", "loads_long"}
 pytestmark = [
+    pytest.mark.long(
+        "standard/tools/system/test_server_trouble.py::test_models_that_raise_die_or_fail_are_explained",
+        "standard/tools/explaining/test_findings.py::test_each_reason_of_the_server_is_explained",
+        "standard/tools/explaining/test_findings.py::test_a_full_queue_a_quota_and_a_deadlock_are_told",
+        "standard/tools/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
+        "standard/tools/explaining/test_findings.py::test_a_model_that_was_never_loaded_and_one_that_still_loads",
+    ),
     pytest.mark.system,
     pytest.mark.server(
         options=[
@@ -146,17 +149,6 @@ def test_each_model_that_is_not_ready_is_explained(overview: dict[str, list[Any]
         assert all_[0]["commands"]
 
 
-def test_it_reads_as_cause_advice_and_command(server: Server) -> None:
-    cause, *lines = ctl(server, "explain", "raises").stdout.splitlines()
-    # a machine that is busy with others is told after it
-    own = list(takewhile(lambda line: line.startswith("  "), lines))
-
-    assert cause.startswith("raises: not ready: it raises ValueError")
-    advice = "  Correct the model, or what it needs there."
-    commands = ["  next: zmqtriton-ctl logs raises", "  then: zmqtriton-ctl restart raises"]
-    assert [advice, *commands] == own
-
-
 @pytest.mark.row("L12")
 def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) -> None:
     for _ in range(7):
@@ -174,11 +166,6 @@ def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) ->
     tells(server, "hungry", "max_memory_bytes is")
 
 
-@pytest.mark.long(
-    "standard/tools/explaining/test_findings.py::test_a_full_queue_a_quota_and_a_deadlock_are_told",
-    "standard/tools/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
-    "standard/tools/explaining/test_findings.py::test_a_model_that_was_never_loaded_and_one_that_still_loads",
-)
 @pytest.mark.row("L12")
 def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> None:
     def full() -> bool:
@@ -215,49 +202,3 @@ def test_a_model_whose_last_load_failed_is_explained_unasked(
     text = overview["works"][0]["text"]
 
     assert text.startswith("ready, but the last load failed, the earlier version serves")
-
-
-#: By model: an alert, and the cause that it names.
-ALERTS = {
-    "config_wrong": ("ZmqtritonModelNotReady", "config_unreadable"),
-    "crashes": ("ZmqtritonModelNotReady", "crashed"),
-    "dies": ("ZmqtritonModelNotReady", "exited"),
-    "environment_missing": ("ZmqtritonModelNotReady", "environment_missing"),
-    "fails": ("ZmqtritonRequestsFail", "BACKEND"),
-    "hanging": ("ZmqtritonModelHangs", "It may hang"),
-    "loads_slowly": ("ZmqtritonModelNotReady", "load_timeout"),
-    "raises": ("ZmqtritonModelNotReady", "exception"),
-    "works": ("ZmqtritonLoadFailed", "exception"),
-}
-
-
-def page_without_dies(server: Server) -> alerts.Page:
-    """The page when `dies` is given up; once in a while it is tried again, until it is asked."""
-
-    def look() -> alerts.Page | None:
-        ask(server, "dies")
-        page = alerts.page(server)
-        troubles = [name for name in page.values if "trouble_info" in name and '"dies"' in name]
-        return page if any('what="version"' in trouble for trouble in troubles) else None
-
-    return eventually(look, 60)
-
-
-@pytest.mark.long(
-    "standard/tools/system/test_explain.py::test_each_model_that_is_not_ready_is_explained",
-    "standard/deploy/test_prometheus.py::test_alerts_fire_for_what_they_are_about_and_for_nothing_else",
-)
-def test_alerts_name_each_model_and_the_cause(
-    server: Server, waiting: None, badly_loaded: None, tmp_path: Path
-) -> None:
-    before, begun_s = alerts.page(server), time.monotonic()
-    for _ in range(20):
-        assert 500 == ask(server, "fails")
-    after, passed_s = page_without_dies(server), time.monotonic() - begun_s
-
-    fired = alerts.firing(before, after, passed_s, tmp_path)
-
-    texts = {(one.labels.get("model", ""), one.name): f"{one.labels} {one.text}" for one in fired}
-    assert {(model, name) for model, (name, _) in ALERTS.items()} <= texts.keys()
-    for model, (name, cause) in ALERTS.items():
-        assert cause in texts[model, name], (model, texts[model, name])
