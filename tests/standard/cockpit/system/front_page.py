@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 
 from tests.support.browser import Browser
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 STATUS = "/v2/zmqtriton/status"
 #: Has the page look at the server now, if it does not look already.
 LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
+#: What was said in a chat, and by whom.
+SAID = (
+    "[...document.querySelectorAll('.chat li')]"
+    ".map((li) => [li.dataset.role, li.lastChild.textContent])"
+)
+#: Plots, without those of figures that the model does not have.
+PLOTS = "#plots figure:not([hidden]) svg"
+#: True once all plots have the labels of their axes.
+DRAWN = (
+    f"[...document.querySelectorAll('{PLOTS}')].every((svg) => svg.querySelector('text') != null)"
+)
 
 
 def row(model: str) -> str:
@@ -90,3 +103,43 @@ def change_status(browser: Browser, change: str) -> None:
         f" const status = await response.json(); {change};"
         f" return new Response(JSON.stringify(status)); }}, {LOOK})"
     )
+
+
+def press(browser: Browser, label: str) -> None:
+    """Presses a button of the model that is looked at, once it may be."""
+    browser.wait_for(f"{button(label)}.checkVisibility() && !{button(label)}.disabled")
+    browser.evaluate(f"{button(label)}.click()")
+
+
+def button(label: str) -> str:
+    """JavaScript for a button of the model that is looked at."""
+    buttons = "[...document.querySelectorAll('#actions-buttons button')]"
+    return f"{buttons}.find((button) => button.textContent === {label!r})"
+
+
+def newest(title: str, label: str) -> str:
+    """JavaScript for what a plot says of its newest sample."""
+    figures = "[...document.querySelectorAll('figure:has(h4)')]"
+    return (
+        f"[...{figures}.find((figure) => figure.querySelector('h4').textContent === {title!r})"
+        f".querySelectorAll('.key')].find((key) => key.textContent.startsWith({label!r}))"
+        ".querySelector('output').textContent"
+    )
+
+
+def choose_chat(browser: Browser) -> None:
+    """Chooses a model that chats."""
+    choose(browser, "parrot")
+    browser.wait_for("document.querySelector('.chat') !== null")
+
+
+def say(browser: Browser, text: str) -> None:
+    """Says something to the model that chats."""
+    browser.fill("[aria-label=Message]", text)
+    browser.press("Enter", 13)
+
+
+def only_pid(server: Server, model: str) -> int:
+    """Return the process of a model, once the one before it has ended."""
+    eventually(lambda: len(server.stub_pids(model)) == 1, 60, f"one process of {model}")
+    return server.stub_pids(model)[0]

@@ -7,20 +7,25 @@ import json
 import pytest
 
 from tests.standard.cockpit.system.front_page import (
+    SAID,
     change_status,
-    choose,
+    choose_chat,
     look_at,
     part,
     reason,
     row,
+    say,
     shown,
-    state,
     wait_for_a_look,
 )
 from tests.support.browser import Browser
 from tests.support.server import Server
 
 pytestmark = [
+    pytest.mark.long(
+        "standard/cockpit/system/test_pages.py::test_models_are_shown_with_their_states",
+        "standard/cockpit/system/test_pages.py::test_an_answer_comes_word_by_word_and_the_chat_goes_on",
+    ),
     pytest.mark.system,
     pytest.mark.server(
         models=["add_sub", "parrot", "raising", "string_upper", "tokens"],
@@ -28,11 +33,6 @@ pytestmark = [
         frontends=["metrics"],
     ),
 ]
-
-SAID = (
-    "[...document.querySelectorAll('.chat li')]"
-    ".map((li) => [li.dataset.role, li.lastChild.textContent])"
-)
 
 
 def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
@@ -73,24 +73,6 @@ def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
     change_status(browser, "")
     browser.wait_for("document.querySelector('.tile.bad') === null")
     browser.wait_for("document.querySelector('#detail-error').hidden")
-
-
-def test_trouble_comes_first_by_state(browser: Browser) -> None:
-    change_status(
-        browser,
-        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; });"
-        " const of = (wanted) => status.models.find(({ name }) => name === wanted);"
-        " of('tokens').state = 'UNAVAILABLE'; of('add_sub').failures_per_s = 1;"
-        " of('string_upper').state = 'LOADING'",
-    )
-    browser.wait_for(f"{state('tokens')} === 'UNAVAILABLE'")
-
-    names = shown(browser)
-    assert ["tokens", "add_sub", "string_upper", "parrot", "raising"] == names
-    browser.click("th [data-sort=state]")
-    assert sorted(names) == shown(browser)
-    change_status(browser, "")
-    browser.wait_for(f"{state('tokens')} === 'READY'")
 
 
 def test_a_model_that_serves_says_its_trouble_in_the_list_before_all_others(
@@ -159,28 +141,6 @@ def test_the_last_error_of_a_model_that_serves_stands_on_its_page(
     assert browser.evaluate("document.querySelector('#detail-error').hidden")
 
 
-def choose_chat(browser: Browser) -> None:
-    choose(browser, "parrot")
-    browser.wait_for("document.querySelector('.chat') !== null")
-
-
-def say(browser: Browser, text: str) -> None:
-    browser.fill("[aria-label=Message]", text)
-    browser.press("Enter", 13)
-
-
-def test_an_answer_comes_word_by_word_and_the_chat_goes_on(browser: Browser) -> None:
-    choose_chat(browser)
-    say(browser, "two words")
-    browser.wait_for(f'JSON.stringify({SAID}.at(-1)) === \'["assistant","two words"]\'')
-
-    say(browser, "and more")
-
-    browser.wait_for(f"{SAID}.length === 4 && {SAID}.at(-1)[1] === 'and more'")
-    browser.click("#try .actions button:not([hidden]):last-of-type")
-    assert [] == browser.evaluate(SAID)
-
-
 def test_an_endless_answer_is_stopped_and_a_failed_one_says_why(browser: Browser) -> None:
     choose_chat(browser)
     say(browser, "FOREVER")
@@ -194,9 +154,3 @@ def test_an_endless_answer_is_stopped_and_a_failed_one_says_why(browser: Browser
     assert "the word is FAIL" in browser.text("#try form .wrong")
     assert "assistant" == browser.evaluate(f"{SAID}.at(-2)[0]"), "the answer before"
     assert ["user", "FAIL"] == browser.evaluate(f"{SAID}.at(-1)")
-
-
-def test_a_model_that_makes_no_text_has_no_chat(browser: Browser) -> None:
-    choose(browser, "add_sub")
-
-    assert browser.evaluate("document.querySelector('.chat')") is None

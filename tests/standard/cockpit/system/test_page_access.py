@@ -13,7 +13,13 @@ from zmqtriton.options.values import CATEGORIES
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "standard/cockpit/system/test_pages.py::test_models_are_shown_with_their_states",
+        "system/protocols/test_tokens.py::test_every_route_is_closed_and_opened_by_its_scope",
+    ),
+]
 
 
 def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Path) -> None:
@@ -48,9 +54,6 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
     assert [] == chromium.complaints
 
 
-@pytest.mark.long(
-    "standard/cockpit/system/test_front_page.py::test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again"
-)
 def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: Path) -> None:
     # Given a server whose state, history and log are for those who have a key
     chromium.complaints.clear()
@@ -84,9 +87,6 @@ def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: P
     assert [] == chromium.complaints
 
 
-@pytest.mark.long(
-    "standard/cockpit/system/test_page_access.py::test_a_key_can_be_typed_for_a_restricted_api"
-)
 @pytest.mark.row("L09")
 def test_a_token_is_asked_for_and_kept_for_the_tab(chromium: Browser, tmp_path: Path) -> None:
     # Given a server that answers to those alone who have a token, for one model or for all

@@ -17,23 +17,33 @@ from typing import Any
 import pytest
 
 from tests.standard.cockpit.system.front_page import (
+    DRAWN,
+    LOOK,
+    SAID,
     choose,
+    choose_chat,
     look_at,
+    newest,
+    only_pid,
     part,
+    press,
     reason,
     row,
     run,
+    say,
     shown,
     state,
 )
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.needs import find_tool
-from tests.support.server import Server
+from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
 from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
 
+LOADED = "import os\nprint('loaded by', os.getpid())\n"
 #: Runs where text becomes HTML.
 HTML = "<img src=x onerror=document.title='hacked'>"
 NAMED = "a<b onmouseover=alert(1)>&amp;"
@@ -85,6 +95,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
     source = tmp_path_factory.mktemp("models")
     models: list[str | Path] = [
         "add_sub",
+        "parrot",
         "string_upper",
         DEMO_MODELS / "tokens",
         write_model(source, "integers", BOUND.format(file=str(bond)), "TYPE_INT64"),
@@ -102,11 +113,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
         "--strict-readiness=false",
         "--allow-openai",
     ]
-    running = Server(tmp_path_factory.mktemp("server"), models, options=options)
-    with (running.repository / "string_upper" / "config.pbtxt").open("a") as config:
-        for key, value in (("openai_text_input", "INPUT0"), ("openai_text_output", "OUTPUT0")):
-            config.write(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n')
+    directory = tmp_path_factory.mktemp("server")
+    running = Server(directory, models, options=options)
+    code = running.repository / "add_sub" / "1" / "model.py"
+    code.write_text(LOADED + code.read_text())
     with running:
+        assert 200 == ask_add_sub(running)  # a sample has it when plots are looked at
         yield running
 
 
@@ -117,7 +129,7 @@ def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
     chromium.set_viewport(1280, 900)
     chromium.open("about:blank")
     chromium.open(f"{server.url}/")
-    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 9")
+    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 10")
 
     yield chromium
 
@@ -133,7 +145,6 @@ def post(server: Server, path: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Churn", ["team1_customer_churn_predictor_v1", "team2_customer_churn_predictor_v2"]),
         (
             "unavail",
             [
@@ -158,7 +169,7 @@ def test_models_are_shown_with_their_states(browser: Browser) -> None:
     assert "READY" == browser.evaluate(state("add_sub"))
     assert "v1" in browser.evaluate(f"{row('add_sub')}.innerText")
     assert "UNAVAILABLE" == browser.evaluate(state("refusing"))
-    assert "6 ready · 3 failed" == browser.text("#summary")
+    assert "7 ready · 3 failed" == browser.text("#summary")
     assert "ready" == browser.text("#ready")
 
 
@@ -189,33 +200,24 @@ def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
         browser.evaluate("[...document.querySelectorAll('#try details pre')].map(String)")
     )
 
+    # When a value is none
+    wrong = "#try .field:nth-of-type(2)"
+    browser.fill(f"{wrong} textarea", "[1, 2")
+    run(browser, "Not sent")
 
-@pytest.mark.long(
-    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
-)
-def test_a_model_that_makes_text_shows_a_chat(browser: Browser) -> None:
-    within = "'#try-body section > details'"
-    folds = f"[...document.querySelectorAll({within})].map((fold) => fold.textContent)"
-    choose(browser, "add_sub")
-    assert [] == browser.evaluate(folds)
+    # Then that is said once, at its field and not beside the button too
+    assert "Not sent." == browser.text("#try .actions .state")
+    assert "JSON array" in browser.text(f"{wrong} .wrong")
+    assert "true" == browser.evaluate("document.activeElement.getAttribute('aria-invalid')")
+    assert browser.evaluate(
+        f"document.querySelector('{wrong} textarea') === document.activeElement"
+    )
 
-    choose(browser, "string_upper")
-
-    [chat] = browser.evaluate(folds)
-    assert chat.startswith("A chat by OpenAI's API with curl")
-    assert "/v1/chat/completions" in chat
-    assert '{"model":"string_upper","messages":[{"role":"user"' in chat
-
-
-def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser, server: Server) -> None:
-    requests = "Number(document.querySelectorAll('#facts dd')[2].textContent)"
-    choose(browser, "string_upper")
-    # the page may not have what another test has asked
-    before = server.statistics("string_upper")["inference_stats"]["success"]["count"]
-
-    run(browser)
-
-    browser.wait_for(f"{requests} === {before + 1}")
+    # When the server refuses it, then in its words
+    browser.fill(f"{wrong} .shape input", "[1, 3]")
+    browser.fill(f"{wrong} textarea", "[1, 2, 3]")
+    [refusal] = run(browser, "400")
+    assert "for model 'add_sub'" in refusal
 
 
 @pytest.mark.long(
@@ -224,7 +226,6 @@ def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser, server: Ser
 @pytest.mark.parametrize(
     ("typed", "shape", "expected"),
     [
-        ("a few words", "[1, 1]", "A FEW WORDS"),
         ("one\ntwo\nthree", "[1, 3]", "ONE\nTWO\nTHREE"),
         (f"{HTML}\n\"'", "[1, 2]", f"{HTML.upper()}\n\"'"),
     ],
@@ -284,51 +285,92 @@ def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
     assert '"data":[9007199254740993]' in answer
 
 
-@pytest.mark.parametrize("typed", ["[1, 2", "one", "[1, 2] x", ""])
-def test_what_cannot_be_sent_is_said_at_its_field(browser: Browser, typed: str) -> None:
+def test_an_answer_comes_word_by_word_and_the_chat_goes_on(browser: Browser) -> None:
+    choose_chat(browser)
+    say(browser, "two words")
+    browser.wait_for(f'JSON.stringify({SAID}.at(-1)) === \'["assistant","two words"]\'')
+
+    say(browser, "and more")
+
+    browser.wait_for(f"{SAID}.length === 4 && {SAID}.at(-1)[1] === 'and more'")
+    browser.click("#try .actions button:not([hidden]):last-of-type")
+    assert [] == browser.evaluate(SAID)
     choose(browser, "add_sub")
-    browser.fill("#try .field:nth-of-type(2) textarea", typed or " ")
+    assert browser.evaluate("document.querySelector('.chat')") is None
 
-    run(browser, "Not sent")
 
-    # Once: not beside the button too.
-    assert "Not sent." == browser.text("#try .actions .state")
-    wrong = "#try .field:nth-of-type(2)"
-    assert "JSON array" in browser.text(f"{wrong} .wrong")
-    assert "true" == browser.evaluate("document.activeElement.getAttribute('aria-invalid')")
-    assert browser.evaluate(
-        f"document.querySelector('{wrong} textarea') === document.activeElement"
+def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: Server) -> None:
+    # Given a model that is looked at, with its plots drawn
+    look_at(browser, "add_sub")
+    assert 200 == ask_add_sub(server)
+    answered = newest("Requests per second", "answered")
+    browser.wait_for(f"({LOOK}, {answered} !== '–' && {DRAWN})")
+    browser.evaluate(
+        "void new PerformanceObserver((list) => list.getEntries().forEach((shift) => "
+        "{ window.moved = (window.moved ?? 0) + shift.value; })).observe({type: 'layout-shift'})"
     )
 
+    # When it answers requests
+    def rate() -> float:
+        assert 200 == ask_add_sub(server)
+        text = browser.evaluate(f"({LOOK}, {answered})")
+        return 0.0 if text == "–" else float(text.replace(",", ""))
 
-def test_a_refusal_is_shown_in_the_servers_words(browser: Browser) -> None:
-    choose(browser, "add_sub")
-    browser.fill("#try .field:nth-of-type(1) .shape input", "[1, 3]")
-    browser.fill("#try .field:nth-of-type(1) textarea", "[1, 2, 3]")
+    eventually(lambda: rate() > 0.5, 60, "the rate goes up")
 
-    [text] = run(browser, "400")
+    # Then the plots, the tiles and the table have them, and all stands where it was
+    for figure in (
+        f"Number({newest('Latency in milliseconds', 'p99')}) > 0",
+        f"{newest('Mean batch size', 'requests')} === '1'",
+        "Number(document.querySelector('#rate').textContent) > 0",
+        f"Number({row('add_sub')}.children[2].textContent) > 0",
+    ):
+        # what is asked no more has no rate, and a page of a busy machine comes late
+        eventually(lambda shown=figure: rate() and browser.evaluate(shown), 60, figure)  # type: ignore[misc]
+    assert 0.05 > browser.evaluate("window.moved ?? 0")
 
-    assert "for model 'add_sub'" in text
 
-
-@pytest.mark.long(
-    "standard/cockpit/system/test_pages.py::test_a_model_is_tried_with_what_the_form_proposes"
-)
-@pytest.mark.parametrize("width", [1280, 420])
-def test_the_answer_before_goes_when_the_next_request_cannot_be_sent(
-    browser: Browser, width: int
+def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
+    browser: Browser, server: Server
 ) -> None:
-    browser.set_viewport(width, 900)
-    choose(browser, "add_sub")
-    run(browser)
+    look_at(browser, "add_sub")
+    pid = only_pid(server, "add_sub")
 
-    browser.evaluate("void (document.querySelector('#try details').open = true)")
-    browser.fill("#try details textarea", f"[{'no object ' * 30}]")
+    # When somebody is asked first, and says no
+    press(browser, "Restart")
+    assert "Restart the processes of add_sub?" in browser.text("#confirm")
+    browser.press("Escape", 27)
+    browser.wait_for("!document.querySelector('#confirm').open")
+    assert [pid] == server.stub_pids("add_sub")
 
-    assert [] == run(browser, "Not sent")
-    assert "no JSON object" in browser.text("#try details .wrong")
-    card = "document.querySelector('#try')"
-    assert browser.evaluate(f"{card}.scrollWidth <= {card}.clientWidth")
+    # Then nothing happens until they say yes
+    press(browser, "Restart")
+    browser.click("#confirm [value=yes]")
+    eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 60, "another process")
+    browser.wait_for(f"{state('add_sub')} === 'READY'")
+
+    # And its log is followed meanwhile
+    part(browser, "logs")
+    lines = "document.querySelector('#logs ol').innerText"
+    browser.wait_for(f"({lines}.match(/loaded by/g) ?? []).length > 1")
+    assert "string_upper" not in browser.evaluate(lines)
+    # The longest level has room in one line.
+    level = "document.querySelector('#logs li .level')"
+    height = browser.evaluate(f"{level}.clientHeight")
+    assert height == browser.evaluate(f"({level}.textContent = 'warning', {level}.clientHeight)")
+    browser.click("#logs [name=severe]")
+    assert "loaded by" not in browser.evaluate(lines)
+
+    part(browser, "overview")
+    press(browser, "Unload")
+    browser.click("#confirm [value=yes]")
+    # A restart and an unload that is under way have the one or the other.
+    browser.wait_for(
+        f"{state('add_sub')} === 'UNAVAILABLE' && "
+        "document.querySelector('#detail-reason').innerText === 'unloaded'"
+    )
+    press(browser, "Load")
+    browser.wait_for(f"{state('add_sub')} === 'READY'")
 
 
 def test_a_process_that_cannot_come_back_shows_up(
@@ -349,6 +391,9 @@ def test_a_process_that_cannot_come_back_shows_up(
     browser.wait_for(f"{state('bound')} === 'READY'")
 
 
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_a_process_that_cannot_come_back_shows_up"
+)
 def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_path: Path) -> None:
     chromium.complaints.clear()
     with Server(tmp_path, ["add_sub"], frontends=("metrics",)) as server:
@@ -395,19 +440,18 @@ def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "dark",
+    ("width", "dark"),
     [
-        False,
+        (420, False),
         pytest.param(
+            1280,
             True,
             marks=pytest.mark.long(
                 "standard/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
             ),
         ),
     ],
-    ids=["light", "dark"],
 )
-@pytest.mark.parametrize("width", [1280, 420])
 def test_it_fits_its_window_and_its_owners_colours(
     browser: Browser, tmp_path: Path, width: int, dark: bool
 ) -> None:
@@ -424,18 +468,14 @@ def test_it_fits_its_window_and_its_owners_colours(
     assert width == struct.unpack(">I", picture[16:20])[0]
     # What is blank is packed into a tenth of it.
     assert len(picture) > 30_000
-
-
-def test_axe_finds_nothing_at_a_model(browser: Browser) -> None:
-    choose(browser, "add_sub")
-    run(browser)
-
     assert [] == axe.violations(browser)
 
 
 @pytest.mark.parametrize("place", ["", "docs"])
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (400, False)])
-@pytest.mark.long("standard/cockpit/system/test_pages.py::test_axe_finds_nothing_at_a_model")
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+)
 def test_axe_finds_nothing_in_any_colours(
     browser: Browser, server: Server, place: str, width: int, dark: bool
 ) -> None:
@@ -452,6 +492,9 @@ def test_axe_finds_nothing_in_any_colours(
     assert [] == faults
 
 
+@pytest.mark.long(
+    "standard/cockpit/system/test_pages.py::test_it_fits_its_window_and_its_owners_colours"
+)
 def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
     browser: Browser,
 ) -> None:

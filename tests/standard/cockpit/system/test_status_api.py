@@ -11,14 +11,7 @@ import pytest
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.server(
-        models=["add_sub"],
-        options=["--model-control-mode=explicit", "--load-model=*"],
-        frontends=("metrics",),
-    ),
-]
+pytestmark = [pytest.mark.system, pytest.mark.server(models=["add_sub"])]
 
 
 def get(server: Server, path: str) -> Any:
