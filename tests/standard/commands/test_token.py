@@ -90,7 +90,7 @@ def test_what_cannot_be_done_changes_nothing(
 
 
 def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
-    names = [f"name{number}" for number in range(6)]
+    names = [f"name{number}" for number in range(3)]
 
     def run(name: str) -> int:
         command = [sys.executable, "-m", "zmqtriton", "token", "new", "--scopes=infer"]

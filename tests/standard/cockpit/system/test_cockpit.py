@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import socket
-import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.standard.cockpit.system.front_page import (
     DRAWN,
     LOOK,
-    PLOTS,
     change_status,
     choose,
     look_at,
     newest,
-    only_pid,
     press,
     row,
     shown,
@@ -41,11 +35,6 @@ pytestmark = [
 ]
 
 LOADED = "import os\nprint('loaded by', os.getpid())\n"
-SCROLLED_BY_MOUSE_ALONE = (
-    "[...document.querySelectorAll('.scroll, .box')]"
-    ".filter((e) => e.checkVisibility() && e.scrollHeight > e.clientHeight && e.tabIndex < 0"
-    " && e.querySelector('a') === null).map((e) => e.parentElement.outerHTML.slice(0, 80))"
-)
 ASLEEP = 200
 #: The time of a full minute, in seconds since 1970: 15:15 in India.
 END_S = 1795340700
@@ -69,38 +58,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running:
         assert 200 == ask_add_sub(running)  # a sample has it when plots are looked at
         yield running
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 420])
-def test_every_part_fits_its_window_and_its_owners_colours(
-    browser: Browser, tmp_path: Path, width: int, dark: bool
-) -> None:
-    browser.set_viewport(width, 900, dark=dark)
-    pictures = []
-    for hash_, ready in (
-        (
-            "#/overview",
-            f"document.querySelectorAll('{PLOTS}').length === 4 && {DRAWN}",
-        ),
-        (
-            "#add_sub/1/overview",
-            f"document.querySelectorAll('{PLOTS}').length === 6 && {DRAWN}",
-        ),
-        ("#add_sub/1/logs", "document.querySelectorAll('#logs li').length > 0"),
-    ):
-        browser.evaluate(f"void (location.hash = {hash_!r})")
-        browser.wait_for(ready)
-        assert width == browser.evaluate("document.documentElement.scrollWidth")
-        assert [] == browser.evaluate(SCROLLED_BY_MOUSE_ALONE)
-        pictures.append(browser.screenshot(tmp_path / "page.png"))
-
-    script = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-    assert (sum(browser.evaluate(script)) / 3 < 64) == dark
-    for picture in pictures:
-        assert width == struct.unpack(">I", picture[16:20])[0]
-        # What is blank is packed into a tenth of it.
-        assert len(picture) > 20_000
 
 
 def test_the_tiles_add_up_all_models_and_leave_out_what_is_not_known(browser: Browser) -> None:
@@ -201,23 +158,6 @@ def test_an_instance_is_shown_with_what_it_costs(browser: Browser) -> None:
 
     browser.wait_for(f"{_cell('GPU')} === '1: 60 MiB, 3: 5 GiB'")
     assert not browser.evaluate(f"{_cell_of('GPU')}.hidden")
-
-
-def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
-    browser: Browser, server: Server
-) -> None:
-    look_at(browser, "add_sub")
-    pid = only_pid(server, "add_sub")
-    browser.wait_for(f"{_cell('Pid')} === '{pid}'")
-    browser.wait_for(f"{_cell('Memory')}.endsWith('MiB')")
-    assert "READY" == browser.evaluate(_cell("State"))
-    restarts = int(browser.evaluate(_cell("Restarts")))
-
-    os.kill(pid, signal.SIGKILL)
-
-    browser.wait_for(f"{_cell('Restarts')} === '{restarts + 1}' && {_cell('State')} === 'READY'")
-    assert "SIGKILL" in browser.text("#processes .reason")
-    assert [browser.evaluate(_cell("Pid"))] == [str(each) for each in server.stub_pids("add_sub")]
 
 
 def _cell(title: str) -> str:

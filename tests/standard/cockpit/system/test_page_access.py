@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.standard.cockpit.system.front_page import choose, part, run, shown, state
+from tests.standard.cockpit.system.front_page import choose, run, shown, state
 from tests.support.browser import Browser
 from tests.support.server import Server
 from zmqtriton.options.values import CATEGORIES
@@ -50,39 +50,6 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
         kept = "[{...localStorage}, {...sessionStorage}, document.cookie, location.href]"
         assert "secret" not in chromium.evaluate(f"JSON.stringify({kept})")
         assert "secret" not in chromium.evaluate("document.body.innerText")
-        chromium.open("about:blank")
-    assert [] == chromium.complaints
-
-
-def test_what_may_not_be_seen_is_said_in_one_line(chromium: Browser, tmp_path: Path) -> None:
-    # Given a server whose state, history and log are for those who have a key
-    chromium.complaints.clear()
-    options = [
-        "--http-restricted-api=status,logs:x-key=secret",
-        "--http-address=127.0.0.1",
-    ]
-    with Server(tmp_path, ["add_sub"], options=options, frontends=("metrics",)) as server:
-        chromium.open(f"{server.url}/")
-
-        # When somebody looks
-        chromium.wait_for("!document.querySelector('#withheld').hidden")
-
-        # Then the rest is shown, and may be used
-        chromium.wait_for("document.querySelector('#withheld').innerText.includes('history')")
-        assert "Not shown: status, history." in chromium.text("#withheld")
-        assert 1 == chromium.text("#withheld").count("x-key")
-        assert chromium.evaluate("document.querySelector('#access').hidden")
-        chromium.wait_for(f"{state('add_sub')} === 'READY'")
-        choose(chromium, "add_sub")
-        run(chromium)
-
-        # And with the key, so is what was left out
-        chromium.click("#use-key")
-        chromium.fill("#access [name=value]", "secret")
-        chromium.click("#access button")
-        chromium.wait_for("document.querySelector('#withheld').hidden")
-        part(chromium, "overview")
-        chromium.wait_for("document.querySelector('#processes .number').innerText !== ''")
         chromium.open("about:blank")
     assert [] == chromium.complaints
 

@@ -569,25 +569,6 @@ def answer_of(code: str, *, is_python: bool) -> str:
     return done.stdout
 
 
-@pytest.mark.long("standard/cockpit/system/test_pages.py::test_the_description_is_read_and_tried")
-def test_every_example_of_the_description_is_answered(server: Server) -> None:
-    with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
-        paths = json.load(answer)["paths"]
-    count = 0
-
-    for verb in ("infer", "generate", "generate_stream"):
-        body = paths[f"/v2/models/{{model}}/{verb}"]["post"]["requestBody"]
-        for model, example in body["content"]["application/json"]["examples"].items():
-            url = f"{server.url}/v2/models/{urllib.parse.quote(model)}/{verb}"
-            data = json.dumps(example["value"]).encode()
-            with urllib.request.urlopen(url, data=data, timeout=60) as answer:
-                assert 200 == answer.status
-                assert b'"error"' not in answer.read()
-            count += 1
-
-    assert count > 8
-
-
 def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> None:
     browser.evaluate(
         "document.head.append(Object.assign(document.createElement('style'), "

@@ -11,18 +11,15 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.standard.ctl.system.commands import ctl, place
 from tests.support.server import Copy, Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
-from zmqtriton.commit import full_version
 from zmqtriton.ctl.main import cli
 
 PROGRAM = (sys.executable, "-m", "zmqtriton.ctl.main")
@@ -77,47 +74,6 @@ def test_the_status_is_the_real_processes_and_counts(server: Server) -> None:
     )
     assert (1, 0, 0) == tuple(new[key] for key in ("version", "failed", "pending"))
     assert (3, 3) == tuple(new[key] - old[key] for key in ("succeeded", "executions"))
-
-
-def test_the_status_for_people_has_a_line_for_each_process(server: Server) -> None:
-    shown = ctl(server, "status")
-
-    assert (0, "") == (shown.exit_code, shown.stderr)
-    (stub,) = [line for line in shown.stdout.splitlines() if line.startswith("stub add_sub")]
-    pid = server.stub_pids("add_sub")[0]
-    assert re.match(rf"stub add_sub_0_0\tadd_sub:1\t{pid}\t[-\d]+ [:\d]+\t\w+\tREADY\t0", stub)
-
-
-def test_the_status_says_of_which_commit_the_server_is_and_since_when_it_serves(
-    server: Server,
-) -> None:
-    shown = ctl(server, "status").stdout
-
-    version = re.escape(full_version().removesuffix("-dirty"))
-    assert re.match(rf"'.+', zmqtriton {version}(-dirty)?, up \d+[smhd]", shown), shown
-    row = re.search(rf"^supervisor\t.*\t{server.pid}\t([-\d]+ [:\d]+)\t", shown, re.MULTILINE)
-    assert row is not None, shown
-    said = datetime.fromisoformat(row[1]).timestamp()
-    assert abs(psutil.Process(server.pid).create_time() - said) < 60
-
-
-def test_a_model_is_loaded_and_unloaded(server: Server) -> None:
-    assert {"name": "spare"} in ctl_json(server, "models")
-
-    assert "loaded spare\n" == ctl(server, "load", "spare").stdout
-    ready = {"name": "spare", "version": "1", "state": "READY"}
-    assert ready in ctl_json(server, "models", "--ready")
-
-    assert "unloaded spare\n" == ctl(server, "unload", "spare").stdout
-    assert ready not in ctl_json(server, "models")
-
-
-def test_a_load_that_fails_says_why(server: Server) -> None:
-    refused = ctl(server, "load", "nothing")
-
-    assert (1, "") == (refused.exit_code, refused.stdout)
-    assert refused.stderr.startswith("error: ")
-    assert "'nothing'" in refused.stderr
 
 
 def test_stubs_tell_where_they_are_and_go_on(server: Server) -> None:
@@ -227,27 +183,3 @@ def test_followed_logs_show_what_comes(server: Server) -> None:
     eventually(server.is_ready, 30, "ready")
     stub = stub_of(ctl_json(server, "status"), "mortal")
     assert (before + 1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
-
-
-def test_logs_are_followed_as_long_as_somebody_reads(server: Server) -> None:
-    command = [*PROGRAM, place(server), "logs", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
-        assert following.stdout is not None
-        try:
-            following.stdout.readline()
-            following.stdout.close()
-            assert 0 == following.wait(30)
-        finally:
-            following.kill()
-
-
-def test_a_model_is_restarted(server: Server) -> None:
-    before = server.stub_pids("mortal")
-
-    done, refused = ctl(server, "restart", "mortal"), ctl(server, "restart", "add_subb")
-
-    assert "restarted mortal: 1 process ended\n" == done.stdout
-    assert "error: there is no model 'add_subb'; did you mean 'add_sub'?\n" == refused.stderr
-    assert server.stub_pids("mortal") not in ([], before)
-    assert re.search("restart 'mortal' .*for process ", server.log_text())
-    assert 200 == ask_add_sub(server, "mortal")

@@ -89,15 +89,6 @@ def test_a_whole_request_may_be_given(server: Server) -> None:
     assert "OUTPUT1" not in shown.stdout
 
 
-def test_texts_go_and_come(server: Server) -> None:
-    status, metadata = server.request_json("/v2/models/string_upper")
-    assert 200 == status
-
-    shown = ctl(server, "infer", "string_upper", f"{metadata['inputs'][0]['name']}=grün, ja")
-
-    assert "GRÜN, JA" in shown.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

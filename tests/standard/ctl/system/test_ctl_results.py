@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pty
-import resource
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import click
 import pytest
-from click.shell_completion import BashComplete
 
 from tests.faults.stamps import MODEL, add_version, write_stamp
 from tests.standard.ctl.system.commands import ctl, place
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.ctl.main import cli
-from zmqtriton_standard.ctl.output import LiveLine
 
 pytestmark = [
     pytest.mark.system,
@@ -89,27 +83,6 @@ def test_a_benchmark_counts_failures_with_their_text(server: Server) -> None:
     assert "did you mean 'add_sub'" in ctl(server, "bench", "add_subb", "--zeros").stderr
 
 
-def test_a_benchmark_has_more_clients_than_a_shell_allows_files(server: Server) -> None:
-    words = ["--zeros", "--seconds=0.2", "--concurrency=100", "-o", "json"]
-    with few_descriptors(32):
-        report = document(server, "bench", "add_sub", *words[:-2])
-
-    assert 0 == report["rows"][0]["failed"]
-    assert report["rows"][0]["requests"] > 0
-
-
-@contextmanager
-def few_descriptors(number: int) -> Iterator[None]:
-    """Have what is started meanwhile begin with so few descriptors more than tests have open."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    last = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (last + number, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 def test_an_interrupted_benchmark_prints_what_it_has_and_leaves_no_load(server: Server) -> None:
     words = ["bench", "add_sub", "--zeros", "--seconds=60", "--concurrency=2,4", "-o", "json"]
     before = served(server)
@@ -151,22 +124,6 @@ def test_results_are_documents_where_they_are_asked_for(server: Server) -> None:
     assert ctl(server, "logs", "-n1", "-o", "yaml").stdout.startswith("- number: ")
 
 
-def test_a_load_that_takes_long_says_what_it_waits_for(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LiveLine, "FIRST_S", 0.1)
-    monkeypatch.setattr(LiveLine, "EVERY_S", 0.1)
-    model = server.repository / "slow"
-    shutil.copytree(server.repository / "add_sub", model)
-    source = (model / "1" / "model.py").read_text("utf-8")
-    (model / "1" / "model.py").write_text(f"import time\n\ntime.sleep(2)\n{source}", "utf-8")
-
-    done = ctl(server, "load", "slow")
-
-    assert (0, "loaded slow\n") == (done.exit_code, done.stdout)
-    assert "slow: its code is imported and initialized, for " in done.stderr
-
-
 def test_errors_are_documents_where_results_are(server: Server) -> None:
     refused = ctl(server, "load", "add_subb", "-o", "json")
     missing = ctl(server, "status", "--json", "--server", "no such")
@@ -189,21 +146,6 @@ def test_canaries_are_steered_by_command(server: Server) -> None:
     )
     assert 0 == ctl(server, "canary", "start", MODEL, str(tried), *share).exit_code
     assert tried == document(server, "canary", "promote", MODEL)["canary"]
-
-
-def test_a_shell_completes_commands_and_models(server: Server) -> None:
-    shell = BashComplete(cli, {}, "zmqtriton-ctl", "_ZMQTRITON_CTL_COMPLETE")
-
-    def completed(*words: str) -> list[str]:
-        items = shell.get_completions([place(server), *words[:-1]], words[-1])
-        return [item.value for item in items]
-
-    assert {"bench", "config", "doctor", "fleet", "proxy", "reload"} <= set(completed(""))
-    assert {"rollout", "status"} <= set(completed("fleet", ""))
-    assert ["envoy", "haproxy"] == sorted(completed("proxy", ""))
-    for verb in ("bench", "reload", "config"):
-        assert ["add_sub"] == completed(verb, "add")
-    assert "_ZMQTRITON_CTL_COMPLETE" in ctl(server, "completion", "bash").stdout
 
 
 def test_a_table_is_no_wider_than_its_terminal(server: Server) -> None:

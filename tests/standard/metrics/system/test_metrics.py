@@ -103,25 +103,6 @@ def test_summaries_have_the_quantiles_that_were_asked_for(server: Server) -> Non
     assert after[f'{whole}{{{of},quantile="0.75"}}'] >= 99_000
 
 
-def test_it_tells_how_busy_the_instances_of_a_model_are(server: Server) -> None:
-    of = '{model="add_sub",version="1"}'
-    before = page(server)
-    values = [[float(n) for n in range(16)]]
-    inputs = [
-        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": values} for i in (0, 1)
-    ]
-    document = json.dumps({"inputs": inputs}).encode()
-    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/infer", document) as answer:
-        assert answer.status == 200
-
-    after = page(server)
-
-    busy = f"zmqtriton_instance_busy_seconds_total{of}"
-    assert before.get(busy, 0) < after[busy]
-    assert after[f"zmqtriton_instances{of}"] >= 1
-    assert after[f"zmqtriton_executing_count{of}"] == 0
-
-
 @pytest.mark.row("--metrics-interval-ms")
 def test_shares_are_of_an_interval_that_is_over(server: Server) -> None:
     stream(server, 20, 40_000)
@@ -157,18 +138,6 @@ def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
     os.kill(server.stub_pids("add_sub")[0], signal.SIGKILL)
 
     eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)
-
-
-def test_requests_have_a_histogram_whatever_is_chosen(server: Server) -> None:
-    name, of = "zmqtriton_request_duration_seconds", 'model="tokens",version="1"'
-    before = page(server).get(f"{name}_count{{{of}}}", 0)
-
-    stream(server, 2, 60_000)
-
-    after = page(server)
-    assert before + 1 == after[f"{name}_count{{{of}}}"]
-    assert after[f'{name}_bucket{{{of},le="+Inf"}}'] == after[f"{name}_count{{{of}}}"]
-    assert after[f'{name}_bucket{{{of},le="0.025"}}'] <= before
 
 
 def test_answers_over_http_and_connections_are_counted(server: Server) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -104,44 +103,6 @@ def test_a_collector_gets_what_triton_sends_it(server: Server, collector: Collec
     assert json.loads(spans.RECORDED.read_text("utf-8")) == spans.trees(collector)
 
 
-@pytest.mark.row("I21", "--trace-config")
-def test_a_request_is_three_spans_named_and_marked_as_tritons(
-    server: Server, collector: Collector
-) -> None:
-    before_ns = time.time_ns()
-    infer(server, "identity_fp32", "plain")
-
-    top, model = collector.request_spans("plain")
-    (compute,) = collector.children_of(model)
-    assert ("InferRequest", "", "identity_fp32", "compute") == (
-        top.name,
-        top.parent_id,
-        model.name,
-        compute.name,
-    )
-    assert {(2, top.trace_id, "")} == {
-        (s.kind, s.trace_id, s.trace_state) for s in (top, model, compute)
-    }
-    around = ["HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE"]
-    assert [*around, "HTTP_SEND_START", "HTTP_SEND_END"] == top.event_names
-    assert (_MODEL_MARKS, _COMPUTE_MARKS) == (model.event_names, compute.event_names)
-    assert {
-        "triton.model_name": "identity_fp32",
-        "triton.model_version": 1,
-        "triton.trace_id": model.attributes["triton.trace_id"],
-        "triton.trace_parent_id": 0,
-        "triton.request_id": "plain",
-    } == model.attributes
-    assert {
-        "service.name": "triton-inference-server",
-        "service.version": "1=2",
-        "place": "here",
-    } == {k: v for k, v in top.resource.items() if not k.startswith("telemetry.")}
-    times = [before_ns, top.begun_ns, model.begun_ns, compute.begun_ns]
-    times += [compute.ended_ns, model.ended_ns, top.ended_ns, time.time_ns()]
-    assert sorted(times) == times
-
-
 @pytest.mark.row("I21")
 def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
     server: Server, collector: Collector
@@ -195,36 +156,6 @@ def test_a_model_has_the_context_of_its_span_and_what_it_asks_is_below(
 
     post(server, "/v2/trace/setting", {"trace_level": ["OFF"]})
     assert "None" == said(infer(server, "traced", "not traced", **_GIVEN))
-
-
-@pytest.mark.row("I21")
-def test_the_steps_of_a_streaming_ensemble_are_below_it(
-    server: Server, collector: Collector
-) -> None:
-    answers: queue.Queue[Any] = queue.Queue()
-    [count] = infer_inputs(grpc_client, COUNT=np.array([2], np.int32))
-    with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        client.start_stream(lambda result, error: answers.put(error))
-        client.async_stream_infer("streamed", [count], request_id="steps")
-        assert [None, None] == [answers.get(timeout=30) for _ in range(2)]
-
-    top, ensemble = collector.request_spans("steps")
-    steps = collector.children_of(ensemble)
-    assert ("", _MODEL_MARKS) == (top.parent_id, ensemble.event_names)
-    assert ["tokens", "string_upper", "string_upper"] == [s.name for s in steps]
-    assert {"steps"} == {s.attributes["triton.request_id"] for s in steps}
-    assert [["compute"]] * 3 == [[s.name for s in collector.children_of(step)] for step in steps]
-
-
-def test_an_error_is_the_status_of_the_request_and_of_its_model(
-    server: Server, collector: Collector
-) -> None:
-    text = infer(server, "raising", "failing")["error"]
-
-    top, model = collector.request_spans("failing")
-    assert "ValueError: on purpose" in text
-    assert [text, text] == [top.error, model.error]
-    assert "INFER_RESPONSE_COMPLETE" in top.event_names
 
 
 @pytest.mark.row("C96", "D11")

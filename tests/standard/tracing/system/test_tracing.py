@@ -124,23 +124,6 @@ def test_a_request_over_http_leaves_its_marks_in_order(server: Server) -> None:
     assert {} == span.tensors
 
 
-def queue_ns(server: Server, model: str) -> int:
-    with urllib.request.urlopen(f"{server.url}/v2/models/{model}/stats") as answer:
-        (own,) = json.load(answer)["model_stats"]
-    return int(own["inference_stats"]["queue"]["ns"])
-
-
-def test_the_time_in_the_queue_is_that_between_the_marks(server: Server) -> None:
-    settings(server, {"trace_level": ["TIMESTAMPS"]})
-    before_ns = queue_ns(server, _IDENTITY)
-
-    infer(server, _IDENTITY, "queued")
-
-    (span,) = of_request(asked_as(server, "queued"), "queued")
-    took_ns = queue_ns(server, _IDENTITY) - before_ns
-    assert span.marks["COMPUTE_START"] - span.marks["QUEUE_START"] == took_ns > 0
-
-
 def test_a_request_over_grpc_has_marks_of_its_own(server: Server) -> None:
     settings(server, {"trace_level": ["TIMESTAMPS"]})
 
