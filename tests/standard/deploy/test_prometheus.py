@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.standard.deploy.test_expressions import panels
 from tests.support.needs import ROOT, find_tool
 
 FILES = ROOT / "deploy" / "prometheus"
@@ -19,17 +21,15 @@ def promtool() -> str:
     return find_tool("promtool", package="prometheus")
 
 
-def test_the_configuration_and_its_rules_are_valid(promtool: str) -> None:
-    done = subprocess.run(
-        [promtool, "check", "config", "prometheus.yml"],
-        cwd=FILES,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
+def run(directory: Path, *command: str) -> str:
+    """Return the output of a command, which must succeed."""
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr
-    assert "1 rule files found" in done.stdout
+    return done.stdout
+
+
+def test_the_configuration_and_its_rules_are_valid(promtool: str) -> None:
+    assert "1 rule files found" in run(FILES, promtool, "check", "config", "prometheus.yml")
 
 
 def test_the_configuration_in_compose_is_valid(promtool: str, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_configuration_in_compose_is_valid(promtool: str, tmp_path: Path) ->
     (tmp_path / "prometheus.yml").write_text(compose["configs"]["prometheus"]["content"])
     shutil.copy(FILES / "zmqtriton.rules.yml", tmp_path)
 
-    subprocess.run([promtool, "check", "config", "prometheus.yml"], cwd=tmp_path, check=True)
+    run(tmp_path, promtool, "check", "config", "prometheus.yml")
 
 
 def test_alerts_fire_for_what_they_are_about_and_for_nothing_else(
@@ -48,12 +48,18 @@ def test_alerts_fire_for_what_they_are_about_and_for_nothing_else(
         cases = (Path(__file__).parent / name).read_text("utf-8")
         (tmp_path / name).write_text(cases.replace("RULES", str(FILES / "zmqtriton.rules.yml")))
 
-    done = subprocess.run(
-        [promtool, "test", "rules", *names],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    run(tmp_path, promtool, "test", "rules", *names)
+
+
+def test_prometheus_understands_every_panel_of_the_dashboard(promtool: str, tmp_path: Path) -> None:
+    variables = {"$__rate_interval": "1m", "$__range": "1h", "$instance": ".*", "$model": ".*"}
+    text = json.dumps([target["expr"] for panel in panels() for target in panel["targets"]])
+    for name, value in variables.items():
+        text = text.replace(name, value)
+    rules = [{"record": f"panel:{n}", "expr": e} for n, e in enumerate(json.loads(text))]
+    assert len(rules) > 60
+    (tmp_path / "panels.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "p", "rules": rules}]})
     )
 
-    assert 0 == done.returncode, done.stdout + done.stderr
+    run(tmp_path, promtool, "check", "rules", "panels.yml")

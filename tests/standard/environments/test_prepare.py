@@ -6,7 +6,6 @@ import contextlib
 import os
 import stat
 import sys
-import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -477,17 +476,6 @@ def test_requirements_are_built_once_for_their_content(
     )
 
 
-def test_an_environment_whose_interpreter_is_gone_is_built_anew(
-    tmp_path: Path, requirements: Path
-) -> None:
-    cache, base = EnvironmentCache(str(tmp_path / "cache")), interpreters.server_interpreter()
-    root = Path(build_environment(str(requirements), base, cache, Reports()))
-    (root / "bin" / "python").unlink()
-
-    assert str(root) == build_environment(str(requirements), base, cache, Reports())
-    assert (root / "bin" / "python").exists()
-
-
 def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
     wheel(tmp_path / "wheels")
     (tmp_path / "pyproject.toml").write_text(
@@ -534,26 +522,3 @@ def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
 
     assert refused.value.text.startswith(f"Building an environment for {path} failed: ")
     assert "nobody-has-this was not found" in " ".join(refused.value.text.split())
-
-
-@pytest.mark.long(
-    "standard/environments/test_prepare.py::test_an_archive_of_conda_pack_is_unpacked_and_adapted_once"
-)
-def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirements: Path) -> None:
-    root = build_environment(
-        str(requirements),
-        interpreters.server_interpreter(),
-        EnvironmentCache(str(tmp_path / "a")),
-        Reports(),
-    )
-    with tarfile.open(tmp_path / "env.tgz", "w:gz") as archive:
-        archive.add(root, "env")
-
-    environment = prepare_environment(
-        EnvironmentSpec(ARCHIVE, str(tmp_path / "env.tgz")),
-        EnvironmentCache(str(tmp_path / "b")),
-        Reports(),
-    )
-
-    assert environment.root.endswith("/env")
-    assert ["greeting-1.0.dist-info"] == installed(environment.root)

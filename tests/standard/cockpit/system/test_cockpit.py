@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +11,6 @@ from tests.standard.cockpit.system.front_page import (
     DRAWN,
     LOOK,
     change_status,
-    choose,
     look_at,
     newest,
     press,
@@ -97,27 +95,6 @@ def test_an_answer_that_cannot_be_shown_does_not_end_the_page(browser: Browser) 
     browser.wait_for("document.querySelector('#rows .state').textContent === 'ODD'")
     assert all("TypeError" in complaint for complaint in browser.complaints)
     browser.complaints.clear()
-
-
-def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
-    # Given a model that is tried
-    choose(browser, "tokens")
-
-    # When somebody goes to the list, which is a place on the same page
-    browser.evaluate("void (location.hash = '#models')")
-    wait_for_a_look(browser)
-    assert "tokens" == browser.text("#detail-title")
-
-    # When the server has it no longer
-    change_status(browser, "status.models = status.models.filter(({ name }) => name !== 'tokens')")
-    browser.wait_for("document.querySelector('#detail-state').innerText === 'unknown'")
-
-    # Then that is said of it, until it is there again
-    assert "tokens" == browser.text("#detail-title")
-    for place in ("#detail-reason", "#try-note"):
-        assert "has no model of this name" in browser.text(place)
-    change_status(browser, "")
-    browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
 
 
 def test_what_instances_share_or_might_is_told(browser: Browser) -> None:
@@ -327,27 +304,3 @@ def test_two_hundred_models_that_sleep_are_found_and_no_failures(browser: Browse
     press(browser, "Load")
     browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
     assert "3 ready" in browser.text("#summary")
-
-
-def test_an_environment_is_shown_as_long_as_it_is_made(browser: Browser, server: Server) -> None:
-    # Given a model whose packages are looked for where nobody answers
-    model = server.repository / "model_190"
-    with socket.create_server(("127.0.0.1", 0)) as silence:
-        index = f"http://127.0.0.1:{silence.getsockname()[1]}/simple"
-        (model / "requirements.txt").write_text(f"--index-url {index}\nnothing-of-this-name\n")
-        with (model / "config.pbtxt").open("a") as config:
-            config.write('parameters { key: "PYTHON_REQUIREMENTS" value { string_value: "yes" } }')
-
-        # When it is loaded
-        look_at(browser, "model_190")
-        press(browser, "Load")
-
-        # Then the page says what is done
-        browser.wait_for("document.querySelector('#environments progress').checkVisibility()")
-        assert "requirements.txt" in browser.text("#environments")
-        assert "LOADING" == browser.text("#detail-state")
-        browser.evaluate("void (location.hash = '#/overview')")
-        browser.wait_for("document.querySelector('#processes').innerText.includes('preparing')")
-        table = "document.querySelector('#processes')"
-        assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
-        assert "" == server.control_model("unload", "model_190")

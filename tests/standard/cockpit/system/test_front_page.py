@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.standard.cockpit.system.front_page import (
@@ -12,14 +10,12 @@ from tests.standard.cockpit.system.front_page import (
     choose_chat,
     look_at,
     part,
-    reason,
     row,
     say,
     shown,
     wait_for_a_look,
 )
 from tests.support.browser import Browser
-from tests.support.server import Server
 
 pytestmark = [
     pytest.mark.long(
@@ -28,7 +24,7 @@ pytestmark = [
     ),
     pytest.mark.system,
     pytest.mark.server(
-        models=["add_sub", "parrot", "raising", "string_upper", "tokens"],
+        models=["add_sub", "parrot", "string_upper", "tokens"],
         options=["--allow-openai"],
         frontends=["metrics"],
     ),
@@ -75,33 +71,6 @@ def test_a_tile_leads_to_the_models_behind_its_figure(browser: Browser) -> None:
     browser.wait_for("document.querySelector('#detail-error').hidden")
 
 
-def test_a_model_that_serves_says_its_trouble_in_the_list_before_all_others(
-    browser: Browser,
-) -> None:
-    trouble = "an execution takes 12 s already, and no request is answered meanwhile"
-    change_status(
-        browser,
-        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; });"
-        " status.models.find(({ name }) => name === 'tokens').trouble = " + json.dumps(trouble),
-    )
-
-    browser.wait_for(f"{reason('tokens')} === {json.dumps(trouble)}")
-    assert "tokens" == shown(browser)[0]
-    look_at(browser, "tokens")
-    browser.wait_for(
-        f"document.querySelector('#detail-reason').innerText === {json.dumps(trouble)}"
-    )
-
-    # When it is over
-    change_status(
-        browser,
-        "status.models.forEach((model) => { model.failures_per_s = 0; model.trouble = ''; })",
-    )
-    browser.wait_for(f"{row('tokens')}.nextSibling.hidden")
-    assert sorted(shown(browser)) == shown(browser)
-    change_status(browser, "")
-
-
 def test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_again(
     browser: Browser,
 ) -> None:
@@ -125,20 +94,6 @@ def test_a_log_that_may_not_be_read_says_so_in_its_place_and_is_not_asked_for_ag
     part(browser, "logs")
     browser.wait_for("document.querySelectorAll('#logs li').length > 0")
     assert "" == browser.text("#logs .hint")
-
-
-def test_the_last_error_of_a_model_that_serves_stands_on_its_page(
-    browser: Browser, server: Server
-) -> None:
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1]}
-    status, _ = server.request_json("/v2/models/raising/infer", {"inputs": [tensor]})
-    assert 500 == status
-
-    look_at(browser, "raising")
-
-    browser.wait_for("document.querySelector('#detail-error').innerText.includes('on purpose')")
-    look_at(browser, "add_sub")
-    assert browser.evaluate("document.querySelector('#detail-error').hidden")
 
 
 def test_an_endless_answer_is_stopped_and_a_failed_one_says_why(browser: Browser) -> None:

@@ -122,20 +122,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
         yield running
 
 
-@pytest.fixture
-def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
-    """At the front page, with its models shown; nothing may go wrong in it unseen."""
-    chromium.complaints.clear()
-    chromium.set_viewport(1280, 900)
-    chromium.open("about:blank")
-    chromium.open(f"{server.url}/")
-    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 10")
-
-    yield chromium
-
-    assert [] == chromium.complaints
-
-
 def post(server: Server, path: str) -> None:
     with urllib.request.urlopen(f"{server.url}{path}", data=b"{}", timeout=60) as answer:
         assert 200 == answer.status

@@ -25,12 +25,17 @@ def columns(server: Server) -> dict[str, list[Any]]:
 
 
 def test_the_history_is_kept_when_nobody_looks(server: Server) -> None:
-    assert 200 == ask_add_sub(server)
-    eventually(lambda: any(columns(server).get("requests_per_s", ())), 30, "a sample of it")
+    def sampled() -> list[int]:
+        """Return the places of samples with a request, in each of which instances are known."""
+        assert 200 == ask_add_sub(server)
+        own = columns(server)
+        pairs = zip(own.get("requests_per_s", ()), own.get("instances", ()), strict=True)
+        return [place for place, pair in enumerate(pairs) if all(pair)]
+
+    place, *_ = eventually(sampled, 30, "a sample of it")
 
     document = get(server, "history")
     of_model = document["models"]["add_sub:1"]
-    place = next(i for i, rate in enumerate(of_model["requests_per_s"]) if rate)
     assert of_model["latency_p50_ms"][place] > 0
     assert (1, 1) == (of_model["batch"][place], of_model["instances"][place])
     assert of_model["memory_bytes"][place] > 1 << 20

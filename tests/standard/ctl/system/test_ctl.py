@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.standard.ctl.system.commands import ctl, place
+from tests.standard.ctl.system.commands import ctl
 from tests.support.server import Copy, Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli
 
-PROGRAM = (sys.executable, "-m", "zmqtriton.ctl.main")
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
@@ -148,38 +144,3 @@ def test_logs_are_the_servers_and_those_of_a_model(server: Server) -> None:
     assert "loading: add_sub:1" in ours
     assert "loading: mortal:1" not in ours
     assert 1 == len(ctl(server, "logs", "-n", "1").stdout.splitlines())
-
-
-def _can_be_interrupted() -> None:
-    """A shell in which the tests run in the background has all of them ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def test_followed_logs_show_what_comes(server: Server) -> None:
-    with subprocess.Popen(
-        [*PROGRAM, place(server), "logs", "mortal", "--follow", "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=_can_be_interrupted,
-    ) as following:
-        assert following.stdout is not None
-        try:
-            following.stdout.readline()
-            (pid,) = server.stub_pids("mortal")
-            before = stub_of(ctl_json(server, "status"), "mortal")["restarts"]
-            os.kill(pid, signal.SIGKILL)
-            for line in following.stdout:
-                if "killed by SIGKILL" in json.loads(line)["text"]:
-                    break
-            else:
-                pytest.fail("the death was not shown")
-            following.send_signal(signal.SIGINT)
-            following.communicate(timeout=30)
-        finally:
-            following.kill()
-    assert 0 == following.returncode
-
-    eventually(lambda: server.stub_pids("mortal") not in ([], [pid]), 30, "a new stub")
-    eventually(server.is_ready, 30, "ready")
-    stub = stub_of(ctl_json(server, "status"), "mortal")
-    assert (before + 1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from typing import Any
 
-import click
 import pytest
 
 from tests.faults.stamps import MODEL, add_version, write_stamp
@@ -66,21 +62,6 @@ def test_a_benchmark_has_a_row_for_each_concurrency_and_says_where_the_time_goes
     assert all(row["first_response_ms"] <= row["p99_ms"] for row in streams["rows"])
     assert ["Clients", "Req/s"] == table[0].split("\t")[:2]
     assert ["1", "4"] == [line.split("\t")[0] for line in table[1:3]]
-
-
-def test_a_benchmark_counts_failures_with_their_text(server: Server) -> None:
-    words = ["--url", server.url, "--header", "X: 1", "--seconds=2", "--concurrency=1"]
-    request = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [1]}]}
-    file = server.directory / "request.json"
-    file.write_text(json.dumps(request))
-
-    done = ctl(server, "bench", "add_sub", "--json", str(file), *words, "-o", "json")
-
-    report = json.loads(done.stdout)
-    assert 1 == done.exit_code
-    assert report["rows"][0]["failed"] == report["rows"][0]["requests"] > 0
-    assert "requests failed" in report["advice"][0]
-    assert "did you mean 'add_sub'" in ctl(server, "bench", "add_subb", "--zeros").stderr
 
 
 def test_an_interrupted_benchmark_prints_what_it_has_and_leaves_no_load(server: Server) -> None:
@@ -146,24 +127,3 @@ def test_canaries_are_steered_by_command(server: Server) -> None:
     )
     assert 0 == ctl(server, "canary", "start", MODEL, str(tried), *share).exit_code
     assert tried == document(server, "canary", "promote", MODEL)["canary"]
-
-
-def test_a_table_is_no_wider_than_its_terminal(server: Server) -> None:
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "40"}
-    try:
-        subprocess.run(
-            command(server, "servers"), stdout=theirs, env=environment, timeout=60, check=True
-        )
-        os.close(theirs)
-        parts = []
-        with suppress(OSError):  # the end of what was written
-            while part := os.read(ours, 65536):
-                parts.append(part)
-        shown = click.unstyle(b"".join(parts).decode())
-    finally:
-        os.close(ours)
-
-    assert "    gRPC: 127.0.0.1:" in shown
-    beside = [line for line in shown.splitlines() if not line.startswith("    ")]
-    assert all(len(line.rstrip()) <= 40 for line in beside)

@@ -133,14 +133,6 @@ def test_the_operator_drains_and_unloads_a_model(server: Server) -> None:
     assert "" == server.control_model("load", "journal")
 
 
-def test_clients_without_a_key_do_not_drain_the_server(server: Server) -> None:
-    status, answer = server.request_json("/v2/drain", {})
-
-    assert 403 == status
-    assert "if a key or a token guards it" in answer["error"]
-    assert 200 == server.status("/v2/health/ready")
-
-
 def _agent(port: int) -> str:
     with (
         socket.create_connection(("127.0.0.1", port), timeout=20) as connection,

@@ -14,7 +14,7 @@ from tests.support.server import Server
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
-        models=["told", "all_types"],
+        models=["told"],
         options=["--http-header-forward-pattern=^x-my-", "--http-header-forward-generate"],
         frontends=(),
     ),
@@ -50,16 +50,3 @@ def test_nested_objects_reach_the_model_as_json_text(server: Server) -> None:
         "n": 1,
         "X-My-User": "ann",
     }
-
-
-def test_null_leaves_an_optional_input_out_and_is_refused_for_another(server: Server) -> None:
-    document = {"INT32": [1, 2], "UINT8": None}
-
-    assert generate(server, "all_types", {"INT32": [1, 2]}) == generate(
-        server, "all_types", document
-    )
-    assert generate(server, "all_types", document)[0] == 200
-    assert generate(server, "told", {"INPUT0": None}) == (
-        400,
-        {"error": "input 'INPUT0' is required and cannot be null"},
-    )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -144,33 +141,3 @@ def test_requests_never_fail_while_their_model_comes_and_goes(server: Server) ->
         statuses += [server.request_json("/v2/models/add_sub/infer", _TWO)[0] for _ in range(5)]
 
     assert [200] * 10 == statuses
-
-
-@pytest.mark.long(
-    "standard/on_demand/test_on_demand.py::test_the_one_that_was_not_used_for_longest_makes_room",
-    "standard/memory/test_measurements.py::test_a_model_has_the_memory_of_its_processes_and_their_children",
-)
-def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -> None:
-    options = ["--model-control-mode=explicit", "--load-on-demand", "--model-memory-budget=1"]
-    run = tmp_path / "run"
-    options.append(f"--runtime-directory={run}")
-    models = ["add_sub", "bls_sync"]
-    server = Server(tmp_path / "s", models, options=options, frontends=("metrics",))
-    server.add_model("add_sub", "other")
-    with server:
-        assert 200 == server.request_json("/v2/models/add_sub/infer", _TWO)[0]
-        assert 200 == server.request_json("/v2/models/other/infer", _TWO)[0]
-        assert _is_gone(server, "add_sub")
-        assert "to make room for 'other'" in _index(server)["add_sub"][1]
-        _, refused = server.request_json("/v2/repository/models/other/load", {})
-        _, answer = server.request_json("/v2/models/add_sub/infer", _TWO)
-        metrics = server.metrics_text()
-        ctl = Path(sys.executable).with_name("zmqtriton-ctl")
-        command = [str(ctl), f"--runtime-directory={run}", "status"]
-        shown = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.decode()
-
-    assert refused is None
-    assert "nothing that could be unloaded is idle" in answer["error"]
-    assert 'zmqtriton_evictions_total{model="add_sub",reason="memory"} 1' in metrics
-    assert 'zmqtriton_on_demand_loads_total{model="other",result="loaded"} 1' in metrics
-    assert "unloaded to make room for 'other'" in shown

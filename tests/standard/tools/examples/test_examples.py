@@ -12,7 +12,6 @@ import urllib.request
 import zlib
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -165,27 +164,9 @@ def test_openai_s_client_chats_with_a_model_that_has_read_python_s_documentation
     with Server(tmp_path / "server", models, options=options, frontends=()) as server:
         url = f"127.0.0.1:{server.http_port}"
         lines = run_script(directory / "client.py", "--url", url, "What is a socket?").splitlines()
-        import openai  # takes as long as thousands of tests to be collected
-
-        client = openai.OpenAI(base_url=f"http://{url}/v1", api_key="none")
-        talk: list[Any] = [{"role": "user", "content": "How do I sort a list?"}]
-
-        def ask(**settings: Any) -> Any:
-            return client.chat.completions.create(model="chat", messages=talk, **settings)
-
-        whole, again = (ask(seed=7).choices[0].message.content for _ in range(2))
-        chunks = [chunk.choices[0] for chunk in ask(seed=7, stream=True)]
-        several = ask(n=3, max_tokens=5)
-        cut = ask(seed=7, stop=[whole[20:24]]).choices[0].message.content
 
     assert "> What is a socket?" == lines[0]
     assert "socket" in lines[1].lower()
-    assert whole == again == "".join(chunk.delta.content or "" for chunk in chunks)
-    assert len(chunks) > 10
-    assert "stop" == chunks[-1].finish_reason
-    assert ["length"] * 3 == [choice.finish_reason for choice in several.choices]
-    assert 15 == several.usage.completion_tokens
-    assert whole.partition(whole[20:24])[0] == cut
 
 
 def answers(url: str) -> bool:

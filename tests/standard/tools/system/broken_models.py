@@ -101,8 +101,6 @@ MODELS: dict[str, tuple[str, str | None, str]] = {
         "",
     ),
     "doubled": (CONFIG, WORKS, ""),
-    "unloaded": (CONFIG, WORKS, ""),
-    "asleep": (CONFIG, WORKS, ""),
 }
 
 

@@ -14,7 +14,6 @@ from tests.standard.tools.system import broken_models
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-ON_REQUEST = {"asleep", "loads_long"}
 pytestmark = [
     pytest.mark.long(
         "standard/tools/system/test_server_trouble.py::test_models_that_raise_die_or_fail_are_explained",
@@ -34,7 +33,7 @@ pytestmark = [
             "--exit-timeout-secs=1",
             OPTION,
             "--model-repository=@DIRECTORY@/second",
-            *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
+            *(f"--load-model={name}" for name in broken_models.MODELS if name != "loads_long"),
         ],
         frontends=("metrics",),
     ),
@@ -176,23 +175,6 @@ def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> 
     tells(server, "hanging", "it hangs or is slow (model.py, line 8, in execute): 1 request")
     tells(server, "throttled", "its quota holds it back")
     tells(server, "loads_long", "it is still loading (model.py, line 8, in initialize), since")
-
-
-def test_a_model_that_waits_for_a_request_is_explained_if_asked_for(server: Server) -> None:
-    asleep, *_ = findings(server, "asleep")["asleep"]
-
-    assert "it is loaded on demand, by its first request" in asleep["text"]
-    assert "zmqtriton-ctl infer asleep --zeros" == asleep["commands"][0]
-
-
-def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> None:
-    assert "" == server.control_model("unload", "unloaded")
-
-    tells(server, "unloaded", "an operator or a client has unloaded it")
-
-    misspelt = ctl(server, "explain", "wroks")
-    assert (1, "") == (misspelt.exit_code, misspelt.stdout)
-    assert "there is no such model; did you mean 'works'?" in misspelt.stderr
 
 
 @pytest.mark.row("L12")

@@ -29,8 +29,6 @@ _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _PARENT = "b7ad6b7169203331"
 #: As clients send it whose tracer has not chosen the request; it is traced anyway.
 _GIVEN = {"traceparent": f"00-{_TRACE}-{_PARENT}-00", "tracestate": "congo=t61, rojo=00f"}
-_MODEL_MARKS = ["REQUEST_START", "QUEUE_START", "REQUEST_END"]
-_COMPUTE_MARKS = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
 
 
 def options(collector: Collector, delay_ms: int, *more: str) -> list[str]:
@@ -185,22 +183,6 @@ def test_the_settings_of_the_exporter_are_shown_and_stay_as_they_are(
     assert (400, {"error": text}) == post(server, "/v2/trace/setting", {"trace_rate": "0"})
     listed = {key: value if type(value) is list else [value] for key, value in shown.items()}
     assert listed == {key: setting["value"] for key, setting in over_grpc.items()}
-
-
-@pytest.mark.row("I21")
-def test_without_a_collector_requests_are_answered_and_spans_wait_for_it(
-    server: Server, collector: Collector
-) -> None:
-    collector.close()
-    infer(server, "identity_fp32", "first of an outage")
-    eventually(lambda: server.log_text().count("traces cannot be exported") or None, 30)
-    infer(server, "identity_fp32", "later")
-    collector.open()
-
-    for request_id in ("first of an outage", "later"):
-        collector.request_spans(request_id)
-    eventually(lambda: "again; 0 spans were lost" in server.log_text() or None, 30)
-    assert 1 == server.log_text().count("traces cannot be exported")
 
 
 def test_who_exports_may_die_and_is_started_again(server: Server, collector: Collector) -> None:

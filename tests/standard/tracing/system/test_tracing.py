@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,31 +195,6 @@ def test_with_a_frequency_each_file_has_so_many_traces(server: Server) -> None:
         return [len(spans(server.directory / f"trace.json.{i}")) for i in range(2)]
 
     eventually(lambda: counts() == [2, 1], 30, "two in the first file, one in the second")
-
-
-@pytest.mark.row("I20")
-def test_requests_of_a_stream_and_of_generate_are_traced(server: Server) -> None:
-    settings(server, {"trace_level": ["TIMESTAMPS"]})
-    answers: queue.Queue[Any] = queue.Queue()
-
-    [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1], np.float32))
-    with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        client.start_stream(lambda result, error: answers.put(error))
-        client.async_stream_infer(_IDENTITY, [tensor], request_id="streamed")
-        assert answers.get(timeout=30) is None
-    for way in ("generate", "generate_stream"):
-        path = f"{server.url}/v2/models/{_IDENTITY}/{way}"
-        document = json.dumps({"id": way, "INPUT0": [1.0]}).encode()
-        with urllib.request.urlopen(urllib.request.Request(path, document)) as answer:
-            answer.read()
-
-    for request_id, protocol in (
-        ("streamed", "GRPC"),
-        ("generate", "HTTP"),
-        ("generate_stream", "HTTP"),
-    ):
-        (span,) = of_request(asked_as(server, request_id), request_id)
-        assert {*_INSIDE, "INFER_RESPONSE_COMPLETE", f"{protocol}_SEND_END"} <= set(span.marks)
 
 
 def test_a_program_is_traced_and_keeps_no_way_to_the_tracing_process(server: Server) -> None:
