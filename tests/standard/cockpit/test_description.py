@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import falcon.inspect
@@ -26,10 +27,15 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 
 def described(gateway: FakeGateway | None = None) -> dict[str, Any]:
-    result = Client(gateway or FakeGateway()).request("GET", "/openapi.json")
+    result = (Client(gateway) if gateway else usual()).request("GET", "/openapi.json")
     assert (200, "application/json") == (result.status_code, result.headers["content-type"])
     document: dict[str, Any] = result.json
     return document
+
+
+@cache
+def usual() -> Client:
+    return Client(FakeGateway())
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

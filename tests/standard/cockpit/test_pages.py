@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
@@ -24,7 +25,12 @@ FRONT = [name for name in FILES if not name.startswith("docs") and name not in L
 
 def get(path: str, gateway: FakeGateway | None = None, **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Client(gateway or FakeGateway()).request("GET", path, headers=named)
+    return (Client(gateway) if gateway else usual()).request("GET", path, headers=named)
+
+
+@cache
+def usual() -> Client:
+    return Client(FakeGateway())
 
 
 def read(name: str) -> str:

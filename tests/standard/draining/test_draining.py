@@ -214,7 +214,21 @@ def test_a_signal_drains_first_where_that_is_wanted() -> None:
 
 
 @pytest.mark.row("L14")
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(8),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "standard/draining/test_draining.py::test_whatever_happens_everything_serves_in_the_end"
+                ),
+            )
+            for seed in range(8, 30)
+        ),
+    ],
+)
 def test_whatever_happens_everything_serves_in_the_end(seed: int) -> None:
     """Drains amid loads, unloads, deaths and changes of the broker's counts."""
     world, chance = serve(instances=2), random.Random(seed)

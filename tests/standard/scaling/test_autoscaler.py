@@ -221,7 +221,21 @@ def station(
     return ServiceStation(InstanceTarget(limits), seconds_each=seconds_each, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(5),
+        *(
+            pytest.param(
+                seed,
+                marks=pytest.mark.long(
+                    "standard/scaling/test_autoscaler.py::test_whatever_comes_the_bounds_hold_and_the_load_is_followed"
+                ),
+            )
+            for seed in range(5, 16)
+        ),
+    ],
+)
 def test_whatever_comes_the_bounds_hold_and_the_load_is_followed(seed: int) -> None:
     """A day of loads, executions and bounds by chance."""
     chance = random.Random(seed)

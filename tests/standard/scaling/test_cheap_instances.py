@@ -42,22 +42,13 @@ def write(directory: Path, kind: str) -> None:
     (directory / "1" / "model.py").write_text(CODE)
 
 
-@pytest.mark.row("L06")
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "forks",
-        *(
-            pytest.param(
-                kind,
-                marks=pytest.mark.long(
-                    "standard/scaling/test_cheap_instances.py::test_more_instances_start_where_one_more_costs_little"
-                ),
-            )
-            for kind in ("threads", "processes")
-        ),
-    ],
+@pytest.mark.long(
+    "standard/scaling/test_autoscaler.py::test_an_instance_that_is_a_fork_takes_what_is_its_own",
+    "standard/scaling/test_autoscaler.py::test_of_threads_a_second_one_shows_what_each_takes",
+    "standard/scaling/test_autoscaler.py::test_so_does_the_budget_of_all_models",
 )
+@pytest.mark.row("L06")
+@pytest.mark.parametrize("kind", ["forks", "threads", "processes"])
 def test_more_instances_start_where_one_more_costs_little(server: Server, kind: str) -> None:
     write(server.repository / kind, kind)
     assert not server.control_model("load", kind)

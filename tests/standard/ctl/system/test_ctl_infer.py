@@ -70,12 +70,6 @@ def test_a_stream_that_fails_is_an_error(server: Server) -> None:
     assert failed.stderr.startswith("error: Failed to process the request(s) for model")
 
 
-def test_a_text_may_be_json_itself(server: Server) -> None:
-    shown = ctl(server, "infer", "string_upper", 'INPUT0=[{"role": "user"}]')
-
-    assert '[{"ROLE": "USER"}]' in shown.stdout
-
-
 def test_a_whole_request_may_be_given(server: Server) -> None:
     tensors = [
         {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1] * 16}

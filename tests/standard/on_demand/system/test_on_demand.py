@@ -127,6 +127,9 @@ def test_a_load_that_fails_says_why_and_leaves_the_server_ready(server: Server) 
     assert 1 == _loads(server, "broken")
 
 
+@pytest.mark.long(
+    "standard/on_demand/system/test_on_demand.py::test_many_requests_that_come_together_are_answered_after_one_load"
+)
 def test_requests_never_fail_while_their_model_comes_and_goes(server: Server) -> None:
     """Each is meant for the moment at which the model is idle for long enough."""
 
