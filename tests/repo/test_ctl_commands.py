@@ -30,7 +30,7 @@ TESTED = {
     ),
     "batches cancel": _CHANGES_BATCHES,
     "bench": "standard/ctl/system/test_ctl_results.py"
-    "::test_a_benchmark_counts_failures_with_their_text",
+    "::test_a_benchmark_has_a_row_for_each_concurrency_and_says_where_the_time_goes",
     "canary abort": _STEERS_CANARIES,
     "canary promote": _STEERS_CANARIES,
     "canary set": _STEERS_CANARIES,
@@ -53,8 +53,8 @@ TESTED = {
     "env list": "loads/test_environments.py"
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env prepare": "loads/test_environments.py::server",
-    "explain": "standard/tools/system/test_explain.py"
-    "::test_each_model_that_is_not_ready_is_explained",
+    "explain": "standard/tools/system/test_server_trouble.py"
+    "::test_models_that_raise_die_or_fail_are_explained",
     "fleet drain": _CHANGES_A_FLEET,
     "fleet infer": "extras/fleet/system/test_fleet.py::test_one_request_is_asked_on_each_server",
     "fleet load": _CHANGES_A_FLEET,
@@ -64,11 +64,13 @@ TESTED = {
     "fleet unload": _CHANGES_A_FLEET,
     "infer": "standard/ctl/system/test_ctl_infer.py::test_inputs_are_words_files_and_json",
     **dict.fromkeys(("jobs purge", "jobs retry"), _CHANGES_JOBS),
-    "load": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "load": "standard/ctl/system/test_ctl_results.py"
+    "::test_results_are_documents_where_they_are_asked_for",
     "log-settings": "protocols/test_settings.py"
     "::test_log_settings_are_shown_and_changed_by_the_command",
     "logs": "standard/ctl/system/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
-    "models": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "models": "standard/draining/system/test_draining.py"
+    "::test_a_model_that_drains_is_not_ready_and_answers",
     "memory": "extras/inspection/system/test_memory.py"
     "::test_of_a_leak_the_line_and_its_holder_are_named",
     "profile": "extras/inspection/system/test_profile.py"
@@ -84,7 +86,8 @@ TESTED = {
     "repository unregister": "loads/test_lifecycle.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "replace": "replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "restart": "standard/ctl/system/test_ctl.py::test_a_model_is_restarted",
+    "restart": "standard/ctl/system/test_ctl_results.py"
+    "::test_results_are_documents_where_they_are_asked_for",
     "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
     "servers": "standard/ctl/system/test_ctl_results.py"
     "::test_results_are_documents_where_they_are_asked_for",
@@ -99,7 +102,8 @@ TESTED = {
     "top": "standard/ctl/system/test_ctl_infer.py::test_the_live_view_ends_with_q",
     "undrain": "standard/draining/system/test_draining.py"
     "::test_a_model_that_drains_is_not_ready_and_answers",
-    "unload": "standard/ctl/system/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "unload": "standard/ctl/system/test_ctl_results.py"
+    "::test_results_are_documents_where_they_are_asked_for",
     "wait": "standard/ctl/system/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
 }
 #: Commands that print in one form only: a live view, and what other programs read.

@@ -9,11 +9,13 @@ import sys
 from typing import Any
 
 import pytest
+from click.shell_completion import BashComplete
 
 from tests.faults.stamps import MODEL, add_version, write_stamp
 from tests.standard.ctl.system.commands import ctl, place
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton.ctl.main import cli
 
 pytestmark = [
     pytest.mark.system,
@@ -127,3 +129,12 @@ def test_canaries_are_steered_by_command(server: Server) -> None:
     )
     assert 0 == ctl(server, "canary", "start", MODEL, str(tried), *share).exit_code
     assert tried == document(server, "canary", "promote", MODEL)["canary"]
+
+
+def test_a_shell_completes_commands_and_models(server: Server) -> None:
+    shell = BashComplete(cli, {}, "zmqtriton-ctl", "_ZMQTRITON_CTL_COMPLETE")
+
+    completed = shell.get_completions([place(server), "bench"], "add")
+
+    assert ["add_sub"] == [item.value for item in completed]
+    assert "_ZMQTRITON_CTL_COMPLETE" in ctl(server, "completion", "bash").stdout

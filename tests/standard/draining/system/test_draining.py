@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,24 +17,16 @@ from tests.support.journal import UNTIL_RELEASED, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli
-from zmqtriton_protos import message
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(models=[MODEL, "journal"]),
 ]
 PER_SECOND = 50
-_CHECK = message("grpc.health.v1.HealthCheckResponse")
 
 
 def ctl(server: Server, *words: str) -> Result:
     return CliRunner().invoke(cli, ["--server", f":{server.http_port}", *words])
-
-
-def grpc_health(server: Server) -> int:
-    with grpc.insecure_channel(server.grpc_address) as channel:
-        answer = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
-    return int(_CHECK.FromString(answer).status)
 
 
 @contextmanager
@@ -131,45 +120,6 @@ def test_the_operator_drains_and_unloads_a_model(server: Server) -> None:
     assert 1 == again.exit_code
     assert "model 'journal' is not loaded" in again.stderr
     assert "" == server.control_model("load", "journal")
-
-
-def _agent(port: int) -> str:
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
-        connection.makefile() as lines,
-    ):
-        return lines.read()
-
-
-@pytest.mark.long(
-    "standard/draining/test_draining.py::test_a_drained_server_stops",
-    "standard/draining/system/test_draining.py::test_a_signal_drains_before_it_stops",
-)
-@pytest.mark.row("L14")
-def test_a_server_drains_and_stops_without_a_failed_request(tmp_path: Path) -> None:
-    options = ["--agent-check-port=0"]
-    server = Server(tmp_path / "s", models=[MODEL], options=options, frontends=("grpc",))
-    with server:
-        match = re.search(r"Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
-        assert match is not None
-        with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
-            eventually(lambda: len(asking.answers) > 10, 60)
-            done = ctl(server, "drain", "--within", "0.2")
-            answered = len(asking.answers)
-
-            assert (0, "") == (done.exit_code, done.stdout.partition("the server: drained")[0])
-            assert 400 == server.status("/v2/health/ready")
-            assert 400 == server.status(f"/v2/models/{MODEL}/ready")
-            assert 2 == grpc_health(server)
-            assert "drain # the server drains\n" == _agent(int(match[1]))
-            eventually(lambda: len(asking.answers) > answered + 10, 60)
-        assert [] == asking.failed()
-
-        # now that balancers have gone elsewhere
-        stopped = ctl(server, "drain", "--then", "stop", "--quiet", "0.2")
-
-        assert (0, "the server: stopping\n") == (stopped.exit_code, stopped.stdout)
-        assert 0 == server.wait(60)
 
 
 @pytest.mark.row("--exit-drain-secs")

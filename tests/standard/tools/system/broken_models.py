@@ -51,66 +51,19 @@ def ensemble(member: str) -> str:
     )
 
 
-_GPU = "instance_group [{ kind: KIND_GPU gpus: [7] }]\n"
-_MANY = "instance_group [{ kind: KIND_CPU count: 900000 }]\n"
-_ONE_PER_SECOND = parameter("max_executions_per_second", "0.05")
-_SHORT_QUEUE = parameter("max_requests", 1)
-
-#: By name: the configuration, and what is in the class (None: no model.py), and before it.
-MODELS: dict[str, tuple[str, str | None, str]] = {
-    "works": (CONFIG, WORKS, ""),
-    "import_missing": (CONFIG, WORKS, "import nothing_here\n"),
-    "syntax_wrong": (CONFIG, WORKS, "def broken(:\n    pass\n"),
-    "config_wrong": (CONFIG + "max_batchsize: 3\n", WORKS, ""),
-    "file_missing": (CONFIG, None, ""),
-    "name_wrong": ('name: "another"\n' + CONFIG, WORKS, ""),
-    "backend_unknown": ('backend: "nonsense"\n' + TENSORS, WORKS, ""),
-    "raises": (CONFIG, initializing("raise ValueError('no weights at /data/weights.pt')"), ""),
-    "crashes": (CONFIG, initializing("os.kill(os.getpid(), 11)"), ""),
-    "exits": (CONFIG, initializing("os._exit(3)"), ""),
-    "loads_slowly": (
-        CONFIG + parameter("max_load_seconds", 1),
-        initializing("time.sleep(1000)"),
-        "",
-    ),
-    "loads_long": (CONFIG, initializing("time.sleep(1000)"), ""),
-    "environment_missing": (
-        CONFIG + parameter("EXECUTION_ENV_PATH", "/no/such.tar.gz"),
-        WORKS,
-        "",
-    ),
-    "gpu_missing": (CONFIG + _GPU, WORKS, ""),
-    "too_many": (CONFIG + _MANY, WORKS, ""),
-    "dies": (CONFIG, executing("os._exit(4)"), ""),
-    "hungry": (
-        CONFIG + parameter("max_memory_bytes", "150M"),
-        executing("self.kept = bytearray(400 << 20)", "time.sleep(1000)"),
-        "",
-    ),
-    "member": (CONFIG, initializing("raise OSError('the disk is gone')"), ""),
-    "chain": (ensemble("member"), None, ""),
-    "chain_misspelt": (ensemble("workss"), None, ""),
-    "throttled": (CONFIG + _ONE_PER_SECOND, WORKS, ""),
-    "crowded": (CONFIG + _SHORT_QUEUE, executing("time.sleep(1000)"), ""),
-    "hanging": (CONFIG, executing("time.sleep(1000)"), ""),
-    "asks_itself": (CONFIG, calling("asks_itself"), ""),
-    "fails": (CONFIG, executing("raise KeyError('no such column')"), ""),
-    "misnames": (
-        CONFIG,
-        executing("pb_utils.get_input_tensor_by_name(requests[0], 'INPUT').as_numpy()"),
-        "",
-    ),
-    "doubled": (CONFIG, WORKS, ""),
+#: By name: what is in the class.
+MODELS = {
+    "works": WORKS,
+    "raises": initializing("raise ValueError('no weights at /data/weights.pt')"),
+    "dies": executing("os._exit(4)"),
+    "fails": executing("raise KeyError('no such column')"),
 }
 
 
-def write(repository: Path, names: list[str] | None = None) -> None:
+def write(repository: Path) -> None:
     """Write the models, with a version 1 each."""
-    for name in MODELS if names is None else names:
-        config, body, before = MODELS[name]
+    for name, body in MODELS.items():
         version = repository / name / "1"
         version.mkdir(parents=True)
-        (version.parent / "config.pbtxt").write_text(config)
-        if body is not None:
-            code = f"{BEGIN}{before}\n\nclass TritonPythonModel:\n{body}"
-            (version / "model.py").write_text(code)
+        (version.parent / "config.pbtxt").write_text(CONFIG)
+        (version / "model.py").write_text(f"{BEGIN}\n\nclass TritonPythonModel:\n{body}")

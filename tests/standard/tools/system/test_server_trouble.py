@@ -13,7 +13,6 @@ import pytest
 
 from tests.standard.ctl.system.commands import ctl
 from tests.standard.tools.system import broken_models
-from tests.standard.tools.system.test_explain import ask, tells
 from tests.support.certificates import Authority, CertificatePair
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -63,11 +62,28 @@ def server(directory: Path, pairs: list[CertificatePair]) -> Iterator[Server]:
         "--strict-readiness=false",
     ]
     server = Server(directory / "s", options=options)
-    broken_models.write(server.repository, ["works", "raises", "dies", "fails"])
+    broken_models.write(server.repository)
     with server:
         yield server
 
 
+def ask(server: Server, model: str) -> int:
+    """Return the status of the answer."""
+    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}
+    return server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})[0]
+
+
+def tells(server: Server, model: str, cause: str) -> None:
+    """Wait until it does: what is told comes from logs and counts, which follow the answers."""
+
+    def is_told() -> bool:
+        ask(server, model)
+        return cause in json.loads(ctl(server, "explain", model, "-o", "json").stdout)[0]["text"]
+
+    eventually(is_told, 60, f"{model}: {cause}")
+
+
+@pytest.mark.row("L12")
 def test_models_that_raise_die_or_fail_are_explained(server: Server) -> None:
     cause, *lines = ctl(server, "explain", "raises").stdout.splitlines()
     # a machine that is busy with others is told after it
@@ -80,7 +96,7 @@ def test_models_that_raise_die_or_fail_are_explained(server: Server) -> None:
     for _ in range(7):
         assert 503 == ask(server, "dies")
     assert 500 == ask(server, "fails")
-    tells(server, "dies", "given up after", is_asked=True)
+    tells(server, "dies", "given up after")
     tells(server, "fails", "KeyError: 'no such column'")
 
 
