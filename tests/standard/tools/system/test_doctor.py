@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
+from zmqtriton.ctl.main import cli
 
 pytestmark = [
     pytest.mark.system,
@@ -82,6 +83,10 @@ def _stop_and_ask(server: Server) -> tuple[int, Result] | None:
     return (pids[0], done) if f"pid {pids[0]}" in done.stdout else None
 
 
+def judge(directory: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli, [f"--runtime-directory={directory}", "doctor", *words])
+
+
 @pytest.mark.row("L13")
 def test_without_a_server_the_start_of_one_is_judged(tmp_path: Path) -> None:
     number, *others = free_ports(3)
@@ -90,11 +95,11 @@ def test_without_a_server_the_start_of_one_is_judged(tmp_path: Path) -> None:
         holder.bind(("0.0.0.0", number))
         holder.listen()
         words = ("-o", "json", "--", f"--http-port={number}", *ports)
-        taken = doctor(tmp_path, *words)
-    well = doctor(tmp_path, *words)
+        taken = judge(tmp_path, *words)
+    well = judge(tmp_path, *words)
 
-    assert 1 == taken.returncode
+    assert 1 == taken.exit_code
     assert any(
         text.startswith(f"port {number} is in use by process") for text in faults(taken.stdout)
     )
-    assert (0, []) == (well.returncode, faults(well.stdout)), well.stdout
+    assert (0, []) == (well.exit_code, faults(well.stdout)), well.stdout
