@@ -32,7 +32,18 @@ def test_a_machine_that_is_not_as_the_table_says_shows_the_end_of_its_log() -> N
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", ["plain", "small-files"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "small-files",
+        pytest.param(
+            "plain",
+            marks=pytest.mark.long(
+                "faults/machines/test_machines.py::test_a_machine_is_as_the_table_says"
+            ),
+        ),
+    ],
+)
 def test_a_machine_is_as_the_table_says(name: str) -> None:
     if reason := why_none() or MACHINES[name].missing():
         skip_missing(reason)

@@ -28,12 +28,8 @@ def _latin_1(directory: Path) -> dict[str, str]:
     return {"LOCPATH": str(directory), "LC_ALL": name}
 
 
-@pytest.mark.parametrize("locale", ["UTF-8", "ISO-8859-1"])
-def test_a_name_is_utf_8_in_each_locale_and_any_other_is_left_out_with_a_word(
-    tmp_path: Path, locale: str
-) -> None:
-    environment = _latin_1(tmp_path) if locale == "ISO-8859-1" else {}
-    server = Server(tmp_path / "s", environment=environment, frontends=())
+def test_a_name_is_utf_8_in_any_locale_and_another_is_left_out_with_a_word(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", environment=_latin_1(tmp_path), frontends=())
     model = server.add_model("add_sub", _NAME)
     config = model / "config.pbtxt"
     config.write_text(config.read_text("utf-8").replace('"add_sub"', f'"{_NAME}"'), "utf-8")

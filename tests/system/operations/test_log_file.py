@@ -29,7 +29,7 @@ def _has(path: Path, pattern: re.Pattern[str]) -> bool:
 def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "zmqtriton.log"
     options = [f"--log-file={path}", "--model-control-mode=explicit", "--log-verbose=1"]
-    with Server(tmp_path / "s", models=["add_sub"], options=options) as server:
+    with Server(tmp_path / "s", ["add_sub"], options=options, frontends=()) as server:
         eventually(lambda: "Started HTTPService" in path.read_text(), 30, "the log")
         path.rename(tmp_path / "rotated.log")
 

@@ -165,6 +165,10 @@ def test_the_place_of_an_option_is_told(servers: tuple[Server, Server]) -> None:
     assert f", options of {file}; " in ctl(second, "doctor").stdout
 
 
+@pytest.mark.long(
+    "system/operations/test_options.py::test_two_servers_share_their_ports",
+    "supervisor/server_processes/test_shutdown.py::test_open_sequences_are_waited_for_until_the_time_is_over",
+)
 @pytest.mark.row("--reuse-http-port", "--reuse-grpc-port", "E78")
 def test_who_connects_while_one_of_several_ends_its_sequences_finds_the_others(
     servers: tuple[Server, Server], tmp_path: Path

@@ -58,6 +58,10 @@ def test_a_server_in_the_foreground_ends_with_its_terminal(tmp_path: Path) -> No
         process.wait()
 
 
+@pytest.mark.long(
+    "system/operations/test_terminal.py::test_a_server_in_the_foreground_ends_with_its_terminal",
+    "system/operations/test_log_file.py::test_after_sighup_every_process_writes_to_a_new_file",
+)
 @pytest.mark.parametrize("how", ["nohup", "log file"])
 def test_a_server_with_another_use_of_sighup_goes_on(tmp_path: Path, how: str) -> None:
     log_file = tmp_path / "log"

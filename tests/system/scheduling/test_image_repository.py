@@ -224,7 +224,7 @@ def test_a_model_s_line_has_its_place_and_what_it_prints_is_not_lost(log: str) -
 
 @pytest.mark.row("I14")
 def test_a_folder_that_is_no_model_is_an_error_with_a_reason(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", options=OPTIONS)
+    server = Server(tmp_path / "s", options=OPTIONS, frontends=())
     (server.repository / "temp").mkdir()
     (server.repository / "temp" / "notes").write_text("x")
 
