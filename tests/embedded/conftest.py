@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.system.conftest import pool, running, server, shared_server, tmp_path
+from tests.system.conftest import pool, running, server, shared, shared_server, tmp_path
 
-__all__ = ["pool", "running", "server", "shared_server", "tmp_path"]
+__all__ = ["pool", "running", "server", "shared", "shared_server", "tmp_path"]

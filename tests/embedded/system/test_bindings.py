@@ -26,6 +26,7 @@ import zmqtriton
 from tests.support.server import ROOT
 from tests.support.server import Server as StandAlone
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 from zmqtriton.embedded.connection import Connection
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_stub.api.inference import InferenceResponse
@@ -376,23 +377,16 @@ GUEST = """
 """
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandAlone]:
-    """A server that others have started, with clients over HTTP."""
-    with _stand_alone(tmp_path_factory.mktemp("shared")) as started:
-        yield started
-
-
-def _stand_alone(directory: Path) -> StandAlone:
-    return StandAlone(directory / "s", models=["identity_fp32"], frontends=())
+def _place(server: StandAlone) -> str:
+    """Return the runtime directory of a server that others have started."""
+    return f"{server.directory.parent}/run"
 
 
 @contextmanager
 def _binder(shared: StandAlone, ending: str) -> Iterator[subprocess.Popen[str]]:
     """Another process, which has bound `slow`; killed at the end."""
-    pid = shared.pids()["supervisor"][0]
     code = textwrap.dedent(GUEST) + (
-        f"c = zmqtriton.connect('{pid}')\nc.bind('slow', Slow, config={CONFIG!r})\n"
+        f"c = zmqtriton.connect(path={_place(shared)!r})\nc.bind('slow', Slow, config={CONFIG!r})\n"
         f"print('bound', flush=True)\n{ending}"
     )
     command = [sys.executable, "-c", code]
@@ -419,7 +413,7 @@ def _ask_soon(shared: StandAlone, seconds: float) -> tuple[threading.Thread, lis
 
 
 @pytest.mark.row("J32")
-def test_kill_9_of_the_binder_fails_its_requests_alone(shared: StandAlone) -> None:
+def test_kill_9_of_the_binder_fails_its_requests_alone(shared: SharedServer) -> None:
     with _binder(shared, "time.sleep(600)") as binder:
         assert binder.stdout is not None
         assert _post(shared, 0)[0] == 200
@@ -430,7 +424,7 @@ def test_kill_9_of_the_binder_fails_its_requests_alone(shared: StandAlone) -> No
     ((status, body),) = results
     assert status in (500, 503)
     assert "slow" in body["error"]
-    with zmqtriton.connect(str(shared.pids()["supervisor"][0])) as connection:
+    with zmqtriton.connect(path=_place(shared)) as connection:
         (entry,) = [entry for entry in connection.models() if entry["name"] == "slow"]
     assert entry["state"] == "UNAVAILABLE"
     assert "has bound it" in entry["reason"]
@@ -440,7 +434,7 @@ def test_kill_9_of_the_binder_fails_its_requests_alone(shared: StandAlone) -> No
 
 
 @pytest.mark.row("J32")
-def test_a_binder_that_leaves_finishes_what_it_has(shared: StandAlone) -> None:
+def test_a_binder_that_leaves_finishes_what_it_has(shared: SharedServer) -> None:
     ending = "executing.wait()\nc.close()"
     with _binder(shared, ending) as binder:
         asker, results = _ask_soon(shared, 1.5)
@@ -451,20 +445,19 @@ def test_a_binder_that_leaves_finishes_what_it_has(shared: StandAlone) -> None:
     assert results[0][0] == 200
 
 
-def test_only_a_guest_binds(shared: StandAlone) -> None:
+def test_only_a_guest_binds(shared: SharedServer) -> None:
     from zmqtriton import control_client as client
 
     arguments = {"model": "x", "binding": 1, "parameters": {"config": json.dumps(CONFIG)}}
-    pid = str(shared.pids()["supervisor"][0])
     with (
-        client.connect(client.ServerSelector("", pid)) as caller,
+        client.connect(client.ServerSelector(_place(shared))) as caller,
         pytest.raises(InvalidArgument, match="takes part"),
     ):
         caller.call("load", arguments)
 
 
-def test_a_bound_name_is_refused_after_the_connection_is_closed(shared: StandAlone) -> None:
-    connection = zmqtriton.connect(str(shared.pids()["supervisor"][0]))
+def test_a_bound_name_is_refused_after_the_connection_is_closed(shared: SharedServer) -> None:
+    connection = zmqtriton.connect(path=_place(shared))
     connection.close()
 
     with pytest.raises(Unavailable):
@@ -475,8 +468,9 @@ def test_a_bound_name_is_refused_after_the_connection_is_closed(shared: StandAlo
     "embedded/system/test_bindings.py::test_a_binder_that_leaves_finishes_what_it_has"
 )
 def test_a_server_that_stops_lets_bound_models_finish(tmp_path: Path) -> None:
+    options = [f"--runtime-directory={tmp_path}/run"]
     with (
-        _stand_alone(tmp_path) as ending,
+        StandAlone(tmp_path / "s", options=options, frontends=()) as ending,
         _binder(ending, "while c.live: time.sleep(0.05)\nc.close()") as binder,
     ):
         asker, results = _ask_soon(ending, 1.5)

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ import zmqtriton
 from tests.support.server import ROOT
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
+from tests.system.shared_server import SharedServer
 from zmqtriton.embedded.connection import Connection
 from zmqtriton_floor.errors import Unavailable
 
@@ -41,27 +43,29 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Repository]:
-    """A server that others have started."""
-    options = ["--id=shared"]
-    with Repository(tmp_path / "shared", _MODELS, options=options, frontends=()) as server:
+def ending(tmp_path: Path) -> Iterator[Repository]:
+    """A server that others have started, and that ends."""
+    options = [f"--runtime-directory={tmp_path}/run"]
+    with Repository(tmp_path / "s", _MODELS, options=options, frontends=()) as server:
         yield server
 
 
-def _connected(shared: Repository) -> Connection:
-    return zmqtriton.connect(str(shared.pids()["supervisor"][0]))
+def _connected(server: Repository) -> Connection:
+    return zmqtriton.connect(path=f"{server.directory.parent}/run")
 
 
-def _guest(shared: Repository, code: str) -> subprocess.Popen[str]:
+@contextmanager
+def _guest(server: Repository, code: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that is connected to the server as `c`; it has done so once it prints."""
-    pid = shared.pids()["supervisor"][0]
-    whole = f"import zmqtriton\nc = zmqtriton.connect('{pid}')\n{textwrap.dedent(code)}"
-    guest = subprocess.Popen(
-        [sys.executable, "-c", whole], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert guest.stdout is not None
-    assert guest.stdout.readline() == "ready\n"
-    return guest
+    connect = f"import zmqtriton\nc = zmqtriton.connect(path='{server.directory.parent}/run')\n"
+    command = [sys.executable, "-c", connect + textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as guest:
+        assert guest.stdout is not None
+        assert guest.stdout.readline() == "ready\n"
+        try:
+            yield guest
+        finally:
+            guest.kill()
 
 
 def _pid_of(server: zmqtriton.Server, word: str) -> int:
@@ -169,16 +173,16 @@ def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
 
 
 @pytest.mark.long(
-    "embedded/system/test_deaths.py::test_the_server_stops_though_somebody_is_connected",
+    "embedded/system/test_deaths.py::test_a_guest_that_is_halted_holds_up_nobody_and_is_never_killed",
     "embedded/system/test_deaths.py::test_it_stops_when_it_is_told_and_says_how_it_ended",
 )
-def test_a_connection_ends_with_the_server(shared: Repository) -> None:
-    connection = _connected(shared)
-    assert connection.metadata()["name"] == "shared"
+def test_a_connection_ends_with_the_server(ending: Repository) -> None:
+    connection = _connected(ending)
+    assert connection.metadata()["name"] == "triton"
     stream = connection.model("tokens").infer(inputs={"COUNT": [100_000], "DELAY_US": [1000]})
     next(stream)
 
-    shared.kill()
+    ending.kill()
 
     with pytest.raises(Unavailable, match="the server has ended"):
         for _ in stream:
@@ -187,20 +191,9 @@ def test_a_connection_ends_with_the_server(shared: Repository) -> None:
     connection.close()
 
 
-def test_the_server_stops_though_somebody_is_connected(shared: Repository) -> None:
-    with _connected(shared) as connection:
-        [response] = connection.model("identity_fp32").infer(inputs={"INPUT0": [1]})
-        assert response.outputs["OUTPUT0"].tolist() == [1]
-
-        assert shared.stop() == 0
-
-        eventually(lambda: not connection.live, 30, "the end of the connection")
-
-
-def test_a_guest_that_is_killed_leaves_nothing(shared: Repository) -> None:
-    guest = _guest(
-        shared,
-        """
+def test_a_guest_that_is_killed_leaves_nothing(shared: SharedServer) -> None:
+    shared.load(*_MODELS)
+    code = """
         import numpy as np, time
         stream = c.model("tokens").infer(
             inputs={"COUNT": [100_000], "DELAY_US": [1000]}, request_id="orphan"
@@ -209,48 +202,35 @@ def test_a_guest_that_is_killed_leaves_nothing(shared: Repository) -> None:
         large = next(c.model("identity_fp32").infer(inputs={"INPUT0": np.zeros(1 << 20, "f")}))
         print("ready", flush=True)
         time.sleep(600)
-        """,
-    )
-
-    guest.kill()
-    guest.wait()
+    """
+    with _guest(shared, code):
+        pass
 
     eventually(lambda: "orphan" in shared.journal.read_text(), 30, "the cancelling")
     with _connected(shared) as connection:
         numbers = np.arange(1 << 20, dtype=np.float32)
         [response] = connection.model("identity_fp32").infer(inputs={"INPUT0": numbers})
         assert np.array_equal(numbers, response.outputs["OUTPUT0"])
-    assert guest.stdout is not None
-    guest.stdout.close()
 
 
-def test_a_guest_that_is_halted_holds_up_nobody_and_is_never_killed(shared: Repository) -> None:
-    guest = _guest(
-        shared,
-        """
-        import time
-        print("ready", flush=True)
-        time.sleep(600)
-        """,
-    )
-    try:
+def test_a_guest_that_is_halted_holds_up_nobody_and_is_never_killed(ending: Repository) -> None:
+    with (
+        _guest(ending, 'import time; print("ready", flush=True); time.sleep(600)') as guest,
+        _connected(ending) as connection,
+    ):
         guest.send_signal(signal.SIGSTOP)
-        with _connected(shared) as connection:
-            time.sleep(3)  # a process that is halted for two looks of the supervisor is frozen
-            assert connection.model("identity_fp32").is_ready()
+        time.sleep(3)  # a process that is halted for two looks of the supervisor is frozen
+        assert connection.model("identity_fp32").is_ready()
         assert guest.poll() is None
 
-        assert shared.stop() == 0
+        assert ending.stop() == 0
 
         assert guest.poll() is None
-    finally:
-        guest.kill()
-        guest.wait()
-        assert guest.stdout is not None
-        guest.stdout.close()
+        eventually(lambda: not connection.live, 30, "the end of the connection")
 
 
-def test_a_fork_is_told_to_connect_anew(shared: Repository) -> None:
+def test_a_fork_is_told_to_connect_anew(shared: SharedServer) -> None:
+    shared.load("identity_fp32")
     with _connected(shared) as connection:
         model = connection.model("identity_fp32")
         reading, writing = os.pipe()

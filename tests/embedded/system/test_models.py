@@ -7,7 +7,6 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,21 +64,15 @@ def test_arrays_of_numpy_become_those_of_the_model(server: zmqtriton.Server) -> 
         _one(server, "identity_fp32", INPUT0=np.array([1e300]))
 
 
-def test_a_server_that_waits_for_models_of_its_program_warns_of_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_notebook_shows_what_its_objects_are(
+    repository: Repository, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with zmqtriton.Server(tmp_path, model_control_mode="explicit"):
-        pass
-
-    assert "" == capfd.readouterr().err
-
-
-def test_a_notebook_shows_what_its_objects_are(repository: Repository) -> None:
-    server = zmqtriton.Server(
-        repository.repository, model_control_mode="explicit", load_model="add_sub", id="mine"
-    )
+    server = zmqtriton.Server(repository.repository, model_control_mode="explicit", id="mine")
     assert "<Server: not connected>" == repr(server)
     with server:
+        # one that waits for models of its program warns of nothing
+        assert "" == capfd.readouterr().err
+        server.load("add_sub")
         a = np.ones((1, 16), np.float32)
         responses = server.model("add_sub").infer(inputs={"INPUT0": a, "INPUT1": a})
 
