@@ -17,7 +17,6 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.support.server import Server, Written
-from zmqtriton_extras.door.tests.raw_door import RawDoor
 
 COUNT = 150_000
 SIZE = 4 * COUNT
@@ -66,11 +65,7 @@ ensemble_scheduling { step [ {
 """
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.server(
-        models=[Written("again", _CONFIG, _CODE), Written("whole", _ENSEMBLE)],
-        options=("--http-workers=1", "--zmq-door", "--runtime-directory=@DIRECTORY@/r"),
-        frontends=("grpc",),
-    ),
+    pytest.mark.server(models=[Written("again", _CONFIG, _CODE), Written("whole", _ENSEMBLE)]),
 ]
 
 
@@ -111,7 +106,7 @@ def numbers(seed: int) -> Any:
     return np.random.default_rng(seed).integers(0, 1 << 30, COUNT, np.int32)
 
 
-def ask_grpc(
+def ask(
     server: Server, model: str, source: Spot, target: Spot, path: Path, look: Callable[[int], None]
 ) -> None:
     """Send a request by a stream of gRPC; `look` is called after each response."""
@@ -132,30 +127,6 @@ def ask_grpc(
         client.stop_stream()
 
 
-def ask_door(
-    server: Server, model: str, source: Spot, target: Spot, path: Path, look: Callable[[int], None]
-) -> None:
-    """Send a request by the door likewise."""
-    tensor = {"name": "IN", "datatype": "INT32", "shape": [COUNT], "region": source.name}
-    output = {"name": "OUT", "region": target.name, "offset": target.offset, "byte_size": SIZE}
-    with RawDoor(f"{server.directory.parent}/r/door") as door:
-        door.send(
-            "infer",
-            {
-                "model": model,
-                "inputs": [{**tensor, "offset": source.offset, "byte_size": SIZE}],
-                "outputs": [output],
-                "parameters": {"path": str(path)},
-            },
-        )
-        for number in range(RESPONSES):
-            Path(f"{path}{number}").touch()
-            kind, _, _, _ = door.receive()
-            assert "response" == kind
-            look(number)
-        assert "end" == door.receive()[0]
-
-
 @pytest.mark.parametrize(
     ("source", "target"),
     [
@@ -168,9 +139,8 @@ def ask_door(
     ids=["the same place", "another name", "its second half", "the byte before", "beside it"],
 )
 @pytest.mark.parametrize("model", ["again", "whole"])
-@pytest.mark.parametrize("ask", [ask_grpc, ask_door], ids=["grpc", "door"])
 def test_a_model_reads_its_input_as_it_was_though_responses_are_written_over_it(
-    server: Server, tmp_path: Path, ask: Any, model: str, source: Spot, target: Spot
+    server: Server, tmp_path: Path, model: str, source: Spot, target: Spot
 ) -> None:
     expected = numbers(7)
     with registered(server):

@@ -13,6 +13,7 @@ from tests.support.server import Server
 
 
 @pytest.mark.system
+@pytest.mark.long("system/protocols/test_infer.py::test_tritonclient_gets_its_answer")
 def test_a_server_with_protobuf_7_answers_a_client_with_protobuf_6(
     tmp_path: Path, python_with_protobuf7: Path
 ) -> None:

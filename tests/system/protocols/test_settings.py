@@ -1,4 +1,4 @@
-"""Log and trace settings of a real server, changed by clients over both protocols."""
+"""Log and trace settings of a real server, changed by clients over both protocols, and options."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import tritonclient.http as http_client
 from tritonclient.grpc import service_pb2
 
 from tests.standard.ctl.system.commands import ctl
-from tests.support.clients import infer_inputs, open_client
+from tests.support.clients import infer_inputs, infer_message, open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_protos import message
 
 _LOG = {
     "log_file": "",
@@ -39,8 +40,12 @@ _TRACE = {
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
-        models=("talker",),
-        options=("--http-workers=2", "--runtime-directory=@DIRECTORY@/run"),
+        models=("talker", "identity_fp32"),
+        options=(
+            "--http-workers=2",
+            "--runtime-directory=@DIRECTORY@/run",
+            "--grpc-infer-response-compression-level=low",
+        ),
         frontends=("grpc",),
     ),
 ]
@@ -202,3 +207,32 @@ def test_trace_settings_are_the_same_over_grpc(server: Server, rpc: Any) -> None
     assert "5" == server.request_json("/v2/models/talker/trace/setting")[1]["trace_rate"]
     rpc.update_trace_settings("talker", {"trace_rate": None})
     assert (200, _TRACE) == server.request_json("/v2/models/talker/trace/setting")
+
+
+# ------------------------------------------------------------------- options of gRPC
+
+
+@pytest.mark.row("D14")
+def test_the_services_of_a_server_can_be_listed(server: Server) -> None:
+    request = message("grpc.reflection.v1.ServerReflectionRequest")(list_services="")
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+        answers = channel.stream_stream(path)(iter([request.SerializeToString()]), timeout=30)
+        answer = message("grpc.reflection.v1.ServerReflectionResponse").FromString(next(answers))
+
+    names = [service.name for service in answer.list_services_response.service]
+    assert "inference.GRPCInferenceService" in names
+
+
+@pytest.mark.row("D44", "--grpc-infer-response-compression-level")
+def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
+    request = infer_message("identity_fp32", INPUT0=np.zeros(1000, np.float32))
+    # The client hands over what travelled.
+    options = [("grpc.per_message_decompression", 0)]
+    with grpc.insecure_channel(server.grpc_address, options=options) as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+        answer = infer(request, timeout=30)
+
+    assert answer.startswith(b"\x1f\x8b")
+    assert len(answer) < 4000

@@ -142,6 +142,7 @@ def open_files(server: Server) -> Iterator[str]:
 @pytest.mark.row("C95", "--allow-client-shm")
 def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) -> None:
     with Server(tmp_path / "s", options=["--http-address=0.0.0.0"], frontends=("grpc",)) as server:
+        assert "for any name of a host; --http-allowed-host" in server.log_text()
         text = (
             "Client shared memory is disabled. "
             "Start the server with '--allow-client-shm=true' to enable."

@@ -141,7 +141,7 @@ def test_bodies_of_all_sizes_get_through_both_ways(server: TlsServer) -> None:
     with_one_connection = server.connect()
     random = np.random.default_rng(1)
 
-    for count in (1, 16 << 10, _LARGE, 5, _LARGE, 100_000, 3 * _LARGE, 1):
+    for count in (1, 16 << 10, 5, _LARGE, 100_000, 1):
         data = random.random(count, dtype=np.float32)
         assert data.tobytes() == _echo(with_one_connection, data)
     with_one_connection.close()

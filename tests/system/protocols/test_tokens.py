@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -51,7 +52,7 @@ ENVIRONMENT = {
 }
 TOKENS = {
     name: f"zmqt_a-secret-of-{name}-0123456789"
-    for name in ("infer", "control", "metrics", "some", "someone", "old", "short", "root")
+    for name in ("infer", "control", "metrics", "some", "someone", "old", "short", "root", "slow")
 }
 GRANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "infer": ("infer", ALL_MODELS),
@@ -62,6 +63,8 @@ GRANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "old": ("infer", ALL_MODELS),
     "short": ("infer", ALL_MODELS),
     "root": ("infer,control,metrics", ALL_MODELS),
+    # one inference, and the next after a thousand seconds
+    "slow": ("infer", ALL_MODELS),
 }
 ONES = np.ones((1, 16), np.float32)
 MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
@@ -72,9 +75,9 @@ def write_tokens(path: Path, *left_out: str) -> None:
     new = path.with_suffix(".new")
     lines = []
     for name, (scopes, models) in GRANTS.items():
-        day = date(2020, 2, 29) if name == "old" else None
+        day, rate = date(2020, 2, 29) if name == "old" else None, 0.001 if name == "slow" else 0.0
         digest = token_file.digest(TOKENS[name])
-        grant = Grant(name, digest, token_file.parse_scopes(scopes), models, day)
+        grant = Grant(name, digest, token_file.parse_scopes(scopes), models, day, rate)
         lines += [] if name in left_out else [grant.line() + "\n"]
     new.write_text("".join(lines))
     new.chmod(0o600)
@@ -262,6 +265,9 @@ def test_a_token_for_some_models_sees_no_others(client: Client, server: Server) 
     assert 403 == client.ask("POST", path, someone, body=dependents)[0]
 
 
+@pytest.mark.long(
+    "system/protocols/test_tokens.py::test_every_route_is_closed_and_opened_by_its_scope"
+)
 @pytest.mark.row("L09")
 def test_openai_s_client_gives_a_token_as_its_key(server: Server) -> None:
     import openai  # not before: it takes long
@@ -352,30 +358,40 @@ _SCOPE_OF_RPC = {
 }
 
 
-def _both(server: Server, forwarding: Server) -> Iterator[tuple[str, Server]]:
-    yield "native", server
-    yield "grpcio", forwarding
+@pytest.fixture(
+    scope="module",
+    params=[
+        "server",
+        pytest.param(
+            "forwarding",
+            marks=pytest.mark.long(
+                "system/protocols/test_tokens.py::test_every_rpc_is_closed_and_opened_by_its_scope"
+            ),
+        ),
+    ],
+)
+def target(request: pytest.FixtureRequest) -> Server:
+    """Return a server with our transport of gRPC, and one with grpcio's."""
+    server: Server = request.getfixturevalue(request.param)
+    return server
 
 
 @pytest.mark.row("L09")
-def test_every_rpc_is_closed_and_opened_by_its_scope(server: Server, forwarding: Server) -> None:
+def test_every_rpc_is_closed_and_opened_by_its_scope(target: Server) -> None:
     closed = [(_SERVICE, rpc.name) for rpc in SERVICES[_SERVICE]]
     closed = [row for row in closed if row[1] not in ("ServerLive", "ServerReady")]
     assert len(closed) > 16
-    reflection = ("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo")
+    if "--grpc-reflection=true" in target.command:
+        closed.append(("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"))
 
-    for transport, target in _both(server, forwarding):
-        for service, method in (*closed, *([reflection] if transport == "native" else [])):
-            assert ("UNAUTHENTICATED", MISSING) == call(target, service, method), method
-            scope = _SCOPE_OF_RPC.get(method, "any")
-            for name in ("infer", "control", "metrics"):
-                pair = ("authorization", f"Bearer {TOKENS[name]}")
-                refusal = call(target, service, method, pair)
-                if scope in ("any", name):
-                    assert refusal is None, (transport, method, name, refusal)
-                else:
-                    text = f"The token is not good for this, expecting scope '{scope}'"
-                    assert ("PERMISSION_DENIED", text) == refusal, (transport, method, name)
+    for service, method in closed:
+        assert ("UNAUTHENTICATED", MISSING) == call(target, service, method), method
+        scope = _SCOPE_OF_RPC.get(method, "any")
+        text = f"The token is not good for this, expecting scope '{scope}'"
+        for name in ("infer", "control", "metrics"):
+            pair = ("authorization", f"Bearer {TOKENS[name]}")
+            refused = None if scope in ("any", name) else ("PERMISSION_DENIED", text)
+            assert refused == call(target, service, method, pair), (method, name)
 
 
 def test_of_a_large_message_nobody_without_a_token_sends_the_rest(server: Server) -> None:
@@ -388,67 +404,78 @@ def test_of_a_large_message_nobody_without_a_token_sends_the_rest(server: Server
 
 
 @pytest.mark.row("L09")
-def test_tritonclient_sends_a_token_over_both_protocols(server: Server, forwarding: Server) -> None:
+def test_tritonclient_sends_a_token_over_both_protocols(target: Server) -> None:
     headers = {"authorization": f"Bearer {TOKENS['some']}"}
 
-    for _, target in _both(server, forwarding):
-        for protocol in ("http", "grpc"):
-            with open_client(target, protocol) as client:
-                inputs = infer_inputs(module_of(client), INPUT0=ONES, INPUT1=ONES)
-                result = client.infer("add_sub", inputs, headers=dict(headers))
-                assert (ONES + ONES == result.as_numpy("OUTPUT0")).all()
-                index = client.get_model_repository_index(headers=headers)
-                models = index if protocol == "http" else index.models
-                assert 1 == len(models)
-                for model in ("told", "not-there"):
-                    with pytest.raises(InferenceServerException, match=NOT_THIS_MODEL) as refused:
-                        client.infer(model, inputs, headers=dict(headers))
-                    assert refused.value.status() in ("403", "StatusCode.PERMISSION_DENIED")
-                with pytest.raises(InferenceServerException, match="needs a token"):
-                    client.infer("add_sub", inputs)
+    for protocol in ("http", "grpc"):
+        with open_client(target, protocol) as client:
+            inputs = infer_inputs(module_of(client), INPUT0=ONES, INPUT1=ONES)
+            result = client.infer("add_sub", inputs, headers=dict(headers))
+            assert (ONES + ONES == result.as_numpy("OUTPUT0")).all()
+            index = client.get_model_repository_index(headers=headers)
+            assert 1 == len(index if protocol == "http" else index.models)
+            for model in ("told", "not-there"):
+                with pytest.raises(InferenceServerException, match=NOT_THIS_MODEL) as refused:
+                    client.infer(model, inputs, headers=dict(headers))
+                assert refused.value.status() in ("403", "StatusCode.PERMISSION_DENIED")
+            with pytest.raises(InferenceServerException, match="needs a token"):
+                client.infer("add_sub", inputs)
 
 
 @pytest.mark.row("L09")
-def test_a_stream_is_for_the_models_of_its_token(server: Server, forwarding: Server) -> None:
+def test_a_stream_is_for_the_models_of_its_token(target: Server) -> None:
     headers = {"authorization": f"Bearer {TOKENS['some']}"}
+    errors: list[Any] = []
 
-    for _, target in _both(server, forwarding):
-        answers: list[tuple[Any, Any]] = []
-        with grpc_client.InferenceServerClient(target.grpc_address) as client:
-            inputs = infer_inputs(grpc_client, INPUT0=ONES, INPUT1=ONES)
-            client.start_stream(
-                lambda result, error: answers.append((result, error)),  # noqa: B023
-                headers=dict(headers),
-            )
-            for model in ("add_sub", "told", "add_sub"):
-                client.async_stream_infer(model, inputs)
-            eventually(lambda: len(answers) == 3, 60)  # noqa: B023
-            client.stop_stream()
-        assert [True, False, True] == [error is None for _, error in answers]
-        assert NOT_THIS_MODEL in str(answers[1][1])
+    with grpc_client.InferenceServerClient(target.grpc_address) as client:
+        inputs = infer_inputs(grpc_client, INPUT0=ONES, INPUT1=ONES)
+        client.start_stream(lambda result, error: errors.append(error), headers=headers)
+        for model in ("add_sub", "told", "add_sub"):
+            client.async_stream_infer(model, inputs)
+        eventually(lambda: len(errors) == 3, 60)
+        client.stop_stream()
+
+    assert [True, False, True] == [error is None for error in errors]
+    assert NOT_THIS_MODEL in str(errors[1])
 
 
-_ONLY_ONE = "UNAUTHENTICATED", "Only one token may be presented"
-
-
-def _is_answered(ask: Callable[[], Any], answer: object) -> bool:
-    return ask() == answer
-
-
-def test_over_grpc_too_there_is_one_token_and_many_wrong_ones_wait(
-    server: Server, forwarding: Server
-) -> None:
+def test_over_grpc_too_there_is_one_token_and_many_wrong_ones_wait(target: Server) -> None:
     right = ("authorization", f"Bearer {TOKENS['root']}")
+    only_one = "UNAUTHENTICATED", "Only one token may be presented"
 
-    for transport, target in _both(server, forwarding):
-        for pairs in ([right, right], [right, ("authorization", "Basic x")]):
-            # after the wrong tokens of other tests this client may have to wait for a while
-            ask_both = partial(call, target, _SERVICE, "ServerMetadata", *pairs)
-            eventually(partial(_is_answered, ask_both, _ONLY_ONE), 60, "two tokens are refused")
-        ask = (target.grpc_port, f"/{_SERVICE}/ServerMetadata", b" token", next(_SOURCES))
-        answers = [h2.ask(*ask, authorization="Bearer " + "x" * 6000) for _ in range(30)]
-        assert {False, True} == {b"Too many wrong" in answer for answer in answers}, transport
-        assert None is call(target, _SERVICE, "ServerMetadata", right)
+    for other in (right, ("authorization", "Basic x")):
+        # after the wrong tokens of other tests this client may have to wait for a while
+        ask_both = partial(call, target, _SERVICE, "ServerMetadata", right, other)
+        eventually(lambda ask_both=ask_both: only_one == ask_both(), 60)  # type: ignore[misc]
+    ask = (target.grpc_port, f"/{_SERVICE}/ServerMetadata", b" token", next(_SOURCES))
+    answers = [h2.ask(*ask, authorization="Bearer " + "x" * 6000) for _ in range(30)]
+    assert {False, True} == {b"Too many wrong" in answer for answer in answers}
+    assert None is call(target, _SERVICE, "ServerMetadata", right)
+
+
+def _counts(server: Server) -> dict[str, float]:
+    """Return the metrics of the slow token."""
+    page = Client(server.metrics_port)
+    _, text = page.ask("GET", "/metrics", bearer("metrics"))
+    page.close()
+    rows = re.findall(r'^zmqtriton_token_(\w+)_total\{token="slow"\} (\S+)$', text, re.MULTILINE)
+    return {name: float(value) for name, value in rows}
+
+
+def test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name(
+    server: Server, client: Client
+) -> None:
+    assert {} == _counts(server)
+
+    ask = partial(client.ask, "POST", "/v2/models/add_sub/infer", bearer("slow"), body=infer_body())
+    assert [200, 429] == [ask()[0], ask()[0]]
+    assert "1" == client.headers["retry-after"]
+    with grpc_client.InferenceServerClient(server.grpc_address) as over_grpc:
+        inputs = infer_inputs(grpc_client, INPUT0=ONES, INPUT1=ONES)
+        with pytest.raises(InferenceServerException, match=r"0\.001 times a second") as refused:
+            over_grpc.infer("add_sub", inputs, headers={"authorization": bearer("slow")[1]})
+    assert "StatusCode.RESOURCE_EXHAUSTED" == refused.value.status()
+    assert {"requests": 1.0, "refused": 2.0} == _counts(server)
 
 
 # ------------------------------------------------------------- what is not told

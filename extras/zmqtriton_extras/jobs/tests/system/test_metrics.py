@@ -72,7 +72,7 @@ def test_jobs_are_counted_by_state_and_the_oldest_has_an_age(tmp_path: Path) -> 
 
 
 @pytest.mark.long(
-    "system/protocols/test_token_limits.py::test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name"
+    "system/protocols/test_tokens.py::test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name"
 )
 def test_a_job_counts_as_a_request_of_its_token(tmp_path: Path) -> None:
     secret = "zmqt_a-secret-of-one-at-a-time"
