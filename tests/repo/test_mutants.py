@@ -151,7 +151,10 @@ def test_tests_of_the_system_are_chosen_by_what_they_are_about() -> None:
 
     assert 2 == len(chosen)
     assert all(name.startswith("tests/system/") for name in chosen)
-    assert "tests/system/scheduling/test_response_cache.py" == chosen[0].partition("::")[0]
+    assert (
+        "tests/system/scheduling/test_response_cache_and_rate_limiter.py"
+        == chosen[0].partition("::")[0]
+    )
 
 
 def test_words_are_compared_without_their_endings() -> None:

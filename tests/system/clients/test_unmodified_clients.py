@@ -238,6 +238,7 @@ def test_kserves_clients_work(server: Server, python_with_kserve: Path) -> None:
     } == outcomes
 
 
+@pytest.mark.long("system/clients/test_unmodified_clients.py::test_kserves_clients_work")
 @pytest.mark.row("M05")
 def test_mlservers_types_write_requests_and_read_answers(
     server: Server, python_with_mlserver: Path

@@ -78,50 +78,48 @@ def pss(pid: int) -> int:
     raise AssertionError("no PSS")
 
 
-def test_instances_share_what_was_preloaded_and_are_restarted_from_it(tmp_path: Path) -> None:
-    options = ["--model-control-mode=explicit", f"--runtime-directory={tmp_path}/run"]
-    with Server(tmp_path / "server", frontends=["metrics"], options=options) as server:
-        write_model(server, "shared", CODE.format(bytes=MEGABYTES << 20), count=3)
-        server.control_model("load", "shared")
+def test_instances_share_what_was_preloaded_and_are_restarted_from_it(server: Server) -> None:
+    write_model(server, "shared", CODE.format(bytes=MEGABYTES << 20), count=3)
+    server.control_model("load", "shared")
 
-        pid, loaded_by, name, version, _ = ask(server, "shared")
+    pid, loaded_by, name, version, _ = ask(server, "shared")
 
-        template = psutil.Process(int(loaded_by))
-        assert (name, version) == ("shared", "1")
-        assert "template" in " ".join(template.cmdline())
-        eventually(lambda: server.log_text().count("is preloaded") == 1, 60)
-        pids = server.stub_pids("shared")
-        assert 3 == len(pids)
-        assert int(pid) in pids
-        assert os.getppid() != template.pid not in pids
-        assert sum(map(pss, [*pids, template.pid])) < 2 * (MEGABYTES << 20)
-        eventually(lambda: "of_forks" in server.metrics_text(), 60)
+    template = psutil.Process(int(loaded_by))
+    assert (name, version) == ("shared", "1")
+    assert "template" in " ".join(template.cmdline())
+    eventually(lambda: server.log_text().count("is preloaded") == 1, 60)
+    pids = server.stub_pids("shared")
+    assert 3 == len(pids)
+    assert int(pid) in pids
+    assert os.getppid() != template.pid not in pids
+    assert sum(map(pss, [*pids, template.pid])) < 2 * (MEGABYTES << 20)
+    eventually(lambda: "of_forks" in server.metrics_text(), 60)
 
-        # one more, and one in the place of a dead one, are forks of the same template
-        ctl(server, "scale", "shared", "4")
-        eventually(lambda: len(server.stub_pids("shared")) == 4, 60)
-        os.kill(int(pid), signal.SIGKILL)
-        eventually(lambda: ask(server, "shared")[0] != pid, 60)
-        eventually(lambda: len(server.stub_pids("shared")) == 4, 60)
-        assert 1 == server.log_text().count("is preloaded")
+    # one more, and one in the place of a dead one, are forks of the same template
+    ctl(server, "scale", "shared", "4")
+    eventually(lambda: len(server.stub_pids("shared")) == 4, 60)
+    os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: ask(server, "shared")[0] != pid, 60)
+    eventually(lambda: len(server.stub_pids("shared")) == 4, 60)
+    assert 1 == server.log_text().count("is preloaded")
 
-        # the template's death hurts nobody, and the next fork is of another one
-        before = server.stub_pids("shared")
-        template.kill()
-        eventually(lambda: not template.is_running(), 60)
-        assert before == server.stub_pids("shared")
-        ctl(server, "scale", "shared", "5")
-        eventually(lambda: len(server.stub_pids("shared")) == 5, 60)
-        eventually(lambda: server.log_text().count("is preloaded") == 2, 60)
+    # the template's death hurts nobody, and the next fork is of another one
+    before = server.stub_pids("shared")
+    template.kill()
+    eventually(lambda: not template.is_running(), 60)
+    assert before == server.stub_pids("shared")
+    ctl(server, "scale", "shared", "5")
+    eventually(lambda: len(server.stub_pids("shared")) == 5, 60)
+    eventually(lambda: server.log_text().count("is preloaded") == 2, 60)
 
-        # a reload has another one, and an unload none
-        code = server.repository / "shared" / "1" / "model.py"
-        code.write_text(code.read_text().replace("is preloaded", "is preloaded anew"))
-        server.control_model("load", "shared")
-        eventually(lambda: "is preloaded anew" in server.log_text(), 60)
-        last = template_of(server, "shared")
-        server.control_model("unload", "shared")
-        eventually(lambda: not last.is_running(), 60)
+    # a reload has another one, and an unload none
+    code = server.repository / "shared" / "1" / "model.py"
+    code.write_text(code.read_text().replace("is preloaded", "is preloaded anew"))
+    server.control_model("load", "shared")
+    eventually(lambda: "is preloaded anew" in server.log_text(), 60)
+    last = template_of(server, "shared")
+    server.control_model("unload", "shared")
+    eventually(lambda: not last.is_running(), 60)
 
 
 MODEL = """

@@ -23,19 +23,10 @@ KINDS = ("forks", "threads")
 DRIVER = "int cuDeviceGetCount(int *count) { *count = 1; return 0; }"
 
 
-@pytest.mark.parametrize(
-    "instances",
-    [
-        "forks",
-        pytest.param(
-            "threads",
-            marks=pytest.mark.long(
-                "system/model_api/test_instances_surroundings.py::test_instances_of_one_load_run_as_the_model_s_user",
-                "system/attacks/test_stub_users.py::test_models_run_as_their_user_and_get_nothing_back",
-            ),
-        ),
-    ],
+@pytest.mark.long(
+    "system/attacks/test_stub_users.py::test_models_run_as_their_user_and_get_nothing_back"
 )
+@pytest.mark.parametrize("instances", KINDS)
 def test_instances_of_one_load_run_as_the_model_s_user(tmp_path: Path, instances: str) -> None:
     if why := stub_user.why_not():
         pytest.skip(why)

@@ -8,7 +8,6 @@ import signal
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,18 +123,18 @@ def test_a_model_may_write_into_its_inputs_and_keep_them(keeping: Any) -> None:
 
 @pytest.fixture(params=[4000])
 def held_request(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[tuple[Server, int, Future[Any]]]:
-    """Return a server, the pid of a stub that has mapped a request's input, and the request.
+    request: pytest.FixtureRequest, server: Server
+) -> Iterator[tuple[int, Future[Any]]]:
+    """Return the pid of a stub that has mapped a request's input, and the request.
 
     The model executes it for so many milliseconds.
     """
-    with Server(tmp_path / "s", models=["keeper"], frontends=("metrics",)) as server:
-        [stub] = server.stub_pids("keeper")
-        with ThreadPoolExecutor(1) as thread:
-            answer = thread.submit(_ask_slowly, server.http_port, request.param)
-            eventually(lambda: _segments_of(stub) > 0, 30, "it has mapped its input")
-            yield server, stub, answer
+    [stub] = server.stub_pids("keeper")
+    before = _segments_of(stub)
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(_ask_slowly, server.http_port, request.param)
+        eventually(lambda: _segments_of(stub) > before, 30, "it has mapped its input")
+        yield stub, answer
 
 
 def _ask_slowly(port: int, milliseconds: int) -> int:
@@ -154,8 +153,10 @@ def _ask_slowly(port: int, milliseconds: int) -> int:
 
 
 @pytest.mark.parametrize("held_request", [60_000], indirect=True)
-def test_what_a_killed_stub_held_is_freed(held_request: tuple[Server, int, Future[Any]]) -> None:
-    server, stub, request = held_request
+def test_what_a_killed_stub_held_is_freed(
+    server: Server, held_request: tuple[int, Future[Any]]
+) -> None:
+    stub, request = held_request
 
     os.kill(stub, signal.SIGKILL)
 
@@ -173,9 +174,9 @@ def test_what_a_killed_stub_held_is_freed(held_request: tuple[Server, int, Futur
     "broker/memory/test_leases.py::test_the_dead_hold_nothing_and_others_hold_what_was_theirs",
 )
 def test_what_a_killed_frontend_held_is_freed(
-    held_request: tuple[Server, int, Future[Any]],
+    server: Server, held_request: tuple[int, Future[Any]]
 ) -> None:
-    server, _, request = held_request
+    _, request = held_request
     parent = server.pid
     [frontend] = [pid for pid in server.pids()["http"] if psutil.Process(pid).ppid() != parent]
 

@@ -32,9 +32,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
         models=["scripted", "measuring", Copy("measuring", "again"), Copy("measuring", "mortal")],
-        options=("--model-control-mode=explicit", *(f"--load-model={name}" for name in _LOADED)),
-        frontends=("metrics",),
-        own=True,
+        load=_LOADED,
     ),
 ]
 
@@ -175,7 +173,12 @@ def test_what_a_thread_of_a_model_adds_arrives_soon(server: Server) -> None:
     eventually(lambda: starts(server) == str(before + 100), 30, "the thread's increment")
 
 
+@pytest.mark.long(
+    "stub/broker/test_model_metrics.py::test_a_new_broker_is_told_all_of_it_once",
+    "system/model_api/test_model_metrics.py::test_a_dead_instance_leaves_what_it_counted_to_the_others",
+)
 @pytest.mark.skipif(bool(stub_user.EVERYWHERE), reason="such a model may not kill the broker")
+@pytest.mark.server(models=["scripted", "measuring"], frontends=("metrics",), own=True)
 def test_a_new_broker_knows_what_the_old_one_knew(server: Server) -> None:
     said(server, ["m.set(5)"], 'self.f = family("kept", "", G); m = self.m = self.f.Metric()')
     [broker] = server.pids()["broker"]

@@ -175,6 +175,10 @@ def test_what_was_executed_once_dies_with_its_stub(shared: SharedServer) -> None
     eventually(lambda: shared.log_text().count('"first step"') == 1, 60)
 
 
+@pytest.mark.long(
+    "system/model_api/test_modes_steps.py::test_what_was_executed_once_dies_with_its_stub",
+    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
+)
 def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", frontends=())
     add_model(server, "scripted", "steps", ITERATIVE)

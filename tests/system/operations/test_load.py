@@ -177,6 +177,10 @@ def test_an_agent_check_says_how_much_is_free(server: Server) -> None:
         eventually(lambda: _percent(server) < 50, 60)
 
 
+@pytest.mark.long(
+    "system/operations/test_load.py::test_an_agent_check_says_how_much_is_free",
+    "frontends/gateway/test_gateway.py::test_a_frontend_hears_when_the_server_drains",
+)
 def test_a_server_that_stops_says_so_to_agents(tmp_path: Path) -> None:
     server = Server(
         tmp_path / "s",

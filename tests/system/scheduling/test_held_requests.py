@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scraping import pending_requests
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 
@@ -20,15 +19,14 @@ def test_the_first_batch_begins_when_enough_requests_wait(tmp_path: Path) -> Non
         _, answer = server.infer_json("batch_size", row, outputs=[{"name": "REQUESTS"}])
         return int(answer["outputs"][0]["data"][0])
 
+    load = "/v2/models/batch_size/load"
     held = {"TRITONSERVER_DELAY_SCHEDULER": "5"}
     with (
-        Server(
-            tmp_path / "s", models=["batch_size"], environment=held, frontends=("metrics",)
-        ) as server,
+        Server(tmp_path / "s", models=["batch_size"], environment=held, frontends=()) as server,
         ThreadPoolExecutor(5) as pool,
     ):
         answers = [pool.submit(ask, number) for number in range(4)]
-        eventually(lambda: pending_requests(server, "batch_size") == 4, 60)
+        eventually(lambda: server.request_json(load)[1]["queued"] == 4, 60)
         answers.append(pool.submit(ask, 4))
 
         assert [5] * 5 == [answer.result(60) for answer in answers]

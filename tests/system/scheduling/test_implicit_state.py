@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
-from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.server import Copy, Server
@@ -33,9 +32,6 @@ pytestmark = [
                 "stateful", "oldest", edit=("direct { }", "oldest { max_candidate_sequences: 4 }")
             ),
         ],
-        options=["--model-control-mode=explicit", "--load-model=*"],
-        frontends=(),
-        own=True,
     ),
 ]
 
@@ -71,14 +67,3 @@ def test_a_model_is_given_what_it_said_with_the_request_before(
     assert [101, 103, 106, 104, 109, 106] == [one.after for one in said]
     texts = [one.batch[-1][1]["TEXT_BEFORE"] for one in said]
     assert [[""], ["1"], ["12"], [""], ["4"], [""]] == texts
-
-
-def test_states_begin_anew_after_the_death_of_the_broker(
-    server: Server, client: httpclient.InferenceServerClient
-) -> None:
-    _ask(client, "stateful", 3, _START, 5)
-    server.kill_only("broker")
-
-    with pytest.raises(InferenceServerException):
-        _ask(client, "stateful", 3)
-    assert 101 == _ask(client, "stateful", 3, _START | _END).after

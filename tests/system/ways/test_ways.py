@@ -46,7 +46,6 @@ from zmqtriton_floor.token_file import ALL_MODELS, Grant
 HTTP = (HttpWay, JsonWay, ChunkedWay, PackedWay)
 GRPC = (GrpcWay, PackedGrpcWay)
 WAYS: tuple[type[Way], ...] = (*HTTP, *GRPC, StreamWay, DoorWay, GuestWay, BlsWay)
-NAMES = tuple(way.name for way in WAYS)
 pytestmark = [
     pytest.mark.system,
     pytest.mark.large_tensors,
@@ -259,22 +258,9 @@ def test_a_walk_of_two_passes_each_pair_once() -> None:
     assert 16 == len(set(pairwise(steps))) == len(steps) - 1
 
 
+@pytest.mark.long("system/ways/test_ways.py::test_all_ways_lead_to_the_same_outcome")
 @pytest.mark.row("L18")
-@pytest.mark.parametrize(
-    "way",
-    [
-        way
-        if name in ("http", "packed grpc")
-        else pytest.param(
-            way,
-            marks=pytest.mark.long(
-                "system/ways/test_ways.py::test_all_ways_lead_to_the_same_outcome"
-            ),
-        )
-        for way, name in zip(WAYS, NAMES, strict=True)
-    ],
-    ids=NAMES,
-)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_what_was_asked_before_on_a_connection_makes_no_difference(
     server: Server, way: type[Way]
 ) -> None:
