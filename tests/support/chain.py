@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,6 @@ class Process:
             assert self.lifeline.wait(deadline - time.monotonic()), f"no {kind.__name__}"
             self.received_messages += [message for message, _ in self.lifeline.receive()]
             assert not self.lifeline.ended, self.received_messages
-
-    def log_lines(self) -> list[wire.LogLine]:
-        """Return what the model has logged so far."""
-        self.received_messages += [message for message, _ in self.lifeline.receive()]
-        return [message for message in self.received_messages if type(message) is wire.LogLine]
 
     def close(self) -> None:
         self.process.kill()
@@ -143,12 +138,6 @@ class ProcessChain:
         self.stub.process.kill()
         self.stub.process.wait()
         self.broker.send_messages(wire.PeerDied(STUB, "killed by SIGKILL"))
-
-    async def wait_until(self, holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not holds():
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.005)
 
     def close(self) -> None:
         self.stub.close()

@@ -249,31 +249,22 @@ def _by_dlpack(array: Any) -> tuple[Any, Callable[[], None]]:
 KINDS = (_as_list, _as_doubles, _with_gaps, _over_memory, _by_dlpack)
 
 
-@pytest.mark.parametrize("length", [16, 60_000])
+@pytest.mark.parametrize(
+    ("model", "length"),
+    [("identity_fp32", 16), ("identity_fp32", 60_000), ("late", 60_000)],
+    ids=["inline", "in memory", "before a load"],
+)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_inputs_of_each_kind_may_change(server: zmqtriton.Server, kind: Any, length: int) -> None:
-    warm(server, 2 * length)
+def test_inputs_of_each_kind_may_change(
+    server: zmqtriton.Server, kind: Any, model: str, length: int
+) -> None:
+    warm(server, 2 * length)  # doubles take twice the memory
     expected = numbers(length)
     value, change = kind(expected)
+    name = f"late{kind.__name__}" if model == "late" else model
 
     with held(server):
-        responses = server.model("identity_fp32").infer(inputs={"INPUT0": value})
-        change()
-
-    [response] = responses
-    assert np.array_equal(expected, response.outputs["OUTPUT0"])
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_inputs_may_change_before_their_model_is_loaded(
-    server: zmqtriton.Server, kind: Any
-) -> None:
-    warm(server, 120_000)  # doubles take twice the memory
-    expected = numbers(60_000)
-    value, change = kind(expected)
-
-    with held(server):
-        responses = server.model(f"late{kind.__name__}").infer(inputs={"INPUT0": value})
+        responses = server.model(name).infer(inputs={"INPUT0": value})
         change()
 
     [response] = responses
@@ -360,21 +351,6 @@ def test_answers_stay_as_they_were_when_their_input_is_filled_again(
         assert np.array_equal(right, output)
 
 
-def test_an_answer_stays_as_it_was_when_its_large_input_is_dropped(
-    server: zmqtriton.Server,
-) -> None:
-    block = server.empty((2 << 20,))
-    expected = refill(block)
-    output = one(server, "identity_fp32", block)
-
-    block[:] = 0.0
-    del block
-    block = server.empty((2 << 20,))
-    block[:] = 1.0
-
-    assert np.array_equal(expected, output)
-
-
 def test_a_copy_to_a_canary_is_not_compared_where_its_input_may_change(
     server: zmqtriton.Server, repository: Repository, block: Any
 ) -> None:
@@ -404,12 +380,3 @@ def test_what_a_model_keeps_of_anothers_answer_does_not_change(
     block[:] = 0.0
 
     assert np.array_equal(expected, one(server, "keeps", np.zeros(1, np.float32)))
-
-
-def test_an_array_is_lent_to_models_and_not_copied(server: zmqtriton.Server, block: Any) -> None:
-    arena = server._guest.gateway.payload.arena
-    before = arena.used
-
-    responses = server.model("identity_fp32").infer(inputs={"INPUT0": block})
-    assert before == arena.used
-    list(responses)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,11 +67,6 @@ def _guest(server: Repository, code: str) -> Iterator[subprocess.Popen[str]]:
             guest.kill()
 
 
-def _pid_of(server: zmqtriton.Server, word: str) -> int:
-    children = psutil.Process(server.pid).children(recursive=True)
-    return next(c.pid for c in children if word in " ".join(c.cmdline()))
-
-
 def test_a_server_ends_with_its_owner_whatever_kills_it(repository: Path) -> None:
     code = f"""
         import time, zmqtriton
@@ -123,53 +117,6 @@ def test_it_stops_when_it_is_told_and_says_how_it_ended(
 def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="the server has ended with 1"):
         zmqtriton.Server(tmp_path / "nothing").start()
-
-
-@pytest.mark.long(
-    "system/faults/test_forks.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else"
-)
-def test_a_stub_that_is_killed_fails_what_it_had_and_comes_back(repository: Path) -> None:
-    with zmqtriton.Server(repository) as server:
-        model = server.model("tokens")
-        stream = model.infer(inputs={"COUNT": [100_000], "DELAY_US": [1000]})
-        next(stream)
-
-        os.kill(_pid_of(server, "tokens_0"), signal.SIGKILL)
-
-        errors = [response.error for response in stream]
-        assert isinstance(errors[-1], Unavailable)
-        assert "is not healthy" in errors[-1].text
-        eventually(model.is_ready, 30, "the next stub")
-        again = next(model.infer(inputs={"COUNT": [1]}))
-        assert again.outputs["TOKEN"][0] == b"token0"
-
-
-@pytest.mark.long(
-    "embedded/system/test_bindings.py::test_a_broker_that_dies_loses_nothing_that_has_not_begun",
-    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
-)
-def test_nobody_notices_that_the_broker_was_killed(repository: Path) -> None:
-    with zmqtriton.Server(repository) as server:
-        model, wrong = server.model("identity_fp32"), []
-        is_over = threading.Event()
-
-        def ask(number: int) -> None:
-            while not is_over.is_set():
-                [response] = model.infer(inputs={"INPUT0": [number]})
-                if response.outputs["OUTPUT0"].tolist() != [number]:
-                    wrong.append(response)
-
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for _ in range(2):
-            time.sleep(0.3)
-            os.kill(_pid_of(server, "zmqtriton.broker"), signal.SIGKILL)
-            eventually(lambda: server.ready, 30, "the next broker")
-        is_over.set()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
 
 
 @pytest.mark.long(

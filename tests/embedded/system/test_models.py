@@ -23,7 +23,7 @@ from zmqtriton_frontends.tensors import payload
 
 pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
 
-_LOADED = ("identity_fp32", "add_sub", "string_upper", "tokens", "raising", "bls_sync", "doubled")
+_LOADED = ("identity_fp32", "add_sub", "string_upper", "tokens", "raising")
 
 
 @pytest.fixture(scope="module")
@@ -128,24 +128,6 @@ def test_no_port_is_opened(server: zmqtriton.Server) -> None:
         assert not [c for c in process.net_connections("tcp") if c.status == "LISTEN"]
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        np.array([1, 2, 3], np.float32),
-        [1.0, 2.0, 3.0],
-        (1, 2, 3),
-        np.arange(6, dtype=np.float32)[1:4],
-        np.array([1, 9, 2, 9, 3], np.float32)[::2],
-    ],
-    ids=["array", "list", "tuple", "slice", "with gaps"],
-)
-def test_numbers_come_as_they_are_given(server: zmqtriton.Server, numbers: Any) -> None:
-    output = _one(server, "identity_fp32", INPUT0=numbers)["OUTPUT0"]
-
-    assert np.array_equal(np.asarray(numbers, np.float32), output)
-    assert np.float32 == output.dtype
-
-
 def test_texts_come_as_bytes(server: zmqtriton.Server) -> None:
     for texts in (
         ["kühl", "b"],
@@ -154,25 +136,6 @@ def test_texts_come_as_bytes(server: zmqtriton.Server) -> None:
     ):
         output = _one(server, "string_upper", INPUT0=np.asarray(texts).reshape(1, 2))["OUTPUT0"]
         assert ["KÜHL".encode(), b"B"] == output.reshape(-1).tolist()
-
-
-class _OfAnotherLibrary:
-    """An array that is known by DLPack alone."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._array.__dlpack_device__()
-
-
-def test_arrays_of_other_libraries_are_taken(server: zmqtriton.Server) -> None:
-    array = _OfAnotherLibrary(np.array([4, 5], np.float32))
-
-    assert [4, 5] == _one(server, "identity_fp32", INPUT0=array)["OUTPUT0"].tolist()
 
 
 def test_large_outputs_are_views_that_stay_as_they_are(server: zmqtriton.Server) -> None:
@@ -288,16 +251,6 @@ def test_a_thread_that_waits_is_told_that_another_closes_the_stream(
     assert ends in (["request was cancelled"], [[]])
 
 
-def test_ensembles_and_models_that_ask_others_answer(server: zmqtriton.Server) -> None:
-    left, right = np.ones((1, 16), np.float32), np.full((1, 16), 2, np.float32)
-
-    doubled = _one(server, "doubled", LEFT=left, RIGHT=right)
-    summed = _one(server, "bls_sync", INPUT0=left, INPUT1=right)
-
-    assert np.array_equal(2 * left, doubled["LEFT_TWICE"])
-    assert np.array_equal(left + right, summed["OUTPUT0"])
-
-
 def test_errors_are_those_that_clients_get(server: zmqtriton.Server) -> None:
     def fail(model: str, **inputs: Any) -> None:
         next(server.model(model).infer(inputs=inputs))
@@ -335,25 +288,6 @@ def test_a_deadline_ends_a_request(server: zmqtriton.Server) -> None:
 
     with pytest.raises(TimeoutError, match="deadline has passed"):
         list(stream)
-
-
-def test_threads_ask_side_by_side(server: zmqtriton.Server) -> None:
-    wrong = []
-
-    def ask(number: int) -> None:
-        for count in range(30):
-            numbers = np.full(64, number * 1000 + count, np.float32)
-            if not np.array_equal(
-                numbers, _one(server, "identity_fp32", INPUT0=numbers)["OUTPUT0"]
-            ):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 def test_coroutines_ask_side_by_side(server: zmqtriton.Server) -> None:

@@ -13,7 +13,6 @@ from tests.support.journal import read_journal
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
-from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 _ASKED = ["add_sub", "identity_fp32", "told", "counting"]
 _ASKERS = ["bls_threads", "bls_report", "bls_large"]
@@ -109,21 +108,6 @@ def test_tensors_of_any_size(server: Server, count: int) -> None:
     assert [number * count for number in range(10)] == _count(server, "bls_large", count)
 
 
-def test_the_memory_of_large_tensors_is_used_again(server: Server) -> None:
-    def usage() -> list[int]:
-        pids = [pid for model in ("bls_large", "identity_fp32") for pid in server.stub_pids(model)]
-        return [psutil.Process(pid).memory_info().rss for pid in pids]
-
-    _count(server, "bls_large", 1_000_000)
-    before = usage()
-
-    for _ in range(10):
-        _count(server, "bls_large", 1_000_000)
-
-    # Four megabytes a hundred times; a few blocks more are needed where one comes back late.
-    assert max([after - earlier for after, earlier in zip(usage(), before, strict=True)]) < 64 << 20
-
-
 # ----------------------------------------------------------------- streams
 
 
@@ -146,17 +130,6 @@ def test_a_stream_can_be_cancelled(server: Server) -> None:
 # -------------------------------------------------------------------- rest
 
 
-def test_inferences_that_models_ask_for_are_counted(server: Server) -> None:
-    def counted() -> int:
-        return int(server.statistics("identity_fp32")["inference_count"])
-
-    before = counted()
-
-    _report(server, model_name="identity_fp32", inputs={"INPUT0": ["float32", [1, 2, 3]]})
-
-    assert before + 1 == counted()
-
-
 def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
     [pid] = server.stub_pids("bls_threads")
     stub = psutil.Process(pid)
@@ -176,20 +149,3 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
     # Its pool begins a thread where none is idle, up to eight.
     assert more_threads <= threads + 8
     assert more_memory < memory + (4 << 20)
-
-
-def test_the_pipeline_of_the_demonstration(server: Server, shared: SharedServer) -> None:
-    # beside the file's own `add_sub`
-    for name in ("string_upper", "pipeline"):
-        shared.add_model(DEMO_MODELS / name)
-    shared.load("string_upper", "pipeline")
-
-    outputs = _infer(
-        shared,
-        "pipeline",
-        tensor("TEXT", "BYTES", ["ab", "é"]),
-        tensor("LEFT", "FP32", [1] * 16),
-        tensor("RIGHT", "FP32", [2] * 16),
-    )
-
-    assert {"UPPER": ["AB", "É"], "SUM": [3] * 16} == outputs

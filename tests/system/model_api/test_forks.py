@@ -104,23 +104,6 @@ def test_a_pool_that_was_made_in_initialize_asks_many_times_at_once(server: Serv
 
 
 @pytest.mark.row("A31")
-def test_a_fork_awaits_many_answers_at_once(server: Server) -> None:
-    script = """
-        import asyncio
-        async def all_of_them():
-            asked = [ask("asked", "return [reply(text_of(request) * 70000)]", str(number))
-                     for number in range(10)]
-            return await asyncio.gather(*[one.async_exec() for one in asked])
-        texts = [answer_of(answer) for answer in asyncio.run(all_of_them())]
-        return [(text[0], len(text)) for text in texts]
-    """
-
-    answer = scripted.generate(server, "scripted", forked(script))
-
-    assert str([(str(number), 70000) for number in range(10)]) == answer
-
-
-@pytest.mark.row("A31")
 def test_a_fork_reads_as_much_of_a_stream_as_it_likes(server: Server) -> None:
     script = """
         many = "sender = request.get_response_sender()\\n" \\
@@ -207,16 +190,6 @@ def test_what_a_fork_measures_is_the_instances(server: Server) -> None:
 
     assert ["5.0"] * 3 == answers, "what a fork makes ends with it"
     assert "3.0" == total, "and what it has copied does not"
-
-
-@pytest.mark.row("A31")
-def test_a_fork_logs_its_own_place(server: Server) -> None:
-    scripted.generate(server, "scripted", forked("pb_utils.Logger.log_warn('said by a fork')"))
-
-    eventually(lambda: "said by a fork" in server.log_text(), 60, "the line is there")
-    [line] = [line for line in server.log_text().splitlines() if "said by a fork" in line]
-    assert line.startswith("W")
-    assert "<script>:" in line
 
 
 @pytest.mark.row("A31")

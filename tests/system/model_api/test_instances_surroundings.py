@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import stub_user
 from tests.support.needs import find_tool
 from tests.support.scripted import string_parameter
-from tests.support.server import Server, tensor
-from tests.support.waiting import eventually
+from tests.support.server import Server
 from tests.system.model_api.test_instances_threads import CODE, ask, write_model
 
 pytestmark = [pytest.mark.system, pytest.mark.server()]
 
 KINDS = ("forks", "threads")
 DRIVER = "int cuDeviceGetCount(int *count) { *count = 1; return 0; }"
-
-
-@pytest.mark.long(
-    "system/attacks/test_stub_users.py::test_models_run_as_their_user_and_get_nothing_back"
-)
-@pytest.mark.parametrize("instances", KINDS)
-def test_instances_of_one_load_run_as_the_model_s_user(tmp_path: Path, instances: str) -> None:
-    if why := stub_user.why_not():
-        pytest.skip(why)
-    options = ["--model-control-mode=explicit"]
-    with Server(tmp_path / "server", frontends=(), options=options, stub_user="nobody") as server:
-        write_model(server, "users", 2, string_parameter("INSTANCES", instances))
-        assert server.control_model("load", "users") == ""
-        before = ask(server, "users", "os.getpid()")
-
-        assert str(pwd.getpwnam("nobody").pw_uid) == ask(server, "users", "os.getuid()")
-        server.infer_json("users")
-        status, _ = server.infer_json("users", tensor("IN", "BYTES", ["os._exit(1)"]))
-        assert status >= 500
-        eventually(lambda: len(server.stub_pids("users")) == (2 if instances == "forks" else 1), 60)
-        if instances == "threads":
-            assert before != ask(server, "users", "os.getpid()")
 
 
 @pytest.mark.parametrize("instances", KINDS)

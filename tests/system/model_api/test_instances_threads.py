@@ -5,11 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.standard.ctl.system.commands import ctl
@@ -360,37 +358,6 @@ def test_a_cancelled_request_is_seen_by_its_instance(threads: Server) -> None:
     client.close()
 
     eventually(lambda: ask(threads, "threads", "'cancelled' in seen") == "True", 60)
-
-
-def test_new_code_replaces_the_process_while_it_serves(server: Server) -> None:
-    directory = write_model(server, "reloaded", 2)
-    assert server.control_model("load", "reloaded") == ""
-    before = ask(server, "reloaded", "os.getpid()")
-    is_over = threading.Event()
-
-    def load() -> int:
-        count = 0
-        while not is_over.is_set():
-            ask(server, "reloaded", "time.sleep(0.01)")
-            count += 1
-        return count
-
-    with ThreadPoolExecutor(3) as pool:
-        clients: list[Future[int]] = [pool.submit(load) for _ in range(3)]
-        path = directory / "1" / "model.py"
-        path.write_text(path.read_text() + "\nseen['new'] = True\n")
-        assert server.control_model("load", "reloaded") == ""
-        is_over.set()
-        assert all(client.result(60) for client in clients)
-
-    assert "True" == ask(server, "reloaded", "seen['new']")
-    assert before != ask(server, "reloaded", "os.getpid()")
-    eventually(lambda: not psutil.pid_exists(int(before)), 60)
-    eventually(lambda: server.log_text().count("finalized reloaded_0_") == 2, 60)
-    now = int(ask(server, "reloaded", "os.getpid()"))
-    server.control_model("unload", "reloaded")
-    eventually(lambda: not psutil.pid_exists(now), 60)
-    eventually(lambda: server.log_text().count("finalized reloaded_0_") == 4, 60)
 
 
 def test_a_load_that_fails_says_why(server: Server) -> None:

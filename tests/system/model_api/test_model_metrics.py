@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import scripted, stub_user
+from tests.support import scripted
 from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
@@ -171,27 +171,6 @@ def test_what_a_thread_of_a_model_adds_arrives_soon(server: Server) -> None:
     ask(server, "self.later(0.05, lambda: self.starts.increment(100))")
 
     eventually(lambda: starts(server) == str(before + 100), 30, "the thread's increment")
-
-
-@pytest.mark.long(
-    "stub/broker/test_model_metrics.py::test_a_new_broker_is_told_all_of_it_once",
-    "system/model_api/test_model_metrics.py::test_a_dead_instance_leaves_what_it_counted_to_the_others",
-)
-@pytest.mark.skipif(bool(stub_user.EVERYWHERE), reason="such a model may not kill the broker")
-@pytest.mark.server(models=["scripted", "measuring"], frontends=("metrics",), own=True)
-def test_a_new_broker_knows_what_the_old_one_knew(server: Server) -> None:
-    said(server, ["m.set(5)"], 'self.f = family("kept", "", G); m = self.m = self.f.Metric()')
-    [broker] = server.pids()["broker"]
-    before = starts(server)
-
-    # While a model waits for its answer, too.
-    texts = said(server, ["self.m.value()"], f"import os\nos.kill({broker}, {signal.SIGKILL:d})")
-
-    assert ["5.0"] == texts
-    eventually(server.is_ready, 30, "ready again")
-    assert f"{float(before)}" == ask(server, "self.starts.value()")
-    assert before == starts(server)
-    assert ["5.0"] == said(server, ["self.m.value()"])
 
 
 @pytest.mark.skipif(

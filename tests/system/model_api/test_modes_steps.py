@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -173,30 +172,3 @@ def test_what_was_executed_once_dies_with_its_stub(shared: SharedServer) -> None
 
     assert text.endswith("(killed by SIGKILL)")
     eventually(lambda: shared.log_text().count('"first step"') == 1, 60)
-
-
-@pytest.mark.long(
-    "system/model_api/test_modes_steps.py::test_what_was_executed_once_dies_with_its_stub",
-    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
-)
-def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", frontends=())
-    add_model(server, "scripted", "steps", ITERATIVE)
-    script = f"""
-        import time
-        if request.flags():
-            print("first step", flush=True)
-        time.sleep(0.05)
-        {_AGAIN}
-        return [None]
-    """
-    with server, ThreadPoolExecutor(1) as threads:
-        future = threads.submit(generate, server, "steps", script)
-        eventually(lambda: '"first step"' in server.log_text(), 30, "it has begun")
-        server.kill_only("broker")
-
-        text = future.result(60)
-
-        assert "could be executed again" in text
-        assert 1 == server.log_text().count('"first step"')
-        assert "on" == generate(server, "steps", "return [reply('on')]")

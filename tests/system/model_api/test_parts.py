@@ -10,7 +10,6 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.support.clients import infer_inputs
-from tests.support.scraping import sum_series
 from tests.support.scripted import string_parameter
 from tests.support.server import Server, Written
 from tests.support.waiting import eventually
@@ -166,21 +165,6 @@ def test_without_the_parameter_such_a_batch_is_refused(server: Server) -> None:
     text = "inference request batch-size must be <= 4 for 'whole'"
     with pytest.raises(triton.InferenceServerException, match=text):
         ask(server, "whole", rows(5))
-
-
-def test_parts_count_as_executions_and_inferences(server: Server) -> None:
-    names = ("nv_inference_request_success", "nv_inference_count", "nv_inference_exec_count")
-
-    def counts() -> list[float]:
-        return [sum_series(server, name, model="threads") for name in names]
-
-    before = counts()
-    ask(server, "threads", rows(11))
-
-    eventually(lambda: counts() == [a + b for a, b in zip(before, [1, 11, 3], strict=True)], 60)
-    _, stats = server.request_json("/v2/models/threads/stats")
-    [entry] = stats["model_stats"]
-    assert 4 == max(row["batch_size"] for row in entry["batch_stats"])
 
 
 def test_a_client_that_leaves_ends_the_parts_to_come(server: Server, tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
-import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ import pytest
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.scripted import generate, string_parameter
-from tests.support.server import ROOT, Copy, Server
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
 #: Instances of the model that starts; more than one, so that forks overlap.
@@ -169,20 +167,6 @@ def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
     assert set() == spawned - born
 
 
-def test_nothing_of_ours_is_loaded_after_the_birth(server: Server) -> None:
-    """Or each stub would have it for itself."""
-    code = "import sys, zmqtriton_stub.fork_server; print(*sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "stub")}
-    command = [sys.executable, "-c", code]
-    before = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-
-    after = ask(server, "born", "sorted(__import__('sys').modules)")
-
-    ours = ("zmqtriton_floor", "zmqtriton_stub", "numpy", "zmq", "msgpack")
-    later = [name for name in after if name.startswith(ours) and name not in before.stdout.split()]
-    assert [] == later
-
-
 def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
     seen = []
     for model, python in (("born", sys.executable), ("spawned", ANOTHER_PYTHON)):
@@ -231,27 +215,6 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     reload_has_started(server, "born")  # without the modules that it was asked to import
 
 
-@pytest.mark.parametrize(
-    ("end", "reason"),
-    [
-        ("__import__('os')._exit(3)", "exited with status 3"),
-        pytest.param(
-            "__import__('os').kill(__import__('os').getpid(), 11)",
-            "killed by SIGSEGV",
-            marks=pytest.mark.long(
-                "system/operations/test_fork_server.py::test_how_a_born_stub_has_died_is_told",
-                "supervisor/machine/processes/test_process.py::test_a_death_has_a_reason",
-            ),
-        ),
-    ],
-)
-def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
-    (before,) = server.stub_pids("born")
-
-    assert f"({reason})" in generate(server, "born", f"return [reply({end})]")
-    await_another_born(server, before)
-
-
 def test_what_a_born_stub_leaves_dies_with_it(server: Server) -> None:
     program = "[__import__('sys').executable, '-c', 'import time; time.sleep(600)']"
     start = "__import__('subprocess').Popen({}, start_new_session={}).pid"
@@ -277,38 +240,3 @@ def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> Non
     described = json.loads(ctl(server, "status", "--json").stdout)
     (row,) = [p for p in described["processes"] if p["role"] == "fork-server"]
     assert (fork_server_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
-
-
-@pytest.mark.long(
-    "system/operations/test_fork_server.py::test_a_dead_fork_server_harms_no_stub_and_is_replaced",
-    "supervisor/machine/processes/test_fork_server.py::test_what_a_dead_fork_server_owes_is_spawned",
-)
-def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> None:
-    """Loads and unloads follow each other while fork servers are killed as they come."""
-    over = threading.Event()
-    killed = []
-
-    def kill() -> None:
-        while not over.wait(0.05):
-            for pid in server.pids().get("fork-server", []):
-                # It may be gone already, or be a stub that is just becoming one: that cannot
-                # change while it is stopped.
-                with suppress(psutil.NoSuchProcess, ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-                    is_fork_server = "--fork-server" in psutil.Process(pid).cmdline()
-                    os.kill(pid, signal.SIGKILL if is_fork_server else signal.SIGCONT)
-                    killed.append(pid)
-
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
-        for _ in range(6):
-            for verb in ("unload", "load"):
-                assert "" == server.control_model(verb, "add_sub")
-            assert 200 == server.status("/v2/models/add_sub/ready")
-    finally:
-        over.set()
-        killing.join()
-
-    assert killed
-    eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30)

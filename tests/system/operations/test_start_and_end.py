@@ -208,17 +208,3 @@ def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path
         os.kill(server.pid, signal.SIGQUIT)
         assert 0 == server.wait(60)
         assert "SIGQUIT has come: the server stops" in server.log_text()
-
-
-@pytest.mark.long(
-    "system/operations/test_start_and_end.py::test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order"
-)
-def test_the_limit_of_processor_time_ends_the_server_in_order(tmp_path: Path) -> None:
-    with Server(tmp_path / "s", frontends=()) as server:
-        for _ in range(3):  # the kernel says it once a second
-            os.kill(server.pid, signal.SIGXCPU)
-
-        assert 0 == server.wait(60)
-
-        assert 1 == server.log_text().count("SIGXCPU has come: the server stops")
-        assert "second signal" not in server.log_text()

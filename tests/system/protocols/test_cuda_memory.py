@@ -229,19 +229,6 @@ def test_a_handle_that_opens_nothing_fails_the_requests_that_use_it(
     assert _infer(client, "gpu_read", ("Y", "out"), ("Z", "out"), len(SMALL))
 
 
-def test_a_model_whose_python_has_no_driver_says_so(
-    memory: str, client: Any, regions: Regions
-) -> None:
-    if memory == "cuda":
-        pytest.skip("it has one")
-    regions.create("r", SMALL)
-
-    with pytest.raises(InferenceServerException, match="where cupy finds one") as refused:
-        _infer(client, "identity_fp32", ("INPUT0", "r"), ("OUTPUT0", "r"), len(SMALL))
-
-    assert refused.value.status() in ("501", "StatusCode.UNIMPLEMENTED")
-
-
 def _mapped(server: Server, model: str) -> int:
     """Count how many pieces of the memory in place of a GPU's a model has open."""
     [pid] = server.stub_pids(model)
@@ -401,23 +388,6 @@ def test_what_a_model_keeps_stays_while_others_come_and_go(http: Any) -> None:
     kept = _report(http, LARGE, reader="gpu_read", prefer="GPU")["kept"]
 
     assert [pytest.approx(_sum(LARGE, 6), rel=1e-4)] == kept
-
-
-def _count(files: Path) -> int:
-    return len(list(files.glob("0-*")))
-
-
-def test_memory_is_used_again(files: Path, http: Any) -> None:
-    def ask() -> None:
-        _report(http, LARGE, reader="gpu_read", prefer="GPU")
-        _ask(http, "gpu_chain", LARGE)
-
-    ask()
-    before = _count(files)
-    for _ in range(20):
-        ask()
-
-    assert before == _count(files)
 
 
 def test_the_memory_of_the_dead_is_let_go(server: Server, files: Path, http: Any) -> None:

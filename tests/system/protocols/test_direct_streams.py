@@ -63,19 +63,6 @@ async def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_pa
 
 
 @scenario(asyncio.run)
-async def test_closing_the_iterator_cancels_the_model(tmp_path: Path) -> None:
-    async with chain(tmp_path, COUNTING) as it:
-        stream = it.gateway.stream(it.request(count=10_000, pause_ms=1))
-        async for item in stream:
-            if numbers([item]) == [20]:
-                break
-        await stream.aclose()
-
-        await it.wait_until(lambda: "cancelled" in [said.text for said in it.stub.log_lines()])
-        await it.wait_until(lambda: not it.gateway.in_flight)
-
-
-@scenario(asyncio.run)
 async def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
     async with chain(tmp_path, COUNTING) as it:
         got: list[StreamItem] = []

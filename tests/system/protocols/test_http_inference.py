@@ -6,23 +6,17 @@ import base64
 import concurrent.futures
 import hashlib
 import json
-import os
 import random
-import signal
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
-import tritonclient.grpc as grpc_client
 
-from tests.faults import deaths
 from tests.support import scripted
-from tests.support.clients import infer_inputs
 from tests.support.journal import (
     UNTIL_RELEASED,
     executions,
-    journal_arrays,
     journal_inputs,
     read_journal,
     release_execution,
@@ -139,28 +133,3 @@ def test_what_waits_for_a_client_that_left_is_never_executed(server: Server) -> 
         assert [200, 200] == [first.result()[0], last.result()[0]]
     records = read_journal(server.journal)[len(before) :]
     assert ["first", "last"] == [record.id for record in records if record.event == "start"]
-
-
-def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -> None:
-    before = cancelled_requests(server, "journal")
-    with (
-        concurrent.futures.ThreadPoolExecutor() as pool,
-        grpc_client.InferenceServerClient(server.grpc_address) as client,
-    ):
-        inputs = infer_inputs(grpc_client, **journal_arrays("other", UNTIL_RELEASED))
-        client.async_infer("journal", inputs, lambda result, error: None)
-        eventually(lambda: "other" in executions(server.journal), 60, "another's is executed")
-        lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
-        eventually(lambda: pending_requests(server, "journal") == 1, 60, "it waits")
-
-        os.kill(deaths.http_worker_pid(server), signal.SIGKILL)
-        with pytest.raises(OSError, match=r"closed|reset"):
-            lost.result()
-        eventually(
-            lambda: cancelled_requests(server, "journal") == before + 1, 20, "nobody waits for it"
-        )
-        release_execution(server.journal, "other")
-
-        eventually(server.is_ready, 30, "another process for HTTP")
-        assert 200 == _post(server, "/v2/models/journal/infer", _journal("next", 0))[0]
-    assert "lost" not in executions(server.journal)

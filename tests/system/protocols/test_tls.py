@@ -360,28 +360,3 @@ def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(
     assert connection.sock is first_socket
     connection.close()
     assert _secure_caller(mutual, mutual.client_pair)
-
-
-@pytest.mark.long(
-    "system/protocols/test_tls.py::test_with_mutual_tls_only_clients_of_the_authority_get_in",
-    "system/protocols/test_tls.py::test_a_renewed_certificate_is_taken_and_no_connection_is_lost",
-)
-@pytest.mark.row("D42")
-def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
-    stranger = Authority(tmp_path, "stranger").issue("client")
-
-    with TlsServer(tmp_path / "grpcio", mutual=True, transport="grpcio") as server:
-        assert _secure_caller(server, server.client_pair)
-        assert not _secure_caller(server, None)
-        assert not _secure_caller(server, stranger)
-        before = _serial(server, server.grpc_port)
-        renewed = server.authority.issue("renewed")
-        shutil.copy(renewed.cert, server.pair.cert)
-        assert before == _serial(server, server.grpc_port) == _serial(server, server.grpc_port)
-        eventually(
-            lambda: "the certificate of grpc has changed and cannot be used" in server.log_text(),
-            60,
-        )
-        server.install(renewed)
-        eventually(lambda: _serial(server, server.grpc_port) != before, 60)
-        assert _secure_caller(server, server.client_pair)

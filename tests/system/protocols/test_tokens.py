@@ -265,28 +265,6 @@ def test_a_token_for_some_models_sees_no_others(client: Client, server: Server) 
     assert 403 == client.ask("POST", path, someone, body=dependents)[0]
 
 
-@pytest.mark.long(
-    "system/protocols/test_tokens.py::test_every_route_is_closed_and_opened_by_its_scope"
-)
-@pytest.mark.row("L09")
-def test_openai_s_client_gives_a_token_as_its_key(server: Server) -> None:
-    import openai  # not before: it takes long
-
-    def ask(token: str) -> Any:
-        with openai.OpenAI(base_url=f"{server.url}/v1", api_key=token, max_retries=0) as client:
-            return client.chat.completions.create(
-                model="parrot", messages=[{"role": "user", "content": "one two"}]
-            )
-
-    assert "one two" in ask(TOKENS["infer"]).choices[0].message.content
-    with pytest.raises(openai.AuthenticationError, match="not known") as refused:
-        ask("sk-wrong")
-    assert "invalid_auth" == refused.value.code
-    for name, text in (("control", "expecting scope 'infer'"), ("some", NOT_THIS_MODEL)):
-        with pytest.raises(openai.PermissionDeniedError, match=text):
-            ask(TOKENS[name])
-
-
 @pytest.mark.row("L09")
 def test_metrics_need_a_token_of_their_scope(server: Server) -> None:
     page = Client(server.metrics_port)

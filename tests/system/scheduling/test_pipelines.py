@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import os
 import queue
-import signal
 from typing import Any
 
 import numpy as np
@@ -13,10 +10,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from tests.support.clients import infer_inputs, module_of, open_client
-from tests.support.journal import ask_journal, journal_inputs, read_journal
 from tests.support.server import Server
-from tests.support.waiting import eventually
-from tests.system.shared_server import SharedServer
 
 pytestmark = [
     pytest.mark.system,
@@ -84,29 +78,3 @@ def test_a_stream_flows_through_the_steps_in_order(server: Server) -> None:
 
 
 # ------------------------------------------------------------------- deaths
-
-
-def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
-    shared: SharedServer,
-) -> None:
-    server = shared
-    server.add_model("journal")
-    hold = server.block_imports("journal")
-    server.load("twice_journal")
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(server.infer_json, "twice_journal", *journal_inputs("a", 60_000))
-        eventually(lambda: read_journal(server.journal), 30, "the first step begins")
-        hold.touch()
-        os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
-        status, answer = answering.result(timeout=30)
-    ready = "/v2/models/twice_journal/ready"
-    eventually(lambda: server.status(ready) == 400, 30, "not ready")
-    hold.unlink()
-    eventually(lambda: server.status(ready) == 200, 30, "ready")
-
-    assert 503 == status
-    assert "in ensemble 'twice_journal', Failed to process the request(s)" in answer["error"]
-    assert "killed by SIGKILL" in answer["error"]
-    assert 200 == ask_journal(server, "b", 1, "twice_journal")
-    executed = [record.id for record in read_journal(server.journal) if record.event == "end"]
-    assert ["b", "b"] == executed

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.scripted import (
     DECOUPLED,
-    dedented,
     extend_config,
-    generate,
     generate_stream,
     open_stream,
     string_parameter,
@@ -133,55 +127,6 @@ def test_requests_beyond_the_bound_wait_for_a_stream_to_end(streams: Streams, mo
     for name in ("first0", "later"):
         streams.end(name)
     assert [OVER, OVER] == [first[0].result(60), later.result(60)]
-
-
-@contextmanager
-def grpc_stream(server: Server) -> Iterator[tuple[triton.InferenceServerClient, queue.Queue[str]]]:
-    answers: queue.Queue[str] = queue.Queue()
-
-    def take(result: triton.InferResult | None, error: Exception | None) -> None:
-        if result is None:
-            answers.put(str(error))
-        elif (texts := result.as_numpy("TEXT")) is not None:
-            answers.put(texts[0].decode())
-
-    with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        client.start_stream(take)
-        yield client, answers
-
-
-def ask_over_grpc(client: triton.InferenceServerClient, model: str, path: str) -> None:
-    inputs = []
-    for name, text in (("SCRIPT", dedented(STREAM)), ("ARGUMENT", path)):
-        tensor = triton.InferInput(name, [1], "BYTES")
-        tensor.set_data_from_numpy(np.array([text.encode()], np.object_))
-        inputs.append(tensor)
-    client.async_stream_infer(model, inputs)
-
-
-def test_requests_of_one_grpc_stream_wait_too(streams: Streams) -> None:
-    first = streams.fill("processes")
-    with grpc_stream(streams.server) as (client, answers):
-        ask_over_grpc(client, "processes", streams.path("later"))
-        streams.await_waiting("processes", 1)
-        streams.end("first0")
-        streams.end("later")
-
-        assert OVER == [answers.get(timeout=60), answers.get(timeout=60)]
-    streams.end("first1")
-    assert [OVER, OVER] == [one.result(60) for one in first]
-
-
-def test_calls_of_models_wait_too(streams: Streams) -> None:
-    streams.fill("processes")
-    script = ASK.replace("SCRIPT_OF_IT", repr(dedented(STREAM)))
-    with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(generate, streams.server, "asking", script, streams.path("later"))
-        streams.await_waiting("processes", 1)
-        streams.end("first0")
-        streams.end("later")
-
-        assert "begun over" == asked.result(60)
 
 
 def test_a_client_that_leaves_the_queue_has_no_stream(streams: Streams) -> None:
