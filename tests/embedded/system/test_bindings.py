@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -106,21 +104,6 @@ def test_a_bound_model_runs_in_this_process(server: zmqtriton.Server) -> None:
         ask(server, "here")
 
 
-@pytest.mark.row("L22")
-def test_a_bound_model_has_the_quotas_that_are_not_of_its_process(
-    server: zmqtriton.Server,
-) -> None:
-    limits = {"max_segment_bytes": "2M", "max_memory_bytes": "1M"}
-    parameters = {name: {"string_value": value} for name, value in limits.items()}
-    server.bind("limited", scale(1), config={**CONFIG, "parameters": parameters})
-
-    assert ask(server, "limited", np.ones((1, 100_000), np.float32)).size == 100_000
-    with pytest.raises(Unavailable, match=r"2097152 bytes of shared memory \(max_segment_bytes\)"):
-        ask(server, "limited", np.ones((1, 1_000_000), np.float32) * np.pi)
-    assert ask(server, "limited").size == 4
-    server.unload("limited")
-
-
 def test_each_class_is_an_instance(server: zmqtriton.Server) -> None:
     both = threading.Barrier(2, timeout=30)
 
@@ -212,32 +195,6 @@ def test_a_decoupled_model_sends_what_it_likes(server: zmqtriton.Server) -> None
     server.unload("count")
 
 
-@pytest.mark.row("J07")
-def test_coroutines_run_beside_each_other(server: zmqtriton.Server) -> None:
-    begun: list[Any] = []
-
-    class Await(Scale):
-        async def execute(self, requests: list[Any]) -> Any:
-            begun.extend(requests)
-            while len(begun) < 8:  # none goes on alone
-                await asyncio.sleep(0.005)
-            return [self.answer(request.inputs()[0].as_numpy()) for request in requests]
-
-    slots = {"parameters": {"MAX_INFLIGHT": {"string_value": "8"}}}
-    server.bind("coroutines", Await, config={**CONFIG, "max_batch_size": 1, **slots})
-
-    async def all_of_them() -> list[float]:
-        async def one() -> float:
-            responses = server.model("coroutines").async_infer(inputs={"IN": ONES})
-            (answer,) = [float(r.outputs["OUT"][0, 0]) async for r in responses]
-            return answer
-
-        return list(await asyncio.gather(*(one() for _ in range(8))))
-
-    assert asyncio.run(all_of_them()) == [2] * 8
-    server.unload("coroutines")
-
-
 def test_a_model_that_cannot_be_loaded_is_not_bound(server: zmqtriton.Server) -> None:
     class Broken(Scale):
         def initialize(self, arguments: dict[str, str]) -> None:
@@ -318,18 +275,6 @@ def test_a_model_that_hangs_is_left_and_another_thread_goes_on(server: zmqtriton
     eventually(lambda: len(server._guest.hosting._running) == 1, within_s=30)
     assert ask(server, "hang")[0, 0] == 2
     server.unload("hang")
-
-
-def test_a_fork_of_the_process_leaves_the_model_alone(server: zmqtriton.Server) -> None:
-    server.bind("forked", scale(2), config=CONFIG)
-
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-
-    assert ask(server, "forked")[0, 0] == 2
-    server.unload("forked")
 
 
 def test_a_broker_that_dies_loses_nothing_that_has_not_begun(server: zmqtriton.Server) -> None:

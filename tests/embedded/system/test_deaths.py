@@ -119,25 +119,6 @@ def test_a_server_that_cannot_start_says_so(tmp_path: Path) -> None:
         zmqtriton.Server(tmp_path / "nothing").start()
 
 
-@pytest.mark.long(
-    "embedded/system/test_deaths.py::test_a_guest_that_is_halted_holds_up_nobody_and_is_never_killed",
-    "embedded/system/test_deaths.py::test_it_stops_when_it_is_told_and_says_how_it_ended",
-)
-def test_a_connection_ends_with_the_server(ending: Repository) -> None:
-    connection = _connected(ending)
-    assert connection.metadata()["name"] == "triton"
-    stream = connection.model("tokens").infer(inputs={"COUNT": [100_000], "DELAY_US": [1000]})
-    next(stream)
-
-    ending.kill()
-
-    with pytest.raises(Unavailable, match="the server has ended"):
-        for _ in stream:
-            pass
-    assert not connection.live
-    connection.close()
-
-
 def test_a_guest_that_is_killed_leaves_nothing(shared: SharedServer) -> None:
     shared.load(*_MODELS)
     code = """

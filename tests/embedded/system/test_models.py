@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.support.server import ROOT
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
 from zmqtriton.embedded import own_inputs
-from zmqtriton_floor.errors import Cancelled, InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
 from zmqtriton_frontends.tensors import payload
 
 pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
@@ -226,29 +225,6 @@ def test_a_stream_that_is_dropped_is_cancelled(
     next(server.model("tokens").infer(inputs=inputs, request_id="dropped"))
 
     eventually(lambda: "dropped" in repository.journal.read_text(), 30, "the cancelling")
-
-
-def test_a_thread_that_waits_is_told_that_another_closes_the_stream(
-    server: zmqtriton.Server,
-) -> None:
-    inputs = {"COUNT": [1000], "DELAY_US": [600_000]}
-    stream = server.model("tokens").infer(inputs=inputs, request_id="elsewhere")
-    next(stream)
-    ends: list[Any] = []
-
-    def wait() -> None:
-        try:
-            ends.append(list(stream))
-        except Cancelled as error:
-            ends.append(error.text)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    stream.close()  # type: ignore[attr-defined]
-
-    # nothing, if it was closed before the thread asked
-    thread.join(60)
-    assert ends in (["request was cancelled"], [[]])
 
 
 def test_errors_are_those_that_clients_get(server: zmqtriton.Server) -> None:

@@ -40,10 +40,6 @@ def test_a_difference_says_whose_the_content_is(actual: Any, words: str) -> None
     assert words in arrays.difference(arrays.ramp(7, 0, 50), actual, _CALLS)
 
 
-def test_equal_arrays_have_no_difference() -> None:
-    assert "" == arrays.difference(arrays.ramp(7, 0, 50), arrays.ramp(7, 0, 50), _CALLS)
-
-
 def test_a_view_sees_a_change_and_a_copy_and_the_callers_input_do_not() -> None:
     sent = arrays.ramp(7, 0, 64)
     steps: list[list[Any]] = [["slice", "a", "i0", 8, 16, 1], ["copy", "b", "i0"], ["mark", "a", 1]]
@@ -54,30 +50,6 @@ def test_a_view_sees_a_change_and_a_copy_and_the_callers_input_do_not() -> None:
     assert np.array_equal(whole[:32], sent[:32])
     assert np.array_equal(copy, sent)
     assert np.array_equal(sent, arrays.ramp(7, 0, 64))
-
-
-def test_what_was_sent_does_not_change_any_more() -> None:
-    answers = _answers(
-        [["send", ["i0"]], ["mark", "i0", 1], ["send", ["i0"]]], arrays.ramp(7, 0, 4)
-    )
-
-    assert ["", "is element 0 of input 0 of call 7, marks 1"] == [
-        arrays.difference(arrays.ramp(7, 0, 4), array, _CALLS).partition("element 0 ")[2][:42]
-        for [array] in answers
-    ]
-
-
-def test_a_called_model_gets_copies() -> None:
-    callee = Program("p0", steps=[["mark", "i0", 1], ["send", ["i0"]]])
-    caller = Program(
-        "p1", steps=[["call", ["r"], "exec", [["p0:1", ["i0"]]]], ["send", ["i0", "r"]]]
-    )
-    sent = arrays.ramp(7, 0, 4)
-
-    [[own, answer]] = Oracle([callee, caller]).answers("p1", [sent])
-
-    assert np.array_equal(own, sent)
-    assert not np.array_equal(answer, sent)
 
 
 def test_responses_of_an_ensemble_have_no_order_and_others_have() -> None:

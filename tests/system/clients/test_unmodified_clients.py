@@ -178,35 +178,6 @@ def test_perf_analyzer_waits_for_the_last_response_of_a_stream(
     assert tokens == [["token0", "token1", "token2"]] * len(tokens)
 
 
-@pytest.mark.long(
-    "system/clients/test_unmodified_clients.py::test_perf_analyzer_measures",
-    "system/clients/test_unmodified_clients.py::test_prometheus_reads_the_whole_page",
-)
-@pytest.mark.row("M03")
-def test_perf_analyzer_reads_the_metrics(
-    server: Server, perf_analyzer: list[str], tmp_path: Path
-) -> None:
-    table = tmp_path / "report.csv"
-
-    analyze(
-        perf_analyzer,
-        "-madd_sub",
-        f"-u{server.url.removeprefix('http://')}",
-        "--verbose-csv",
-        f"-f{table}",
-        "--collect-metrics",
-        f"--metrics-url={server.metrics_url}",
-        "--metrics-interval=100",
-    )
-
-    names, row, *_ = table.read_text().splitlines()
-    measured = dict(zip(names.split(","), row.split(","), strict=False))
-    assert "1" == measured["Concurrency"]
-    assert {"Server Queue", "Server Compute Infer", "p99 latency"} <= measured.keys()
-    # There is no GPU; that its columns are there shows that the page was read.
-    assert "" == measured["Avg GPU Utilization"]
-
-
 _SUMS = (2 * kserve_calls.VALUES).ravel().tolist()
 _OUTPUTS = {"OUTPUT0": _SUMS, "OUTPUT1": [0.0] * len(_SUMS)}
 

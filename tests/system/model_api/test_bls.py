@@ -128,24 +128,3 @@ def test_a_stream_can_be_cancelled(server: Server) -> None:
 
 
 # -------------------------------------------------------------------- rest
-
-
-def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
-    [pid] = server.stub_pids("bls_threads")
-    stub = psutil.Process(pid)
-
-    def usage() -> tuple[int, int, int]:
-        return stub.memory_info().rss, stub.num_fds(), stub.num_threads()
-
-    for _ in range(3):
-        _count(server, "bls_threads", 200)
-    memory, descriptors, threads = usage()
-
-    for _ in range(5):
-        _count(server, "bls_threads", 200)
-
-    more_memory, more_descriptors, more_threads = usage()
-    assert more_descriptors <= descriptors + 2
-    # Its pool begins a thread where none is idle, up to eight.
-    assert more_threads <= threads + 8
-    assert more_memory < memory + (4 << 20)

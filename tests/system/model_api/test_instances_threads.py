@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -149,21 +148,6 @@ def test_instances_are_threads_of_one_process_with_one_object_each(threads: Serv
     assert {"threads_0_0", "threads_0_1", "threads_0_2"} == names
 
 
-@pytest.mark.extra("inspection")
-def test_explain_tells_of_the_process_and_of_equal_memory(server: Server, threads: Server) -> None:
-    text = ctl(threads, "explain", "threads").output
-    assert "its 3 instances are of the threads of process" in text
-    made = "MADE = np.arange(200 << 17)  # 200 MiB"
-    write_model(server, "equal", 3, string_parameter("INSTANCES", "processes"), f"{CODE}\n{made}")
-    assert server.control_model("load", "equal") == ""
-
-    text = ctl(server, "explain", "equal").output
-
-    server.control_model("unload", "equal")
-    assert re.search(r"its 3 instances hold 6\d\d MiB of equal pages; each has 2\d\d MiB", text)
-    assert re.search(r"They would be held once, 2\d\d MiB, if INSTANCES is `forks` and", text)
-
-
 def test_what_an_instance_says_is_its_own(threads: Server) -> None:
     code = (
         "[print('printed by', self.name), in_thread(lambda: print('thread of', self.name)), "
@@ -279,19 +263,6 @@ def test_what_an_instance_has_kept_in_a_global_stays_as_it_is_after_its_end(
         server, "keepers", "sorted((name, set(a.tolist())) for name, a in seen['kept'].items())"
     )
     assert "[('keepers_0_0', {42}), ('keepers_0_1', {42})]" == contents
-
-
-def test_an_instance_that_cannot_start_leaves_the_others_alone(threads: Server) -> None:
-    pid = ask(threads, "threads", "os.getpid()")
-    bad = threads.repository / "threads" / "bad"
-    bad.touch()
-    try:
-        result = ctl(threads, "scale", "threads", "4")
-    finally:
-        bad.unlink()
-
-    assert "ValueError: bad file" in result.output
-    assert {pid} == set(ask_all(threads, "threads", "os.getpid()", 3))
 
 
 @pytest.mark.parametrize(

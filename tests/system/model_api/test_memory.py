@@ -7,11 +7,10 @@ import os
 import signal
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import tritonclient.http as http_client
 
@@ -121,22 +120,6 @@ def test_a_model_may_write_into_its_inputs_and_keep_them(keeping: Any) -> None:
         assert np.array_equal(kept[:, 0], kept[:, 1])
 
 
-@pytest.fixture(params=[4000])
-def held_request(
-    request: pytest.FixtureRequest, server: Server
-) -> Iterator[tuple[int, Future[Any]]]:
-    """Return the pid of a stub that has mapped a request's input, and the request.
-
-    The model executes it for so many milliseconds.
-    """
-    [stub] = server.stub_pids("keeper")
-    before = _segments_of(stub)
-    with ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(_ask_slowly, server.http_port, request.param)
-        eventually(lambda: _segments_of(stub) > before, 30, "it has mapped its input")
-        yield stub, answer
-
-
 def _ask_slowly(port: int, milliseconds: int) -> int:
     """The status of a request with 16 MiB that is executed for so long; 0: no answer."""
     body = np.zeros(4 << 20, dtype=np.float32).tobytes() + milliseconds.to_bytes(4, "little")
@@ -152,38 +135,18 @@ def _ask_slowly(port: int, milliseconds: int) -> int:
     return status_of(request, within_s=60)
 
 
-@pytest.mark.parametrize("held_request", [60_000], indirect=True)
-def test_what_a_killed_stub_held_is_freed(
-    server: Server, held_request: tuple[int, Future[Any]]
-) -> None:
-    stub, request = held_request
+def test_what_a_killed_stub_held_is_freed(server: Server) -> None:
+    [stub] = server.stub_pids("keeper")
+    before = _segments_of(stub)
+    with ThreadPoolExecutor(1) as thread:
+        request = thread.submit(_ask_slowly, server.http_port, 60_000)
+        eventually(lambda: _segments_of(stub) > before, 30, "it has mapped its input")
 
-    os.kill(stub, signal.SIGKILL)
+        os.kill(stub, signal.SIGKILL)
 
-    assert 503 == request.result(30)
+        assert 503 == request.result(30)
     eventually(lambda: server.status("/v2/models/keeper/ready") == 200, 30, "another one")
     eventually(lambda: _is_at_rest(server), REST_S, "memory of the request and of the dead")
     with open_client(server, "http") as client:
         array = _noise(1 << 20)
         assert np.array_equal(array + 1, _keep(client, array).as_numpy("OUTPUT0"))
-
-
-@pytest.mark.long(
-    "system/model_api/test_memory.py::test_what_a_killed_stub_held_is_freed",
-    "broker/memory/test_leases.py::test_an_answer_to_the_dead_is_released_at_once",
-    "broker/memory/test_leases.py::test_the_dead_hold_nothing_and_others_hold_what_was_theirs",
-)
-def test_what_a_killed_frontend_held_is_freed(
-    server: Server, held_request: tuple[int, Future[Any]]
-) -> None:
-    _, request = held_request
-    parent = server.pid
-    [frontend] = [pid for pid in server.pids()["http"] if psutil.Process(pid).ppid() != parent]
-
-    os.kill(frontend, signal.SIGKILL)
-
-    assert 0 == request.result(30)
-    eventually(lambda: server.status("/v2/health/ready") == 200, 30, "another frontend")
-    # The answer is for a dead one. The model keeps an array of the input, but nobody its block.
-    eventually(lambda: not sum_series(server, "zmqtriton_leased_blocks"), REST_S, "no leases")
-    eventually(lambda: _shared(server) == 0, REST_S, "no segment is left")

@@ -165,14 +165,6 @@ def test_two_instances_share_a_series(server: Server) -> None:
     assert f"{before + 10}" == starts(server)
 
 
-def test_what_a_thread_of_a_model_adds_arrives_soon(server: Server) -> None:
-    before = int(starts(server))
-
-    ask(server, "self.later(0.05, lambda: self.starts.increment(100))")
-
-    eventually(lambda: starts(server) == str(before + 100), 30, "the thread's increment")
-
-
 @pytest.mark.skipif(
     os.environ.get("ZT_INSTANCES") == "threads", reason="all instances die with one of them"
 )

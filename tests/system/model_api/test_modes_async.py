@@ -117,33 +117,6 @@ def test_an_exception_in_the_background_is_logged_and_ends_the_stream(server: Se
     assert ["on"] == generate_stream(server, "streams", _SEND, "on")
 
 
-@pytest.mark.row("A26")
-def test_a_sender_that_outlives_its_failed_coroutine_goes_on(server: Server) -> None:
-    script = """
-        import threading, time
-        def later(sender=request.get_response_sender()):
-            time.sleep(0.2)
-            sender.send(reply("later"), FINAL)
-        threading.Thread(target=later).start()
-        raise ValueError("early")
-    """
-
-    assert ["later"] == generate_stream(server, "streams", script)
-
-
-@pytest.mark.row("A26")
-def test_what_execute_leaves_behind_goes_on(server: Server) -> None:
-    script = """
-        import asyncio
-        async def later(sender=request.get_response_sender()):
-            await asyncio.sleep(0.2)
-            sender.send(reply("later"), FINAL)
-        asyncio.create_task(later())
-    """
-
-    assert ["later"] == generate_stream(server, "plain", script)
-
-
 @pytest.mark.row("A57")
 @pytest.mark.parametrize("model", ["plain", "wide", "streams"])
 def test_coroutines_ask_other_models_many_times_at_once(server: Server, model: str) -> None:
@@ -174,23 +147,6 @@ def test_a_cancellation_reaches_a_coroutine(server: Server, model: str) -> None:
         eventually(lambda: f'begun {model}"' in server.log_text(), 30, "it is executed")
 
     eventually(lambda: f'cancelled {model}"' in server.log_text(), 30, "it was seen")
-
-
-@pytest.mark.row("A54")
-def test_a_coroutine_that_never_looks_is_told_of_while_it_waits(server: Server) -> None:
-    script = """
-        import asyncio
-        print("begun " + text_of(request), flush=True)
-        pending = request._pending
-        while not pending.is_cancelled:
-            await asyncio.sleep(0.02)
-        print("noticed " + text_of(request), flush=True)
-        request.get_response_sender().send(reply("unread"), FINAL)
-    """
-    with open_stream(server, "plain", script, "blind"):
-        eventually(lambda: 'begun blind"' in server.log_text(), 30, "it is executed")
-
-    eventually(lambda: 'noticed blind"' in server.log_text(), 30, "its stub knows")
 
 
 @pytest.mark.row("A26", "A27")

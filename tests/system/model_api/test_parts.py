@@ -103,7 +103,6 @@ pytestmark = [
                 CONFIG + SPLIT + string_parameter("INSTANCES", "threads") + BATCHING,
                 BODY % "",
             ),
-            Written("whole", CONFIG, BODY % ""),
             Written("chain", 'platform: "ensemble"\n' + LARGE + ENSEMBLE),
             Written("caller", 'backend: "python"\n' + LARGE, CALLER),
         ]
@@ -159,12 +158,6 @@ def test_the_error_of_any_part_is_that_of_the_request(server: Server) -> None:
         x[9] = value
         with pytest.raises(triton.InferenceServerException, match=text):
             ask(server, "parts", x)
-
-
-def test_without_the_parameter_such_a_batch_is_refused(server: Server) -> None:
-    text = "inference request batch-size must be <= 4 for 'whole'"
-    with pytest.raises(triton.InferenceServerException, match=text):
-        ask(server, "whole", rows(5))
 
 
 def test_a_client_that_leaves_ends_the_parts_to_come(server: Server, tmp_path: Path) -> None:

@@ -84,17 +84,6 @@ def test_what_a_model_has_written_is_what_the_other_one_gets(client: Any) -> Non
     assert np.array_equal(expected, _infer(client, ONES, way="written"))
 
 
-def test_a_question_that_outlives_its_asker_s_request_keeps_the_tensor(
-    client: Any, tmp_path: Path
-) -> None:
-    path = tmp_path / "unawaited"
-    _infer(client, ONES, way="unawaited", path=str(path))
-
-    _overwrite(client)
-
-    assert float(ONES.sum()) == _read(path)
-
-
 def test_a_dead_asker_s_question_keeps_the_tensor(
     server: Server, client: Any, tmp_path: Path
 ) -> None:
@@ -111,20 +100,6 @@ def test_a_dead_asker_s_question_keeps_the_tensor(
     assert "is not healthy" in str(errors[0])
     assert float(ONES.sum()) == _read(path)
     eventually(lambda: server.stub_pids("passer"), _LONG_S, "a new stub")
-
-
-def test_who_reads_does_not_notice_the_death_of_the_owner(server: Server, tmp_path: Path) -> None:
-    path = tmp_path / "orphan"
-    errors: list[InferenceServerException] = []
-    thread = threading.Thread(target=_fail, args=(server, path, errors))
-    thread.start()
-    eventually(path.with_suffix(".begun").exists, _LONG_S, "the reader has begun")
-
-    server.kill_only("grpc")
-    thread.join()
-
-    assert float(ONES.sum()) == _read(path)
-    eventually(server.is_ready, _LONG_S, "ready again")
 
 
 def _fail(server: Server, path: Path, errors: list[InferenceServerException]) -> None:

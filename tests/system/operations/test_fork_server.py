@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import sys
-import textwrap
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,20 +138,6 @@ def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server) -> None:
     assert answers[1] == answers[0]
 
 
-def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
-    def kinds(model: str) -> list[str]:
-        (pid,) = server.stub_pids(model)
-        links = []
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed meanwhile
-                links.append(re.sub(r"\[\d+\]", "", os.readlink(link)).replace(str(pid), "PID"))
-        return sorted(links)
-
-    with suppress(AssertionError):
-        eventually(lambda: kinds("spawned") == kinds("born"), 60)
-    assert kinds("spawned") == kinds("born")
-
-
 def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
     # a stub that was started while a fork server ended was spawned itself
     if not all(has_started(pid) for pid in server.stub_pids("born")):
@@ -179,26 +163,6 @@ def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
         seen.append([re.sub(r"^\d+$", "N", word.replace(model, "MODEL")) for word in own[1:]])
 
     assert seen[1] == seen[0]
-
-
-def test_the_end_takes_apart_what_has_come_after_the_fork_alone(
-    server: Server, tmp_path: Path
-) -> None:
-    """Or each stub would copy what all have in common, to take that apart."""
-    eventually(partial(reload_has_started, server, "born"), 60)
-    script = f"""
-        import json
-        class Kept:
-            def __init__(self, name): self.path = {str(tmp_path)!r} + "/" + name
-            def __del__(self, make=open): make(self.path, "w").close()
-        self.kept, json.kept = Kept("own"), Kept("common")
-        return [reply("")]
-    """
-    generate(server, "born", textwrap.dedent(script))
-
-    reload_has_started(server, "born")
-
-    assert ["own"] == os.listdir(tmp_path)
 
 
 def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.standard.ctl.system.commands import ctl
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -151,18 +150,6 @@ def test_a_server_may_be_ready_in_spite_of_a_model_that_is_not(
 def test_what_is_not_allowed_does_not_listen(servers: tuple[Server, Server]) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", servers[0].metrics_port))
-
-
-def test_the_place_of_an_option_is_told(servers: tuple[Server, Server]) -> None:
-    second = servers[1]
-    file = second.directory.parent / "second.toml"
-
-    rows = [line.split("\t") for line in ctl(second, "config").stdout.splitlines()]
-
-    assert ["Option", "Value", "Default", "From"] == rows[0]
-    assert ["--id", "second", "triton", str(file)] in rows
-    assert ["--reuse-http-port", "true", "false", "command line"] in rows
-    assert f", options of {file}; " in ctl(second, "doctor").stdout
 
 
 @pytest.mark.long(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,8 @@ from tests.support.service_manager import Manager
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
+def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(tmp_path: Path) -> None:
     manager = Manager(tmp_path / "notify")
-    yield manager
-    manager.close()
-
-
-def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
-    tmp_path: Path, manager: Manager
-) -> None:
     environment = manager.environment
     server = Server(tmp_path / "s", ["add_sub"], environment=environment, frontends=("grpc",))
     server.launch()
@@ -48,3 +39,4 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
         assert "READY=1" not in heard
     finally:
         server.kill()
+        manager.close()

@@ -11,8 +11,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,52 +161,6 @@ def test_a_model_that_takes_no_gpu_tensors_gets_a_copy_and_may_give_some(
     assert np.array_equal(LARGE, regions.read("in", LARGE))
 
 
-def test_parts_of_one_region_are_tensors(client: Any, regions: Regions) -> None:
-    regions.create("all", np.concatenate([SMALL, np.zeros_like(SMALL)]))
-
-    _infer(
-        client,
-        "gpu_read_cpu",
-        ("Y", "all"),
-        ("Z", "all"),
-        5,
-        offset=20,
-        room=20,
-        output_offset=60,
-    )
-
-    contents = regions.read("all", np.zeros(20, np.float32)).tolist()
-    assert [*range(10), *[0.0] * 5, *[6.0, 7.0, 8.0, 9.0, 10.0]] == contents
-
-
-@pytest.mark.row("C94")
-def test_the_status_names_regions_of_their_kind(
-    server: Server, client: Any, regions: Regions
-) -> None:
-    regions.create("r", SMALL)
-
-    entry = {"name": "r", "device_id": 0, "byte_size": 40}
-    with open_client(server, "http") as http, open_client(server, "grpc") as grpc:
-        assert [entry] == http.get_cuda_shared_memory_status()
-        assert [entry] == http.get_cuda_shared_memory_status("r")
-        assert [] == http.get_system_shared_memory_status()
-        (region,) = grpc.get_cuda_shared_memory_status(as_json=True)["regions"].values()
-        # protobuf leaves out what is zero
-        assert {"name": "r", "byte_size": "40"} == region
-        for other in (http, grpc):
-            with pytest.raises(InferenceServerException) as refused:
-                other.get_system_shared_memory_status("r")
-            assert (
-                "The region named 'r' is registered as CUDA shared memory, not system shared memory"
-                == refused.value.message()
-            )
-            other.unregister_system_shared_memory()
-    with pytest.raises(InferenceServerException, match="region 'r' already in manager"):
-        client.register_system_shared_memory("r", "/none", 8)
-    with open_client(server, "http") as http:
-        assert 1 == len(http.get_cuda_shared_memory_status())
-
-
 @pytest.mark.row("C94")
 def test_a_handle_that_opens_nothing_fails_the_requests_that_use_it(
     client: Any, regions: Regions
@@ -254,49 +206,6 @@ def test_an_unregistered_region_is_closed_when_that_is_answered(
     assert before == _mapped(server, "gpu_read")
     with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'in'"):
         _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
-
-
-@pytest.mark.parametrize(
-    "role",
-    [
-        "stub",
-        pytest.param(
-            "http",
-            marks=pytest.mark.long(
-                "system/protocols/test_cuda_memory.py::test_a_region_outlives_processes_of_the_server",
-                "supervisor/control/test_regions.py::test_a_frontend_that_comes_later_is_told_of_all_regions",
-            ),
-        ),
-        pytest.param(
-            "grpc",
-            marks=pytest.mark.long(
-                "system/protocols/test_cuda_memory.py::test_a_region_outlives_processes_of_the_server",
-                "supervisor/control/test_regions.py::test_a_frontend_that_comes_later_is_told_of_all_regions",
-            ),
-        ),
-    ],
-)
-def test_a_region_outlives_processes_of_the_server(server: Server, cuda: Any, role: str) -> None:
-    protocol = "grpc" if role == "http" else "http"
-    with open_client(server, protocol) as client, closing(Regions(cuda, client)) as regions:
-        regions.create("in", LARGE)
-        regions.create("out", np.zeros_like(LARGE))
-        _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
-        pids = server.stub_pids("gpu_read") if role == "stub" else server.pids()[role][-1:]
-
-        os.kill(pids[0], signal.SIGKILL)
-
-        def is_served(protocol: str) -> bool:
-            cuda.set_shared_memory_region(regions.handles["in"], [LARGE])
-            with open_client(server, protocol) as other:
-                try:
-                    _infer(other, "gpu_read", ("Y", "in"), ("Z", "out"), len(LARGE))
-                except (InferenceServerException, OSError):
-                    return False
-            return np.array_equal(LARGE + 1, regions.read("out", LARGE))
-
-        for protocol in ("http", "grpc"):
-            eventually(partial(is_served, protocol), 60.0, "served again")
 
 
 # ------------------------------------------------------------------------- of models
@@ -378,16 +287,6 @@ def test_outputs_lie_where_they_are_preferred(http: Any) -> None:
     assert (False, [0], True) == (cpu["made_on_gpu"], cpu["on_gpu"], cpu["read_on_gpu"])
     assert _sum(LARGE, 2) == cpu["sum"]
     assert (False, False) == (neither["made_on_gpu"], neither["read_on_gpu"])
-
-
-def test_what_a_model_keeps_stays_while_others_come_and_go(http: Any) -> None:
-    _report(http, LARGE + 5, reader="gpu_read", prefer="GPU", keep=True)
-    for _ in range(3):
-        _report(http, LARGE, reader="gpu_read", prefer="GPU")
-
-    kept = _report(http, LARGE, reader="gpu_read", prefer="GPU")["kept"]
-
-    assert [pytest.approx(_sum(LARGE, 6), rel=1e-4)] == kept
 
 
 def test_the_memory_of_the_dead_is_let_go(server: Server, files: Path, http: Any) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.chain import ProcessChain, chain
 from tests.support.scenarios import scenario
-from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.streams import StreamItem
 
 pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.as_nobody]
@@ -60,18 +59,3 @@ async def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_pa
         assert before == streams.brokered
         assert (0, 0) == (streams.publishers.malformed, it.gateway.malformed)
         assert 0 == it.gateway.in_flight
-
-
-@scenario(asyncio.run)
-async def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
-    async with chain(tmp_path, COUNTING) as it:
-        got: list[StreamItem] = []
-        async for item in it.gateway.stream(it.request(count=10_000, pause_ms=1)):
-            got.append(item)
-            if len(got) == 50:
-                it.kill_stub()
-
-        *some, last = got
-        assert [*range(len(some))] == numbers(some)
-        assert isinstance(last.error, Unavailable)
-        assert "is not healthy. (killed by SIGKILL)" in last.error.text

@@ -69,7 +69,6 @@ pytestmark = [
             Copy("scripted", "decoupled", scripted.DECOUPLED),
             Written("detector", DETECTOR, DETECTOR_CODE),
         ],
-        kills=True,
     ),
 ]
 

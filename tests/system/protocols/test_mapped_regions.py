@@ -211,20 +211,6 @@ def test_an_output_over_its_input_is_right(region: Region) -> None:
     assert {1.5} == set(np.fromfile(PATH, np.float32)[COUNT // 2 : COUNT // 2 + COUNT])
 
 
-def test_an_output_in_a_region_and_a_large_one_beside_it_are_right(region: Region) -> None:
-    region.write(1.5)
-    document = request()
-    document["outputs"].append({"name": "OUTPUT1"})
-
-    status, answer = region.server.request_json("/v2/models/held/infer", document)
-
-    assert 200 == status
-    assert {2.5} == region.output()
-    assert {"OUTPUT1": {2.5}} == {
-        one["name"]: set(one["data"]) for one in answer["outputs"] if "data" in one
-    }
-
-
 @pytest.mark.parametrize("whose", ["writable by others", "of another user"])
 def test_memory_that_others_can_truncate_is_copied(server: Server, whose: str) -> None:
     if whose == "of another user" and os.geteuid():
@@ -285,39 +271,6 @@ def test_memory_that_is_cut_short_under_a_model_ends_its_stub_once(region: Regio
     eventually(lambda: before == others(server), 60, f"{before} go on")
     assert [400] == [status for status, _ in held.answers]
     os.truncate(PATH, 2 * SIZE)
-
-
-@pytest.mark.parametrize(("mode", "limit"), [(0o600, 2), (0o666, 1)], ids=["mapped", "copied"])
-def test_memory_that_is_cut_short_at_any_moment_ends_a_stub_at_most_once(
-    server: Server, mode: int, limit: int
-) -> None:
-    with registered(server, mode) as region:
-        before, stubs, is_over = others(server), set(server.stub_pids("held")), threading.Event()
-
-        def truncate() -> None:
-            for size in itertools.cycle((0, SIZE // 2, SIZE, SIZE + SIZE // 2, 2 * SIZE)):
-                os.truncate(PATH, size)
-                os.truncate(PATH, 2 * SIZE)
-                _punch_hole()
-                if is_over.is_set():
-                    break
-
-        thread = threading.Thread(target=truncate)
-        thread.start()
-        statuses: list[int] = []
-        try:
-            while statuses.count(200) + statuses.count(400) < 40:
-                statuses.append(server.request_json("/v2/models/held/infer", request())[0])
-                if statuses[-1] not in (200, 400):
-                    stubs.update(server.stub_pids("held"))
-        finally:
-            is_over.set()
-            thread.join()
-
-        assert {200, 400, 500, 503}.issuperset(statuses)
-        assert len(stubs.union(server.stub_pids("held"))) <= limit
-        eventually(lambda: before == others(server), 60, f"{before} go on")
-        eventually(lambda: region.is_right(1.5), 30, "the region is right again")
 
 
 def test_a_file_that_is_removed_or_replaced_is_used_as_it_was(region: Region) -> None:

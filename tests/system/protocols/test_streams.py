@@ -123,14 +123,6 @@ def test_a_client_that_leaves_has_its_events_cancelled(server: Server) -> None:
     eventually(lambda: was_cancelled(server, "left"), 30, "the model sees the cancellation")
 
 
-def test_a_client_that_leaves_while_it_does_not_read_is_noticed_too(server: Server) -> None:
-    with EventReader(server, "tokens", {"id": "full", "COUNT": 10**6, "DELAY_US": 1}) as events:
-        next(iter(events))
-        time.sleep(1.0)
-
-    eventually(lambda: was_cancelled(server, "full"), 30, "the model sees the cancellation")
-
-
 # ------------------------------------------------------------------------ gRPC
 
 

@@ -21,7 +21,7 @@ from tritonclient.utils import InferenceServerException
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.standard.ctl.system.commands import ctl
 from tests.support import raw_http2 as h2
-from tests.support.clients import infer_inputs, module_of, open_client
+from tests.support.clients import infer_inputs
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 from zmqtriton_floor import token_file
@@ -379,25 +379,6 @@ def test_of_a_large_message_nobody_without_a_token_sends_the_rest(server: Server
             connection.send(h2.headers_frame(1, f"/{_SERVICE}/{method}"), begun)
 
             assert b"This server needs a token" in connection.read_until(b"grpc-message")
-
-
-@pytest.mark.row("L09")
-def test_tritonclient_sends_a_token_over_both_protocols(target: Server) -> None:
-    headers = {"authorization": f"Bearer {TOKENS['some']}"}
-
-    for protocol in ("http", "grpc"):
-        with open_client(target, protocol) as client:
-            inputs = infer_inputs(module_of(client), INPUT0=ONES, INPUT1=ONES)
-            result = client.infer("add_sub", inputs, headers=dict(headers))
-            assert (ONES + ONES == result.as_numpy("OUTPUT0")).all()
-            index = client.get_model_repository_index(headers=headers)
-            assert 1 == len(index if protocol == "http" else index.models)
-            for model in ("told", "not-there"):
-                with pytest.raises(InferenceServerException, match=NOT_THIS_MODEL) as refused:
-                    client.infer(model, inputs, headers=dict(headers))
-                assert refused.value.status() in ("403", "StatusCode.PERMISSION_DENIED")
-            with pytest.raises(InferenceServerException, match="needs a token"):
-                client.infer("add_sub", inputs)
 
 
 @pytest.mark.row("L09")

@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
 from tests.support.scraping import sum_series
-from tests.support.scripted import ASYNC, DECOUPLED, open_stream, string_parameter
+from tests.support.scripted import DECOUPLED, open_stream, string_parameter
 from tests.support.server import Copy, Server, tensor
 from tests.support.waiting import eventually
 
@@ -27,7 +27,6 @@ pytestmark = [
             *(Copy("scripted", name) for name in ("asker", "middle", "leaf", "mortal")),
             Copy("scripted", "detached", string_parameter("DETACHED_CALLS", "yes")),
             Copy("scripted", "stream", DECOUPLED),
-            Copy("scripted", "coroutines", ASYNC + DECOUPLED),
         ]
     ),
 ]
@@ -199,23 +198,6 @@ def test_with_a_stub_that_dies_all_ends_that_it_has_asked(server: Server) -> Non
 
     assert (503, True) == (status, "killed by SIGKILL" in error)
     eventually(lambda: has_logged(server, "cancelled orphaned."), 30, "the last one is told")
-
-
-@pytest.mark.row("L18")
-def test_coroutines_of_a_decoupled_model_have_their_own_deadlines(server: Server) -> None:
-    script = """
-        import asyncio
-        sender = request.get_response_sender()
-        call = ask("leaf", "return [reply(request.remaining_s())]")
-        asked = await asyncio.gather(call.async_exec(), asyncio.to_thread(call.exec))
-        sender.send(reply(" ".join(map(answer_of, asked))), FINAL)
-    """
-
-    status, left = generated(server, "coroutines", script, "", "50")
-
-    assert (200, 2) == (status, len(left.split()))
-    assert all(0 < float(one) <= 50 for one in left.split())
-    assert (200, "None None") == generated(server, "coroutines", script, "", None)
 
 
 @pytest.mark.row("L18")

@@ -90,24 +90,6 @@ def test_loads_are_told_line_by_line(log: str) -> None:
         assert ["I"] == said(log, initialize + done)
 
 
-@pytest.mark.row("I03")
-def test_verbose_lines_tell_of_backend_configurations_and_instances(log: str) -> None:
-    assert ["I"] == said(log, "Create CacheManager with cache_dir: '/opt/tritonserver/caches'")
-    assert ["I"] == said(log, "'python' TRITONBACKEND API version: 1.19")
-    assert ["I"] == said(log, "Collecting CPU metrics")
-    assert ["I"] == said(log, r"ensemble model for ensemble\n")
-    assert ["I"] * 3 == said(log, "Adding default backend config setting: default-max-batch-size,4")
-    for instance in ("core_0", "preprocessing_0_0", "postprocessing_0_0"):
-        assert ["I"] == said(log, f"Creating instance {instance} on CPU using artifact 'model.py'")
-    quoted = re.findall(r"\] (\"(?:backend|model) configuration:.*\")", log)
-    documents = [json.loads(text).split(":\n", 1) for text in quoted]
-    of_backend = [json.loads(text) for what, text in documents if what == "backend configuration"]
-    of_models = [json.loads(text) for what, text in documents if what == "model configuration"]
-    assert ["4"] == [found["cmdline"]["default-max-batch-size"] for found in of_backend]
-    names = ["core", "postprocessing", "preprocessing"]
-    assert names == sorted(found["name"] for found in of_models)
-
-
 @pytest.mark.row("I04", "I05")
 def test_environments_and_stubs_are_told(server: Server, log: str) -> None:
     place = server.repository / "preprocessing" / "python_env"

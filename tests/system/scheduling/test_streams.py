@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.standard.ctl.system.commands import ctl
-from tests.support.scraping import cancelled_requests, pending_requests
+from tests.support.scraping import pending_requests
 from tests.support.scripted import (
     DECOUPLED,
     extend_config,
     generate_stream,
-    open_stream,
     string_parameter,
 )
 from tests.support.server import Copy, Server
@@ -127,19 +126,6 @@ def test_requests_beyond_the_bound_wait_for_a_stream_to_end(streams: Streams, mo
     for name in ("first0", "later"):
         streams.end(name)
     assert [OVER, OVER] == [first[0].result(60), later.result(60)]
-
-
-def test_a_client_that_leaves_the_queue_has_no_stream(streams: Streams) -> None:
-    first = streams.fill("processes")
-    with open_stream(streams.server, "processes", STREAM, streams.path("left")):
-        streams.await_waiting("processes", 1)
-    eventually(lambda: cancelled_requests(streams.server, "processes") == 1, 60, "it is cancelled")
-    later = streams.ask("processes", "later")
-    streams.end("first0")
-    streams.end("later")
-
-    assert [OVER, OVER] == [first[0].result(60), later.result(60)]
-    assert "left" not in streams.names()
 
 
 @pytest.mark.parametrize("model", KINDS)

@@ -1,5 +1,3 @@
-import threading
-
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -16,9 +14,6 @@ class TritonPythonModel:
 
     def finalize(self):
         [self.starts.increment(1) for _ in range(getattr(self, "at_end", 0))]
-
-    def later(self, seconds, do):
-        threading.Timer(seconds, do).start()
 
     def execute(self, requests):
         return [self._answer(request) for request in requests]
