@@ -28,6 +28,9 @@ def _latin_1(directory: Path) -> dict[str, str]:
     return {"LOCPATH": str(directory), "LC_ALL": name}
 
 
+@pytest.mark.long(
+    "supervisor/machine/reading/test_readers.py::test_names_that_are_no_utf_8_arrive",
+)
 def test_a_name_is_utf_8_in_any_locale_and_another_is_left_out_with_a_word(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", environment=_latin_1(tmp_path), frontends=())
     model = server.add_model("add_sub", _NAME)

@@ -26,6 +26,19 @@ def _has(path: Path, pattern: re.Pattern[str]) -> bool:
     return pattern.search(path.read_text()) is not None
 
 
+#: The last but one has no name in Python 3.10.
+_MEAN_NOTHING = {
+    "SIGUSR1": signal.SIGUSR1,
+    "SIGUSR2": signal.SIGUSR2,
+    "SIGALRM": signal.SIGALRM,
+    "SIGVTALRM": signal.SIGVTALRM,
+    "SIGPROF": signal.SIGPROF,
+    "SIGIO": signal.SIGIO,
+    "SIGSTKFLT": 16,
+    "SIGRTMIN+6": signal.SIGRTMIN + 6,
+}
+
+
 def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "zmqtriton.log"
     options = [f"--log-file={path}", "--model-control-mode=explicit", "--log-verbose=1"]
@@ -48,6 +61,19 @@ def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None
         for pid in server.pids()["http"][1:]:
             eventually(partial(_has, path, re.compile(f" {pid} request_log.py:")), 30, "a line")
         assert rotated == (tmp_path / "rotated.log").read_text()
+
+        # signals that mean nothing are logged, and SIGQUIT ends the server in order
+        before = server.pids()
+        for number in (*_MEAN_NOTHING.values(), *_MEAN_NOTHING.values()):
+            os.kill(server.pid, number)
+        for name in _MEAN_NOTHING:
+            line = re.compile(f"{re.escape(name)} means nothing to the server and is ignored")
+            eventually(partial(_has, path, line), 30, name)
+        assert server.is_ready()
+        assert before == server.pids()
+        os.kill(server.pid, signal.SIGQUIT)
+        assert 0 == server.wait(60)
+        assert "SIGQUIT has come: the server stops" in path.read_text()
 
 
 # ------------------------------------------------------------------------- request ids

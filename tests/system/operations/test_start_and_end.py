@@ -185,26 +185,3 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
 
     assert 1 == server.returncode
     assert f"error: --tokens={path}: {text}" in server.log_text()
-
-
-def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path: Path) -> None:
-    named = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO")
-    # the last has no name in Python 3.10
-    numbers = {**{name: signal.Signals[name] for name in named}, "SIGSTKFLT": 16}
-    with Server(tmp_path / "s", frontends=()) as server:
-        before = server.pids()
-        for number in (*numbers.values(), signal.SIGRTMIN + 6):
-            os.kill(server.pid, number)
-            os.kill(server.pid, number)
-
-        ignored = {
-            f"{name} means nothing to the server and is ignored"
-            for name in (*numbers, "SIGRTMIN+6")
-        }
-        eventually(lambda: all(line in server.log_text() for line in ignored), 30, "the lines")
-
-        assert server.is_ready()
-        assert before == server.pids()
-        os.kill(server.pid, signal.SIGQUIT)
-        assert 0 == server.wait(60)
-        assert "SIGQUIT has come: the server stops" in server.log_text()

@@ -41,6 +41,10 @@ def numbers(items: list[StreamItem]) -> list[int]:
     return [item.body.parameters["n"] for item in items if item.body is not None]
 
 
+@pytest.mark.long(
+    "stub/execution/test_streams.py::test_a_frontend_that_subscribes_gets_its_responses_past_the_broker",
+    "system/protocols/test_streams.py::test_many_streams_of_events_are_complete_and_in_order",
+)
 @scenario(asyncio.run)
 async def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Path) -> None:
     async with chain(tmp_path, COUNTING) as it:

@@ -30,8 +30,8 @@ pytestmark = [
         models=["identity_fp32", "string_upper", "journal"], options=PROCESSES, frontends=["grpc"]
     ),
 ]
-#: Each on a connection of its own; the kernel gives all of them to one process once in 2^15 runs.
-CONNECTIONS = 16
+#: Each on a connection of its own; the kernel gives all of them to one process once in 2^7 runs.
+CONNECTIONS = 8
 SIZE = 64 * 1024
 #: With which names in /dev/shm begin: others may test on the same machine.
 OWN = f"zmqtriton_{os.getpid()}_"

@@ -13,6 +13,9 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.long(
+    "broker/scheduling/test_batching.py::test_requests_are_held_back_until_enough_of_them_wait"
+)
 def test_the_first_batch_begins_when_enough_requests_wait(tmp_path: Path) -> None:
     def ask(_: int) -> int:
         row = tensor("X", "FP32", [0.5], [1, 1])
