@@ -6,9 +6,12 @@ import itertools
 import json
 import re
 import socket
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,8 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from tests.support.journal import UNTIL_RELEASED, ask_journal, release_execution
-from tests.support.server import Server, tensor
+from tests.support.needs import find_tool
+from tests.support.server import Server, free_ports, is_open, tensor
 from tests.support.waiting import eventually
 
 pytestmark = [
@@ -169,3 +173,47 @@ def test_an_agent_check_says_how_much_is_free(server: Server) -> None:
 
     with held(server, 1):
         eventually(lambda: _percent(server) < 50, 60)
+
+
+@pytest.mark.long("system/operations/test_load.py::test_an_agent_check_says_how_much_is_free")
+@pytest.mark.row("--agent-check-port")
+def test_haproxy_weighs_the_server_by_its_agent(server: Server, tmp_path: Path) -> None:
+    tool = find_tool("haproxy")
+    port, statistics_port = free_ports(2)
+    agent = f"agent-check agent-port {_agent_port(server)} agent-inter 100ms"
+    (tmp_path / "haproxy.cfg").write_text(f"""
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 30s
+    timeout server 30s
+frontend statistics
+    bind 127.0.0.1:{statistics_port}
+    stats enable
+    stats uri /
+frontend http
+    bind 127.0.0.1:{port}
+    default_backend servers
+backend servers
+    server a 127.0.0.1:{server.http_port} weight 100 {agent}
+""")
+
+    def seen() -> tuple[str, int]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{statistics_port}/;csv", timeout=20) as page:
+            names, *rows = page.read().decode().removeprefix("# ").splitlines()
+        row = next(row for row in rows if row.startswith("servers,a,"))
+        fields = dict(zip(names.split(","), row.split(","), strict=True))
+        return fields["status"], int(fields["weight"])
+
+    command = [tool, "-db", "-f", str(tmp_path / "haproxy.cfg")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as proxy:
+        try:
+            eventually(lambda: is_open(statistics_port), 60)
+            eventually(lambda: seen()[1] > 90, 60)
+
+            with held(server, 1):
+                eventually(lambda: seen()[1] < 50, 60)
+
+            assert "no check" == seen()[0]  # what the agent says is of weights alone
+        finally:
+            proxy.terminate()

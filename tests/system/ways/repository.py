@@ -56,6 +56,9 @@ def write_edition(server: Server, edition: int, version: int) -> None:
     code.write_text(re.sub(r"(?m)^EDITION = .*$", f"EDITION = {edition}", text))
 
 
+#: The end of the outputs in the configuration, without the last one and with it.
+LAST_OUTPUT = '{ name: "HALVES_BACK" data_type: TYPE_FP16 dims: [ -1 ] }'
+LAST_OUTPUTS = LAST_OUTPUT + ',\n  { name: "FLAGS_BACK" data_type: TYPE_BOOL dims: [ 2 ] }'
 #: All but `idle`.
 LOADED = (
     "mirror",

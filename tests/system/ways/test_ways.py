@@ -7,19 +7,26 @@ differs from a plain request in one thing.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.server import Server
+from tests.support.waiting import eventually
 from tests.system.ways import repository
 from tests.system.ways.cases import CASES
-from tests.system.ways.contents import PLAIN, Content, Outcome
+from tests.system.ways.contents import PLAIN, Content, Input, Outcome
 from tests.system.ways.ways import (
+    AUTHORIZATION,
     TOKEN,
     BlsWay,
     ChunkedWay,
@@ -39,6 +46,7 @@ from zmqtriton_floor.token_file import ALL_MODELS, Grant
 HTTP = (HttpWay, JsonWay, ChunkedWay, PackedWay)
 GRPC = (GrpcWay, PackedGrpcWay)
 WAYS: tuple[type[Way], ...] = (*HTTP, *GRPC, StreamWay, DoorWay, GuestWay, BlsWay)
+NAMES = tuple(way.name for way in WAYS)
 pytestmark = [
     pytest.mark.system,
     pytest.mark.large_tensors,
@@ -251,9 +259,9 @@ def test_a_walk_of_two_passes_each_pair_once() -> None:
     assert 16 == len(set(pairwise(steps))) == len(steps) - 1
 
 
-@pytest.mark.long("system/ways/test_ways.py::test_all_ways_lead_to_the_same_outcome")
 @pytest.mark.row("L18")
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.long("system/ways/test_ways.py::test_all_ways_lead_to_the_same_outcome")
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_what_was_asked_before_on_a_connection_makes_no_difference(
     server: Server, way: type[Way]
 ) -> None:
@@ -272,3 +280,189 @@ def test_what_was_asked_before_on_a_connection_makes_no_difference(
 
     assert [] == problems
     assert len(sayable) > 12
+
+
+# --------------------------------------------- the same, though the world changes
+
+
+def call(server: Server, path: str, document: Any) -> Any:
+    """Ask for something that a token is needed for."""
+    answer = server.exchange(path, json.dumps(document).encode(), dict([AUTHORIZATION]))
+    assert 200 == answer.status, answer.body
+    return answer.document
+
+
+def load(server: Server) -> None:
+    call(server, "/v2/repository/models/mirror/load", {})
+
+
+def change_code(server: Server) -> None:
+    repository.write_edition(server, 2, version=2)
+    load(server)
+
+
+def serve_version_1(server: Server) -> None:
+    server.edit_config(
+        "mirror", "version_policy { all {} }", "version_policy { specific { versions: 1 } }"
+    )
+    load(server)
+
+
+def serve_all_versions(server: Server) -> None:
+    server.edit_config(
+        "mirror", "version_policy { specific { versions: 1 } }", "version_policy { all {} }"
+    )
+    load(server)
+
+
+def drop_an_output(server: Server) -> None:
+    server.edit_config("mirror", repository.LAST_OUTPUTS, repository.LAST_OUTPUT)
+    load(server)
+
+
+def restore_the_output(server: Server) -> None:
+    server.edit_config("mirror", repository.LAST_OUTPUT, repository.LAST_OUTPUTS)
+    load(server)
+
+
+def unload(server: Server) -> None:
+    call(server, "/v2/repository/models/mirror/unload", {})
+
+
+def try_another(server: Server) -> None:
+    repository.write_edition(server, 3, version=3)
+    call(server, "/v2/models/mirror/canary", {"version": 3, "weight": "100%"})
+
+
+def end_the_trial(server: Server) -> None:
+    call(server, "/v2/models/mirror/canary/abort", {})
+
+
+def kill_the_broker(server: Server) -> None:
+    server.replace_only("broker")
+
+
+def kill_the_instance(server: Server) -> None:
+    before = server.stub_pids("mirror")
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not set(before) & set(server.stub_pids("mirror")), 30, "their end")
+
+
+def log_more(server: Server) -> None:
+    call(server, "/v2/logging", {"log_verbose_level": 1})
+
+
+def trace_all(server: Server) -> None:
+    call(server, "/v2/trace/setting", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+
+
+def revoke(server: Server) -> None:
+    write_tokens(server)
+
+
+def grant(server: Server) -> None:
+    write_tokens(server, TOKEN)
+
+
+def memory(server: Server, size: int, first: int) -> Input:
+    """Register memory under the same name as before."""
+    path = Path(f"/dev/shm/zmqtriton_ways_{os.getpid()}_{size}_{first}")
+    path.write_bytes(struct.pack(f"<{size}f", *range(first, first + size)))
+    with suppress(AssertionError):
+        call(server, "/v2/systemsharedmemory/region/ways/unregister", {})
+    call(
+        server,
+        "/v2/systemsharedmemory/region/ways/register",
+        {"key": f"/{path.name}", "offset": 0, "byte_size": 4 * size},
+    )
+    path.unlink()
+    return Input("FLOATS", "FP32", (2,), bytes(8), region="ways")
+
+
+def register(server: Server) -> None:
+    memory(server, size=2, first=1)
+
+
+def register_anew(server: Server) -> None:
+    memory(server, size=20_000, first=5)
+
+
+def unregister(server: Server) -> None:
+    call(server, "/v2/systemsharedmemory/region/ways/unregister", {})
+
+
+class Change(NamedTuple):
+    """A change of what is served, and whether the same request has another outcome then."""
+
+    make: Callable[[Server], None]
+    shows: bool
+    content: Content = PLAIN
+    #: Those that it shows on; all if it does on any.
+    ways: tuple[type[Way], ...] = WAYS
+
+
+_OF_REGION = PLAIN._replace(inputs=(Input("FLOATS", "FP32", (2,), bytes(8), region="ways"),))
+_WITH_TOKENS = (*HTTP, *GRPC)
+#: Each begins where the one before has ended.
+CHANGES = (
+    Change(change_code, shows=True),
+    Change(serve_version_1, shows=True),
+    Change(serve_all_versions, shows=True),
+    Change(drop_an_output, shows=True),
+    Change(restore_the_output, shows=True),
+    Change(unload, shows=True),
+    Change(load, shows=True),
+    Change(try_another, shows=True),
+    Change(kill_the_broker, shows=False),
+    Change(end_the_trial, shows=True),
+    Change(kill_the_instance, shows=False),
+    Change(log_more, shows=False),
+    Change(trace_all, shows=False),
+    Change(register, shows=True, content=_OF_REGION),
+    Change(register_anew, shows=True, content=_OF_REGION),
+    Change(kill_the_broker, shows=False, content=_OF_REGION),
+    Change(unregister, shows=True, content=_OF_REGION),
+    Change(revoke, shows=True, ways=_WITH_TOKENS),
+    Change(grant, shows=True, ways=_WITH_TOKENS),
+)
+
+
+@pytest.mark.long(
+    "system/protocols/test_tokens.py::test_a_token_that_is_removed_opens_nothing_more_even_on_an_open_connection",
+    "system/loads/test_reloads.py::test_a_load_runs_what_the_files_have_however_soon_after_the_last",
+)
+def test_what_changes_counts_on_connections_that_there_were_before(server: Server) -> None:
+    problems = []
+    for number, (make, shows, content, ways) in enumerate(CHANGES):
+        with ExitStack() as stack:
+            kept = [stack.enter_context(way(server)) for way in ways]
+            kept = [way for way in kept if way.can_say(content)]
+            before = [way.ask(content) for way in kept]
+            make(server)
+            answered: Outcome | None = None
+            for way, earlier in zip(kept, before, strict=True):
+                what = f"{number}, {make.__name__}, {way.name}"
+                later = eventually_asked(way, content, earlier, shows=shows)
+                [own] = on_its_own(server, type(way), [content])
+                problems += [f"{what}: {fault}" for fault in [own.differs(later)] if fault]
+                answered = answered or later
+                if answered.status == later.status == 200 and answered.differs(later):
+                    problems.append(f"{what}: {answered.differs(later)}")
+                if bool(earlier.differs(later)) != shows:
+                    problems.append(f"{what}: {earlier} became {later}")
+
+    assert [] == problems
+
+
+def eventually_asked(way: Way, content: Content, earlier: Outcome, *, shows: bool) -> Outcome:
+    """Ask when the change has come to every process, as far as that shows."""
+    outcomes: list[Outcome] = []
+
+    def ask() -> bool:
+        outcomes.append(way.ask(content))
+        return not shows or bool(earlier.differs(outcomes[-1]))
+
+    with suppress(AssertionError):
+        eventually(ask, 30)
+    return outcomes[-1]
