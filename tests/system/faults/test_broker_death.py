@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import textwrap
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -18,6 +20,7 @@ import tritonclient.grpc as grpcclient
 
 from tests.faults import deaths
 from tests.faults.load import Load
+from tests.support import scripted
 from tests.support.clients import infer_inputs
 from tests.support.journal import UNTIL_RELEASED, ask_journal, executions, release_execution
 from tests.support.server import Copy, Server
@@ -30,6 +33,7 @@ pytestmark = [
             Copy("journal", edit=("count: 1", f"count: {deaths.INSTANCES}")),
             "tokens",
             "counting",
+            *(Copy("scripted", name) for name in ("asking", "callee")),
         ],
         own=True,
     ),
@@ -47,10 +51,9 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Serve
     logged = len(server.log_text())
     stubs = server.stub_pids("journal")
     with deaths.mixed_load(server) as loads:
-        for _ in range(3):
-            deaths.kill_broker(server, loads)
-            time.sleep(0.3)
-    deaths.check_broker(server, loads, stubs, kills=3)
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            deaths.kill_broker(server, loads, number)
+    deaths.check_broker(server, loads, stubs, kills=2)
     eventually(lambda: "has died: killed by SIGKILL" in server.log_text()[logged:], 60)
 
 
@@ -58,7 +61,12 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Serve
     ("model", "output", "inputs", "parameters"),
     [
         ("tokens", "INDEX", {"COUNT": COUNT, "DELAY_US": 1000}, {}),
-        ("counting", "NUMBER", {"COUNT": COUNT}, {"pause_ms": 1}),
+        pytest.param(
+            *("counting", "NUMBER", {"COUNT": COUNT}, {"pause_ms": 1}),
+            marks=pytest.mark.long(
+                "system/faults/test_broker_death.py::test_streams_go_on_without_a_gap"
+            ),
+        ),
     ],
     ids=["sent by a thread", "sent within execute"],
 )
@@ -101,6 +109,50 @@ def test_streams_go_on_without_a_gap(
     assert numbers == list(range(COUNT))
 
 
+_CALL = f"""
+import os, threading
+
+def call():
+    script = {textwrap.dedent(scripted.GATE).strip()!r}
+    return answer_of(ask("callee", script, text_of(request)).exec())
+"""
+#: Each waits without a look at anything of the server's.
+WAYS = {
+    "a thread": """
+texts = []
+thread = threading.Thread(target=lambda: texts.append(call()))
+thread.start()
+thread.join()
+return [reply(texts[0])]
+""",
+    "a fork": """
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    os.write(writing, call().encode())
+    os._exit(0)
+os.close(writing)
+os.waitpid(child, 0)
+return [reply(os.read(reading, 1000).decode())]
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_that_a_thread_or_a_fork_of_a_model_waits_for_is_answered(
+    server: Server, tmp_path: Path, way: str
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        gate = tmp_path / "gate"
+        answer = threads.submit(scripted.generate, server, "asking", _CALL + WAYS[way], str(gate))
+        eventually(Path(f"{gate}.begun").exists, 60, "the call")
+
+        server.kill_only("broker")
+        gate.touch()
+
+        assert "through" == answer.result(60)
+
+
 def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes(
     server: Server,
 ) -> None:
@@ -124,50 +176,31 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         assert set(executions(server.journal).values()) == {1}
 
 
-def test_a_stopped_broker_is_replaced(server: Server) -> None:
-    stubs = server.stub_pids("journal")
-    with deaths.mixed_load(server) as loads:
-        deaths.kill_broker(server, loads, signal.SIGSTOP)
-    deaths.check_broker(server, loads, stubs, kills=1)
-
-
-def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
-    server: Server,
-) -> None:
-    with deaths.mixed_load(server) as loads:
-        time.sleep(0.5)
-        [broker] = server.pids()["broker"]
-        stub = server.stub_pids("journal")[0]
-        killed_ns = time.monotonic_ns()
-        for pid in (stub, broker):
-            os.kill(pid, signal.SIGKILL)
-
-        def back() -> bool:
-            answers = deaths.answers_of(loads)
-            return any(o.sent_ns > killed_ns and o.is_right for o in answers)
-
-        eventually(back, 30, "answers")
-        eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
-        time.sleep(0.5)
-    deaths.check_executed_once(server, deaths.answers_of(loads))
-
-
-@pytest.mark.parametrize("choose", [deaths.http_worker_pid, deaths.http_arbiter_pid])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        deaths.http_worker_pid,
+        pytest.param(
+            deaths.http_arbiter_pid,
+            marks=pytest.mark.long(
+                "system/faults/test_broker_death.py::test_a_killed_http_process_costs_its_connections"
+            ),
+        ),
+    ],
+)
 def test_a_killed_http_process_costs_its_connections(
     server: Server, choose: Callable[[Server], int]
 ) -> None:
     clients = 4
     with Load(server.http_port, clients=clients, milliseconds=20) as load:
-        for _ in range(2):
-            deaths.kill_http(server, load, choose)
+        deaths.kill_http(server, load, choose)
     # While nobody listens each new connection is refused, too.
-    limit = 2 * clients if choose is deaths.http_worker_pid else len(load.answers)
+    limit = clients if choose is deaths.http_worker_pid else len(load.answers)
     deaths.check_http(server, load, limit)
 
 
 def test_a_killed_grpc_process_is_replaced(server: Server) -> None:
-    for _ in range(2):
-        deaths.kill_grpc(server)
+    deaths.kill_grpc(server)
 
 
 def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(server: Server) -> None:

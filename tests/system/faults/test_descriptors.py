@@ -7,7 +7,6 @@ import resource
 import select
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import psutil
 import pytest
@@ -27,30 +26,29 @@ ASK = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LIMITS = ("sh", "-c", f'ulimit -Sn {LIMIT // 2}; ulimit -Hn {LIMIT}; exec "$@"', "sh")
 
 
-def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    options = ["--model-control-mode=explicit", "--load-model=add_sub"]
-    server = Server(tmp_path / "s", models=["add_sub", "journal"], options=options)
-    server.wrapper = LIMITS
-    with server:
-        server.edit_config("journal", "count: 1", "count: 100")
-        before = server.pids()
-
-        error = server.control_model("load", "journal")
-
-        assert "the limit of open files allows 30 instances; there are 1" in error
-        assert "the load needs 100 more" in error
-        assert before == server.pids()
-        server.edit_config("journal", "count: 100", "count: 20")
-        assert "" == server.control_model("load", "journal")
-        assert 20 == len(server.stub_pids("journal"))
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("limited") / "s", ["add_sub", "journal"])
+    options = ["--model-control-mode=explicit", "--load-model=journal"]
+    server = Server(tmp_path_factory.mktemp("limited") / "s", ["journal"], options=options)
+    server.add_model("journal", "many")
     server.wrapper = LIMITS
     with server:
         yield server
+
+
+def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(server: Server) -> None:
+    server.edit_config("many", "count: 1", "count: 100")
+    before = server.pids()
+
+    error = server.control_model("load", "many")
+
+    assert "the limit of open files allows 30 instances; there are 1" in error
+    assert "the load needs 100 more" in error
+    assert before == server.pids()
+    server.edit_config("many", "count: 100", "count: 20")
+    assert "" == server.control_model("load", "many")
+    assert 20 == len(server.stub_pids("many"))
+    assert "" == server.control_model("unload", "many")
 
 
 def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server) -> None:
