@@ -1,4 +1,4 @@
-"""Descriptors are short: loads that do not fit are refused, and nobody ends."""
+"""Descriptors are short: loads that do not fit are refused, crowds make room, and nobody ends."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import json
 import resource
 import select
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
+import tritonclient.grpc as triton
 
+from tests.faults.requests import STREAM
+from tests.support import raw_http2 as h2
 from tests.support.journal import UNTIL_RELEASED, journal_inputs, release_execution
 from tests.support.raw_http import raw_request
 from tests.support.server import Server
-from tests.system.attacks.connections import connect
+from tests.support.waiting import eventually
+from tests.system.attacks.connections import INFER, connect, is_served
 
 pytestmark = pytest.mark.system
 
 LIMIT = 300
+#: More than may connect to a process, which keeps a hundred for itself.
+CROWD = 240
+LOADED = ["journal", "identity_fp32"]
 ASK = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -28,8 +35,8 @@ LIMITS = ("sh", "-c", f'ulimit -Sn {LIMIT // 2}; ulimit -Hn {LIMIT}; exec "$@"',
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--model-control-mode=explicit", "--load-model=journal"]
-    server = Server(tmp_path_factory.mktemp("limited") / "s", ["journal"], options=options)
+    options = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in LOADED)]
+    server = Server(tmp_path_factory.mktemp("limited") / "s", LOADED, options=options)
     server.add_model("journal", "many")
     server.wrapper = LIMITS
     with server:
@@ -42,7 +49,7 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(server: 
 
     error = server.control_model("load", "many")
 
-    assert "the limit of open files allows 30 instances; there are 1" in error
+    assert "the limit of open files allows 30 instances; there are 2" in error
     assert "the load needs 100 more" in error
     assert before == server.pids()
     server.edit_config("many", "count: 100", "count: 20")
@@ -53,12 +60,34 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(server: 
 
 def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server) -> None:
     with ExitStack() as stack:
-        for _ in range(2 * LIMIT):
+        for _ in range(CROWD):
             client = connect(server, stack, ASK)
 
             assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
         assert server.is_ready()
+
+
+def is_live(server: Server) -> bool:
+    with triton.InferenceServerClient(server.grpc_address) as client, suppress(Exception):
+        return bool(client.is_server_live(client_timeout=2))
+    return False
+
+
+def test_a_crowd_that_stops_amid_its_requests_keeps_nobody_out(server: Server) -> None:
+    half = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n12345678".encode()
+    with ExitStack() as stack:
+        for _ in range(CROWD):
+            connect(server, stack, half)
+            with suppress(OSError):  # the server refuses some
+                crowd = h2.Connection(server.grpc_port)
+                stack.callback(crowd.close)
+                crowd.send(h2.headers_frame(1, STREAM))
+
+        eventually(lambda: is_live(server), 30, "gRPC has room")
+        for _ in range(8):
+            assert is_live(server)
+            assert is_served(server)
 
 
 def waiting() -> bytes:

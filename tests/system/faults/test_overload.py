@@ -152,7 +152,7 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
 def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     async def flood() -> tuple[list[overload.Answer], float]:
         with closing(overload.Clients(server, "asleep", 5)) as clients:
-            answers = await clients.flood(2000, 1.0)
+            answers = await clients.flood(1000, 0.5)
             return answers, (await clients.request()).status
 
     answers, status_after = asyncio.run(flood())

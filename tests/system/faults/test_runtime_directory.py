@@ -76,6 +76,10 @@ def test_it_is_made_again_and_everything_connects_as_before(server: Server, what
 
 
 @needs_pidfd_getfd
+@pytest.mark.long(
+    "system/faults/test_runtime_directory.py::test_it_is_made_again_and_everything_connects_as_before",
+    "system/faults/test_torn_connections.py::test_streams_past_the_broker_find_their_way_again",
+)
 def test_streams_find_a_new_frontend_past_the_broker(server: Server) -> None:
     directory = own_directory(server)
     [stub], [frontend] = server.stub_pids("tokens"), server.pids()["grpc"]
