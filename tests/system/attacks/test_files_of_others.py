@@ -114,12 +114,6 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def grpcio() -> Iterator[Server]:
-    with serving("--grpc-transport=grpcio") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def of_another_user() -> Iterator[Server]:
     with serving(user=SERVER) as server:
         yield server
@@ -180,13 +174,11 @@ def test_a_client_gets_no_file_that_it_could_not_open(
 ) -> None:
     assert REFUSED == ask(server, kind, ALICE)
     os.chown(file, BOB, BOB)
-    assert REFUSED == ask(server, kind, ALICE)
     file.chmod(0o644)
     assert REFUSED == ask(server, kind, ALICE)
     assert SECRET == file.read_bytes()
 
     assert "copied" == ask(server, kind, BOB)
-    assert "copied" == ask(server, kind, ROOT)
     file.chmod(0o666)
     assert "copied" == ask(server, kind, ALICE)
     assert SECRET[:32] * 2 == file.read_bytes()
@@ -210,25 +202,11 @@ def test_a_client_of_any_user_gets_its_own_memory(server: Server, kind: str, mod
     assert "copied" == ask(server, kind, ALICE, own_mode=mode)
 
 
-@pytest.mark.long(
-    "system/attacks/test_files_of_others.py::test_a_client_gets_no_file_that_it_could_not_open",
-    "frontends/process/test_peer_user.py::test_the_kernel_tells_users_apart",
-)
-def test_grpcios_transport_tells_users_apart_too(grpcio: Server, file: Path) -> None:
-    assert REFUSED == ask(grpcio, "grpc", ALICE)
-    assert SECRET == file.read_bytes()
-
-    os.chown(file, ALICE, ALICE)
-    assert "copied" == ask(grpcio, "grpc", ALICE)
-
-
 def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -> None:
     assert REFUSED == ask_door(server, ALICE)
-    assert "registered" == ask_door(server, ROOT)
     os.chown(file, ALICE, ALICE)
 
     assert "registered" == ask_door(server, ALICE)
-    assert REFUSED == ask_door(server, BOB)
 
 
 @pytest.mark.long(

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support import raw_http2 as h2
 from tests.support.clients import infer_message
-from tests.support.process_memory import pss_mib, uss_mib
+from tests.support.process_memory import uss_mib
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.scraping import sum_series
 from tests.support.server import Server, Written, tensor
-from tests.support.waiting import eventually, value_at_rest
-from tests.support.waits.endless_requests import send_endless_body, send_endless_message
+from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect, is_served
 
 MIB = 1 << 20
@@ -132,27 +130,3 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
         assert send_raw(server.http_port, data).statuses[0] in (200, 503)
 
     eventually(lambda: uss_mib(server, "http") < before + 128, 60, "all of it is free")
-
-
-@pytest.mark.long(
-    "frontends/http_api/server/test_large_bodies.py::test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time",
-    "frontends/tensors/test_arena_body.py::test_memory_is_made_a_step_ahead_of_what_has_come_and_accounted_for_before",
-)
-@pytest.mark.parametrize(
-    ("send", "port"), [(send_endless_message, "grpc_port"), (send_endless_body, "http_port")]
-)
-def test_memory_is_made_for_what_has_come_and_not_for_what_is_announced(
-    server: Server, send: Callable[[int, int], Any], port: str
-) -> None:
-    before = pss_mib(server)
-    with _others_are_served(server), ExitStack() as stack:
-        for size in (130, 40):
-            stack.enter_context(send(getattr(server, port), size * MIB))
-
-        eventually(lambda: pss_mib(server) > before + 90, 60, "what has come is held")
-        held = 16 * value_at_rest(lambda: pss_mib(server) // 16)
-        assert held < before + LIMIT // MIB + 64
-
-    # a process of HTTP has only its part of the limit
-    eventually(lambda: pss_mib(server) < held - 90, 60, "what has come was held, and is free")
-    eventually(lambda: pss_mib(server) < before + KEPT_MIB, 60, "all of it is free")
