@@ -29,7 +29,8 @@ pytestmark = pytest.mark.system
 
 def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> None:
     explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
-    way = OneByOne(tmp_path, explicit)
+    way = OneByOne(tmp_path, (*explicit, "--http-workers=1"))
+    way.frontends = ()
     way.start()
     [old] = way.servers
     with ExitStack() as ends:
