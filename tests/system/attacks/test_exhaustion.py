@@ -36,7 +36,7 @@ pytestmark = [
     ),
 ]
 
-STREAMS = 50
+STREAMS = 30
 
 
 @pytest.fixture

@@ -87,17 +87,12 @@ ODD = [
     "a\nb",
     "a\x00b",
     "\x1b[2J",
-    "'",
     '"',
     "{x}",
-    "%s",
     "\u202e",
     " ..",
-    ".. ",
-    "...",
     "..my_model",
     "model.version1",
-    " ",
     "\udcff",
     "x" * 256,
     "x" * 7000,
@@ -263,10 +258,6 @@ ENDLESS_FILES = {
     "10 MB": ("# " + "x" * 10_000_000, "exceeds the limit of 1048576"),
     "nested messages": ("ensemble_scheduling {" + "step {" * 100_000, "failed to read text proto"),
     "nested lists": ("parameters: " + "[" * 100_000, "failed to read text proto"),
-    "5,000 groups": (
-        'backend: "python"' + "instance_group { kind: KIND_CPU }\n" * 5000,
-        "limit",
-    ),
 }
 
 

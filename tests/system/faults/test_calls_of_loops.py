@@ -112,8 +112,8 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
     """Start a server with these options whose loops are watched."""
     servers: list[Server] = []
 
-    def start(*options: str) -> Watched:
-        server = _make(tmp_path, options)
+    def start(*options: str, frontends: Sequence[str] = ("grpc", "metrics")) -> Watched:
+        server = _make(tmp_path, options, frontends)
         servers.append(server)
         return Watched(server.start(), tmp_path / "run", tmp_path / "calls")
 
@@ -122,7 +122,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         server.kill()
 
 
-def _make(tmp_path: Path, options: Sequence[str]) -> Server:
+def _make(tmp_path: Path, options: Sequence[str], frontends: Sequence[str]) -> Server:
     shutil.copy(ROOT / "tests/support/loops/watching.py", tmp_path / "sitecustomize.py")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     return Server(
@@ -135,6 +135,7 @@ def _make(tmp_path: Path, options: Sequence[str]) -> Server:
             *options,
         ],
         environment={"PYTHONPATH": path, "ZT_CALLS_OF_LOOPS": f"{tmp_path}/calls"},
+        frontends=frontends,
     )
 
 
@@ -204,6 +205,7 @@ def test_files_of_tokens_and_certificates_are_read_beside_the_loops(
         "--grpc-use-ssl=true",
         f"--grpc-server-cert={pair.cert}",
         f"--grpc-server-key={pair.key}",
+        frontends=("grpc",),
     )
     server = watched.server
     write_tokens(tokens, "second")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,39 +56,42 @@ def unload(server: Server) -> None:
     assert not server.control_model("unload", "scripted")
 
 
-@pytest.mark.parametrize(
-    "is_spawned",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.long("system/faults/test_forks.py::test_nothing_outlives_its_stub"),
-        ),
-    ],
-    ids=["forked stub", "spawned stub"],
+@pytest.mark.parametrize("end", [kill_stub, unload])
+def test_nothing_outlives_its_stub(shared: SharedServer, end: Callable[[Server], object]) -> None:
+    shared.load("scripted")
+    _check_strays(shared, end)
+
+
+@pytest.mark.long(
+    "system/faults/test_forks.py::test_nothing_outlives_its_stub",
+    "system/faults/test_forks.py::test_a_killed_supervisor_leaves_nothing_and_a_new_start_works",
 )
-def test_nothing_outlives_its_stub(tmp_path: Path, is_spawned: bool) -> None:
+@pytest.mark.parametrize("is_spawned", [False, True], ids=["forked stub", "spawned stub"])
+def test_nothing_outlives_its_server(tmp_path: Path, is_spawned: bool) -> None:
     # Beside a sitecustomize of its own a stub is not forked.
     (tmp_path / "sitecustomize.py").touch()
     environment = {"PYTHONPATH": str(tmp_path)} if is_spawned else {}
-    options = ["--model-control-mode=explicit", "--load-model=scripted", "--log-verbose=1"]
     with Server(
         tmp_path / "s",
         models=["scripted"],
-        options=options,
+        options=["--log-verbose=1"],
         environment=environment,
         frontends=(),
     ) as server:
-        for end in (kill_stub, unload, Server.kill):
-            assert "" == server.control_model("load", "scripted")
-            pids = eventually(lambda: _stray_pids(server), 30, "a stub that has started some")
-            assert all(map(psutil.pid_exists, pids))
-
-            end(server)
-
-            eventually(partial(_have_ended, pids), 60, "they are gone")
+        _check_strays(server, kill_stub)
+        _check_strays(server, Server.kill)
         assert is_spawned == ("every stub is spawned: " in server.log_text())
         assert "the fork-server process" not in server.log_text()
+
+
+def _check_strays(server: Server, end: Callable[[Server], object]) -> None:
+    """Check that what a stub of `scripted` has started ends with it."""
+    pids = eventually(lambda: _stray_pids(server), 30, "a stub that has started some")
+    assert all(map(psutil.pid_exists, pids))
+
+    end(server)
+
+    eventually(lambda: _have_ended(pids), 60, "they are gone")
 
 
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:

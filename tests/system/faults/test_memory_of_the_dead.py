@@ -25,11 +25,10 @@ from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
-OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 pytestmark = [
     pytest.mark.system,
     pytest.mark.large_tensors,
-    pytest.mark.server(models=["identity_fp32"], options=OPTIONS, own=True),
+    pytest.mark.server(models=["identity_fp32"]),
 ]
 #: Empty segments go back after some seconds.
 REST_S = 60.0
@@ -366,10 +365,18 @@ def test_all_who_read_what_a_process_has_made_read_on_after_its_end(
     _finish(server, readers)
 
 
-@pytest.mark.usefixtures("rest")
+@pytest.mark.long(
+    "system/faults/test_memory_of_the_dead.py::test_all_who_read_what_a_process_has_made_read_on_after_its_end",
+    "broker/requests/test_recovery.py::test_owners_hear_who_still_reads_and_then_that_all_have_told",
+    "floor/test_arena.py::test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it",
+)
+@pytest.mark.server(models=["identity_fp32"], options=["--model-control-mode=explicit"], own=True)
 def test_what_the_dead_have_made_is_read_on_after_the_brokers_death(
     server: Server, gates: Path
 ) -> None:
+    prepare(server)
+    for model in ("identity_fp32", "maker", "asker"):
+        assert not server.control_model("load", model)
     readers = [
         _Waiting(server, gates / "asker", "asker", 11, "MADE", "PASSED"),
         _read_slowly(server, 31),

@@ -78,7 +78,7 @@ def test_it_is_made_again_and_everything_connects_as_before(server: Server, what
 @needs_pidfd_getfd
 @pytest.mark.long(
     "system/faults/test_runtime_directory.py::test_it_is_made_again_and_everything_connects_as_before",
-    "system/faults/test_torn_connections.py::test_streams_past_the_broker_find_their_way_again",
+    "system/faults/test_broker_death.py::test_streams_past_the_broker_find_their_way_again",
 )
 def test_streams_find_a_new_frontend_past_the_broker(server: Server) -> None:
     directory = own_directory(server)

@@ -32,8 +32,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     ]
     loaders = (("outer", "middle"), ("middle", "add_sub"))
     models = [
-        *("scripted", "add_sub"),
-        *(Copy("scripted", "busy"), Copy("add_sub", "unasked")),
+        "scripted",
+        "add_sub",
+        Copy("scripted", "busy"),
+        Copy("add_sub", "unasked"),
         *(
             Copy("loader", name, scripted.string_parameter("LOADS", loads))
             for name, loads in loaders

@@ -27,6 +27,11 @@ from tests.system.replacements.replacing import (
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.long(
+    "supervisor/control/test_succession.py::test_models_move_when_the_server_before_has_ended",
+    "broker/requests/test_waiting_for_load.py::test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+)
 def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> None:
     explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
     way = OneByOne(tmp_path, (*explicit, "--http-workers=1"))
@@ -67,7 +72,7 @@ def test_models_are_loaded_when_the_server_before_has_ended(tmp_path: Path) -> N
 
 
 @pytest.mark.long(
-    "system/loads/test_one_by_one.py::test_models_are_loaded_when_the_server_before_has_ended",
+    "supervisor/control/test_succession.py::test_models_move_when_the_server_before_has_ended",
     "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
 )
 def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies(

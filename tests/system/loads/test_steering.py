@@ -35,7 +35,7 @@ def test_code_is_rolled_out_without_a_failed_request(server: Server) -> None:
     steer(server, "scale", {"count": 2})
     counted = server.statistics(MODEL)["execution_count"]
 
-    asking = roll_often(server, 8, broken_times=2, pause_s=0.05)
+    asking = roll_often(server, 6, broken_times=2, pause_s=0.05)
 
     assert [] == asking.failed()
     assert len(asking.answers) > 30

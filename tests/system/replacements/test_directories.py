@@ -88,14 +88,18 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
 
         assert 200 == server.status("/v2/models/add_sub/ready")
 
+        told = server.request_json("/v2/logging", {"log_verbose_level": 1})
         imports.write_text(text)
-        done = _replace(way, "-o", "json")
-        assert 0 == done.returncode, done.stderr
-        answer = json.loads(done.stdout)
-        assert before == answer["before"]
-        assert 0 == server.wait(60)
-        assert [answer["pid"]] == pids_in(way.runtime)
-        assert server.is_ready()
+        for how in ([], ["--one-by-one"]):
+            done = _replace(way, *how, "-o", "json")
+            assert 0 == done.returncode, done.stderr
+            answer = json.loads(done.stdout)
+            assert before == answer["before"]
+            assert 0 == server.wait(60)
+            before = answer["pid"]
+            assert [before] == pids_in(way.runtime)
+            assert server.is_ready()
+        assert told == server.request_json("/v2/logging")
         os.kill(answer["pid"], signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
     finally:

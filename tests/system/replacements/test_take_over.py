@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.faults.replacements.ways import ByTakeOver
-from tests.support.server import Server, free_ports
+from tests.support.server import Server
 from tests.system.replacements.replacing import SMALL
+from tests.system.shared_server import SharedServer
 from zmqtriton.ctl.main import cli
 from zmqtriton.options import parse
 from zmqtriton.start import predecessors
@@ -21,6 +22,11 @@ from zmqtriton.start.listeners import PortError
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "supervisor/control/test_succession.py::test_what_is_told_after_it_has_asked_is_told_before_the_answer",
+    "supervisor/control/test_succession.py::test_a_load_that_was_under_way_when_it_asked_goes_over",
+)
 def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Path) -> None:
     explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
     way = ByTakeOver(tmp_path, (*explicit, *SMALL))
@@ -66,30 +72,19 @@ def what_is_told(server: Server) -> dict[str, Any]:
     }
 
 
-def test_a_server_that_hangs_is_called_so_and_one_with_a_port_for_its_name_is_no_predecessor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_hangs_is_called_so_by_the_one_that_takes_over(
+    shared: SharedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predecessors, "_WITHIN_S", 0.5)
-    [name] = free_ports(1)
-    server = Server(tmp_path / "s", ["identity_fp32"], options=[f"--id={name}"], frontends=())
-
-    def find(port: int) -> predecessors.Predecessor | None:
-        words = [f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
-        return predecessors.find(
-            parse([f"--model-repository={server.repository}", *words, "--take-over"])
-        )
-
-    with server:
-        assert find(name) is None
-
-        (pid,) = server.pids()["supervisor"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(PortError) as refusal:
-                find(server.http_port)
-        finally:
-            os.kill(pid, signal.SIGCONT)
+    words = [f"--http-port={shared.http_port}", "--take-over"]
+    options = parse([f"--model-repository={shared.repository}", *words])
+    os.kill(shared.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(PortError) as refusal:
+            predecessors.find(options)
+    finally:
+        os.kill(shared.pid, signal.SIGCONT)
 
     text = str(refusal.value)
-    assert f"port {server.http_port} is in use, and the old server in " in text
+    assert f"port {shared.http_port} is in use, and the old server in " in text
     assert "does not answer: timed out" in text
