@@ -36,7 +36,7 @@ pytestmark = [
     ),
 ]
 
-STREAMS = 30
+STREAMS = 20
 
 
 @pytest.fixture

@@ -212,6 +212,9 @@ def test_a_client_of_any_user_gets_its_own_memory(server: Server, kind: str, mod
     assert "copied" == ask(server, kind, ALICE, own_mode=mode)
 
 
+@pytest.mark.long(
+    "system/attacks/test_files_of_others.py::test_a_client_gets_no_file_that_it_could_not_open"
+)
 def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -> None:
     assert REFUSED == ask_door(server, ALICE)
     os.chown(file, ALICE, ALICE)

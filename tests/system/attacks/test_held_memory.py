@@ -110,6 +110,10 @@ def test_messages_that_never_end_keep_nobody_else_out(server: Server) -> None:
     eventually(lambda: uss_mib(server, "grpc") < before + KEPT_MIB, 60, "all of it is free")
 
 
+@pytest.mark.long(
+    "system/attacks/test_held_memory.py::test_messages_that_never_end_keep_nobody_else_out",
+    "frontends/process/test_ledger.py::test_who_does_not_move_is_ended_where_there_is_no_room_for_others",
+)
 def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
     before = uss_mib(server, "http")
     with _others_are_served(server), ExitStack() as stack:

@@ -27,7 +27,13 @@ from tests.support.server import ROOT, Server, ask_add_sub, status_of
 from tests.support.waiting import eventually
 from zmqtriton_floor.token_file import digest
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "system/protocols/test_tls.py::test_a_renewed_certificate_is_taken_and_no_connection_is_lost",
+        "system/faults/test_loop_turns.py::test_a_loop_that_stands_is_told_with_its_place",
+    ),
+]
 
 
 class Allowed(NamedTuple):
@@ -139,9 +145,6 @@ def _make(tmp_path: Path, options: Sequence[str], frontends: Sequence[str]) -> S
     )
 
 
-@pytest.mark.long(
-    "system/faults/test_calls_of_loops.py::test_files_of_tokens_and_certificates_are_read_beside_the_loops"
-)
 def test_requests_loads_and_operations_make_no_loop_wait(watch: Watch, tmp_path: Path) -> None:
     watched = watch("--zmq-door", *TRACING, f"--trace-config=triton,file={tmp_path}/trace")
     server = watched.server

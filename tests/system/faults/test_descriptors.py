@@ -52,9 +52,9 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(server: 
     assert "the limit of open files allows 30 instances; there are 2" in error
     assert "the load needs 100 more" in error
     assert before == server.pids()
-    server.edit_config("many", "count: 100", "count: 20")
+    server.edit_config("many", "count: 100", "count: 10")
     assert "" == server.control_model("load", "many")
-    assert 20 == len(server.stub_pids("many"))
+    assert 10 == len(server.stub_pids("many"))
     assert "" == server.control_model("unload", "many")
 
 

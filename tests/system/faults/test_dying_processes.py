@@ -14,7 +14,13 @@ from tests.standard.ctl.system.commands import ctl
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "supervisor/server_processes/test_opening.py::test_a_process_that_never_opens_is_started_ever_more_seldom",
+        "supervisor/server_processes/test_opening.py::test_a_process_that_says_nothing_is_named_in_the_log_and_in_the_status",
+    ),
+]
 
 #: Has the process of gRPC start in a Python without that module.
 _WITHOUT_SSL = """

@@ -75,26 +75,17 @@ def _doctor(server: Server) -> str:
     return said.stdout
 
 
+@pytest.mark.long(
+    "start/test_start_checks.py::test_a_limit_of_file_sizes_is_no_matter_of_a_seccomp_profile",
+    "start/test_start_checks.py::test_an_event_descriptor_that_cannot_be_had_is_named",
+)
 @pytest.mark.parametrize(
     ("call", "error", "reason"),
     [
         ("memfd_create", "EPERM", "Operation not permitted"),
-        *(
-            pytest.param(
-                call,
-                error,
-                reason,
-                marks=pytest.mark.long(
-                    "system/faults/test_machines.py::"
-                    "test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor"
-                ),
-            )
-            for call, error, reason in (
-                ("pidfd_open", "ENOSYS", "Function not implemented"),
-                ("pidfd_send_signal", "EPERM", "Operation not permitted"),
-                ("prlimit64", "ENOSYS", "Function not implemented"),
-            )
-        ),
+        ("pidfd_open", "ENOSYS", "Function not implemented"),
+        ("pidfd_send_signal", "EPERM", "Operation not permitted"),
+        ("prlimit64", "ENOSYS", "Function not implemented"),
     ],
 )
 def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
@@ -137,7 +128,6 @@ def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODE
 
 
 @pytest.mark.long(
-    "system/faults/test_machines.py::test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor",
     "start/test_start_checks.py::test_a_limit_of_the_user_counts_all_its_threads_unless_it_is_privileged",
 )
 @pytest.mark.parametrize(

@@ -16,7 +16,14 @@ from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.long(
+        "floor/test_poison.py::test_a_line_names_a_block_and_its_cause",
+        "floor/test_poison.py::test_a_free_block_is_filled_at_once",
+    ),
+]
 
 VALUES = np.ones(100_000, np.float32)
 

@@ -10,7 +10,13 @@ from tests.faults.programs.plan import Plan
 from tests.faults.programs.report import Report
 from tests.faults.programs.world import World
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "faults/programs/test_oracle.py::test_a_seed_draws_the_same_programs_each_time_and_the_oracle_knows_them",
+        "faults/programs/test_oracle.py::test_an_element_names_its_call_input_and_place",
+    ),
+]
 
 #: Ways of clients, and kinds of steps and models.
 FEATURES = (
@@ -23,8 +29,8 @@ FEATURES = (
 def test_random_programs_answer_as_the_oracle_does(tmp_path: Path) -> None:
     report = Report()
 
-    World(Plan(1, 0, 200, FEATURES), report, tmp_path).run()
+    World(Plan(1, 0, 400, FEATURES), report, tmp_path).run()
 
     assert report.is_good, (report.descriptions, report.errors, report.unanswered)
-    assert report.answered > 100
+    assert report.answered > 200
     assert report.looks > report.answered

@@ -13,7 +13,14 @@ from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "supervisor/machine/reading/test_readers.py::test_a_group_takes_a_few_readers_and_no_more",
+        "supervisor/machine/reading/test_readers.py::test_a_cancelled_task_has_no_answer_and_its_reader_ends",
+        "supervisor/machine/reading/test_readers.py::test_a_load_goes_on_without_a_repository_that_never_had_the_model",
+    ),
+]
 
 
 @pytest.fixture

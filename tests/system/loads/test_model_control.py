@@ -12,7 +12,7 @@ import pytest
 from tests.faults.stamps import control_model
 from tests.standard.ctl.system.commands import ctl
 from tests.support import scripted
-from tests.support.server import MODELS_DIRECTORY, Copy, Server
+from tests.support.server import MODELS_DIRECTORY, Copy, Server, Written
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "--model-load-thread-count=1",
     ]
     loaders = (("outer", "middle"), ("middle", "add_sub"))
-    models = [
+    models: list[str | Path | Copy | Written] = [
         "scripted",
         "add_sub",
         Copy("scripted", "busy"),
