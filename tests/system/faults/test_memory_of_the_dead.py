@@ -20,7 +20,7 @@ import pytest
 import tritonclient.http as http_client
 
 from tests.support.clients import infer_inputs, infer_message
-from tests.support.scraping import sum_series
+from tests.support.scraping import read_series, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -299,7 +299,7 @@ _ENDS: dict[str, Callable[[Server, str], None]] = {
 def _in_use(server: Server) -> float:
     """Leases, and bytes of all arenas."""
     names = ("zmqtriton_leased_blocks", "zmqtriton_shared_memory_bytes")
-    return sum(sum_series(server, name) for name in names)
+    return sum(value for key, value in read_series(server).items() if key.startswith(names))
 
 
 def _end(server: Server, how: str, *models: str) -> None:
@@ -308,14 +308,6 @@ def _end(server: Server, how: str, *models: str) -> None:
     for model in models:
         _ENDS[how](server, model)
     eventually(lambda: not any(one.is_running() for one in processes), 60, "their ends")
-
-
-@pytest.fixture
-def rest(server: Server) -> None:
-    """Wait until a server with these models is at rest."""
-    for model in ("maker", "streamer"):
-        assert not server.control_model("load", model)
-    eventually(lambda: not _in_use(server), REST_S, "everything free")
 
 
 def _read_all(server: Server, gates: Path) -> list[Any]:
@@ -336,7 +328,6 @@ def _finish(server: Server, readers: list[Any]) -> None:
     eventually(lambda: not _in_use(server), REST_S, "everything free")
 
 
-@pytest.mark.usefixtures("rest")
 @pytest.mark.parametrize(
     "how",
     [
@@ -355,6 +346,8 @@ def _finish(server: Server, readers: list[Any]) -> None:
 def test_all_who_read_what_a_process_has_made_read_on_after_its_end(
     server: Server, gates: Path, how: str
 ) -> None:
+    for model in ("maker", "streamer"):
+        assert not server.control_model("load", model)
     readers = _read_all(server, gates)
 
     _end(server, how, "maker", "streamer")
