@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,44 +20,10 @@ from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.machines import forbidden_calls
 from tests.support.needs import find_tool, skip_missing
 from tests.support.server import Server, ask_add_sub
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
 MODEL = "add_sub"
-
-
-#: As a program starts others that leaves its children to the kernel, takes signals by a thread, and
-#: lets nobody read its files.
-_CARELESS = """
-import os, signal, sys
-os.umask(0o777)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
-def test_what_a_parent_limits_ignores_blocks_or_masks_is_as_it_should_be(tmp_path: Path) -> None:
-    # As in most containers, where root may not raise a limit either.
-    limited = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh"]
-    if not os.geteuid():
-        setpriv = find_tool("setpriv", package="util-linux")
-        limited = [setpriv, "--bounding-set=-sys_resource", *limited]
-    server = Server(tmp_path / "s", models=[MODEL], frontends=())
-    server.wrapper = [sys.executable, "-c", _CARELESS, *limited]
-    with server:
-        [pid] = server.stub_pids(MODEL)
-        limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
-        [core] = [line for line in limits if line.startswith("Max core file size")]
-        assert ["0", "0"] == core.split()[4:6]
-        assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: pid not in (server.stub_pids(MODEL) or [pid]), 60, "another process")
-        assert 200 == ask_add_sub(server)
-        assert 0 == server.stop()
-    assert "has died: killed by SIGKILL" in server.log_text()
-    assert "No child processes" not in server.log_text()
 
 
 def _ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
