@@ -22,7 +22,7 @@ from tests.support.server import ROOT as ROOT_DIRECTORY
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.server(models=["identity_fp32"])]
 
 #: Users that nothing else of this machine is.
 ALICE, BOB, SERVER = (50_000 + 3 * (os.getpid() % 3000) + number for number in range(3))
@@ -104,13 +104,6 @@ def serving(*options: str, user: int = ROOT) -> Iterator[Server]:
 def another_user() -> None:
     if why := stub_user.why_not():
         pytest.skip(why)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    door = ["--zmq-door", "--zmq-door-group=0", "--runtime-directory=@DIRECTORY@/r"]
-    with serving(*door) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -215,11 +208,13 @@ def test_a_client_of_any_user_gets_its_own_memory(server: Server, kind: str, mod
 @pytest.mark.long(
     "system/attacks/test_files_of_others.py::test_a_client_gets_no_file_that_it_could_not_open"
 )
-def test_the_door_tells_members_of_its_group_apart(server: Server, file: Path) -> None:
-    assert REFUSED == ask_door(server, ALICE)
-    os.chown(file, ALICE, ALICE)
+def test_the_door_tells_members_of_its_group_apart(file: Path) -> None:
+    door = ["--zmq-door", "--zmq-door-group=0", "--runtime-directory=@DIRECTORY@/r"]
+    with serving(*door) as server:
+        assert REFUSED == ask_door(server, ALICE)
+        os.chown(file, ALICE, ALICE)
 
-    assert "registered" == ask_door(server, ALICE)
+        assert "registered" == ask_door(server, ALICE)
 
 
 @pytest.mark.long(

@@ -39,7 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "--stub-user=nobody",
         "--stub-user=daemon",
     ]
-    server = Server(directory / "s", options=options, stub_user="nobody")
+    server = Server(directory / "s", options=options, stub_user="nobody", frontends=())
     for name, user in (("scripted", ""), ("other", "daemon"), ("root", "root")):
         more = scripted.string_parameter("stub_user", user) if user else ""
         scripted.add_model(server, "scripted", name, more)

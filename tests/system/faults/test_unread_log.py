@@ -28,9 +28,7 @@ def pipe() -> Iterator[FullPipe]:
 @pytest.fixture
 def server(tmp_path: Path, pipe: FullPipe) -> Server:
     options = [*OPTIONS, f"--runtime-directory={tmp_path}/run"]
-    server = Server(
-        tmp_path / "s", ["add_sub", "scripted"], options=options, frontends=("metrics",)
-    )
+    server = Server(tmp_path / "s", ["add_sub", "scripted"], options=options, frontends=())
     server.output = pipe.writing
     return server
 
