@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import urllib.request
-from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import pytest
 from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import Way
-from tests.support.server import Server
 from zmqtriton.control_client import ServerSelector, connect_all
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
@@ -67,13 +63,3 @@ def pids_in(directory: Path) -> list[int]:
     finally:
         for client in clients:
             client.close()
-
-
-def begin_stream(server: Server) -> HTTPResponse:
-    """Begin what keeps a server that leaves for longer than a test takes."""
-    body = json.dumps({"COUNT": 1_000_000, "DELAY_US": 50_000}).encode()
-    request = urllib.request.Request(f"{server.url}/v2/models/tokens/generate_stream", body)
-    response = urllib.request.urlopen(request, timeout=60)
-    assert isinstance(response, HTTPResponse)
-    assert response.readline().startswith(b"data:")
-    return response
