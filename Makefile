@@ -75,8 +75,7 @@ kind-instances: .venv/test.stamp
 
 # Files of large tensors, by servers that fill free blocks and name who reads them.
 kind-poison: .venv/test.stamp
-	ZT_POISON=1 $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) $$($(call marked,large_tensors)) \
-		tests/system/faults/test_broker_death_memory.py
+	ZT_POISON=1 $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) $$($(call marked,large_tensors))
 
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.

@@ -242,39 +242,7 @@ def reload_broken(server: Server, breaks: Sequence[Breakage] = BREAKAGES) -> int
     return len(asking.answers)
 
 
-# --------------------------------------------------------------- what is imported
-
-_COUNTED = """with open({path!r}, "a") as file:
-    file.write("imported ")
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.set_max_batch_size(0)
-        config.add_input({{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}})
-        config.add_output({{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}})
-        return config
-
-    def execute(self, requests): return []
-"""
-
-
-def count_imports(server: Server, instances: int) -> int:
-    """Load a model of so many instances, `counted`; return how often it was imported."""
-    marks = server.scratch / "imports"
-    marks.unlink(missing_ok=True)
-    folder = server.repository / "counted"
-    (folder / "1").mkdir(parents=True, exist_ok=True)
-    (folder / "1" / "model.py").write_text(_COUNTED.format(path=str(marks)))
-    group = f"instance_group [ {{ count: {instances} kind: KIND_CPU }} ]"
-    (folder / "config.pbtxt").write_text(f'backend: "python"\n{group}\n')
-    assert (200, "") == control_model(server, "load", "counted")
-    return len(marks.read_text().split())
-
-
 # ------------------------------------------------------------ scales and rolls
-
-MAX_INSTANCES = 6
 
 
 def steer(server: Server, what: str, change: dict[str, Any], model: str = MODEL) -> Any:
@@ -282,18 +250,6 @@ def steer(server: Server, what: str, change: dict[str, Any], model: str = MODEL)
     status, answer = server.request_json(f"/v2/models/{model}/{what}", change)
     assert status == 200, answer
     return answer
-
-
-def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteadyLoad:
-    """Give the model another number of instances, so often, under the load that is returned."""
-    chosen, count = random.Random(1), 1
-    with SteadyLoad(server.http_port, per_second=2 * PER_SECOND) as asking:
-        for _ in range(times):
-            count = chosen.choice([n for n in range(1, MAX_INSTANCES + 1) if n != count])
-            counts = steer(server, "scale", {"count": count})["versions"]["1"]
-            assert (count, count) == (counts["instances"], counts["ready"]), counts
-            time.sleep(pause_s)
-    return asking
 
 
 _BROKEN_CODE = (

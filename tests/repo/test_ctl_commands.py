@@ -81,9 +81,9 @@ TESTED = {
     "::test_what_has_changed_is_reloaded_in_mode_none",
     "replay": "extras/capture/system/test_day.py"
     "::test_a_day_replays_equal_on_a_new_process_and_a_changed_model_is_found",
-    "repository register": "loads/test_lifecycle.py"
+    "repository register": "loads/test_model_control.py"
     "::test_repositories_are_added_and_taken_away_by_command",
-    "repository unregister": "loads/test_lifecycle.py"
+    "repository unregister": "loads/test_model_control.py"
     "::test_repositories_are_added_and_taken_away_by_command",
     "replace": "replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
     "restart": "standard/ctl/system/test_ctl_results.py"

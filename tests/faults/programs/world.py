@@ -31,18 +31,11 @@ _AGAIN_WITHIN_S = 60.0
 class World:
     """A server that runs during `run`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        report: Report,
-        directory: Path,
-        programs: Sequence[Program] | None = None,
-    ) -> None:
-        """Make a server that is not started, with these programs or those of the seed."""
+    def __init__(self, plan: Plan, report: Report, directory: Path) -> None:
+        """Make a server that is not started, with the programs of the seed."""
         self.plan = plan
         self.report = report
-        drawn = programs or drawing.draw(plan.name, plan.features, plan.models)
-        self.programs = [*drawn]
+        self.programs = drawing.draw(plan.name, plan.features, plan.models)
         self.oracle = Oracle(self.programs)
         self._captures = Captures(directory)
         self.server = self._make_server(directory)

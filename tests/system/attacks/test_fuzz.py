@@ -16,11 +16,7 @@ from zmqtriton_floor import wire
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.server(
-        models=["add_sub", "intruder"],
-        options=["--runtime-directory=@DIRECTORY@/run"],
-        frontends=["metrics"],
-    ),
+    pytest.mark.server(models=["add_sub", "intruder"]),
 ]
 
 COUNT = 10_000

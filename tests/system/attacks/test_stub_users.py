@@ -39,7 +39,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "--stub-user=nobody",
         "--stub-user=daemon",
     ]
-    server = Server(directory / "s", options=options, stub_user="nobody")
+    server = Server(directory / "s", options=options, stub_user="nobody", frontends=())
     for name, user in (("scripted", ""), ("other", "daemon"), ("root", "root")):
         more = scripted.string_parameter("stub_user", user) if user else ""
         scripted.add_model(server, "scripted", name, more)
@@ -193,49 +193,10 @@ def test_a_link_among_the_files_of_a_load_leads_nowhere(server: Server) -> None:
     assert SECRET not in said + server.log_text()
 
 
-def start_text(tmp_path: Path, *options: str) -> str:
-    """Return what a server says that does not start."""
-    tmp_path.joinpath("models").mkdir()
-    command = [sys.executable, "-m", "zmqtriton", f"--model-repository={tmp_path / 'models'}"]
-    command += ["--http-port=0", "--grpc-port=0", "--metrics-port=0", *options]
-    done = subprocess.run(
-        stub_user.within_reach(command),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 1
-    return done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("nobody-knows", "there is no user 'nobody-knows'"),
-        pytest.param(
-            "root",
-            "'root' is root",
-            marks=pytest.mark.long(
-                "system/attacks/test_stub_users.py::test_users_that_cannot_be_are_told_at_the_start"
-            ),
-        ),
-    ],
+@pytest.mark.long(
+    "system/attacks/test_stub_users.py::test_models_run_as_their_user_and_get_nothing_back",
+    "system/attacks/test_stub_users.py::test_models_signal_and_read_nothing_of_the_server",
 )
-def test_users_that_cannot_be_are_told_at_the_start(tmp_path: Path, name: str, reason: str) -> None:
-    assert f"error: --stub-user: {reason}" in start_text(tmp_path, f"--stub-user={name}")
-
-
-def test_what_a_user_cannot_reach_is_told_at_the_start(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-
-    text = start_text(tmp_path, "--stub-user=nobody", f"--runtime-directory={closed / 'run'}")
-
-    assert f"models cannot run as 'nobody': it cannot read {closed / 'run'}" in text
-    assert not (closed / "run").exists()
-
-
 def test_who_is_not_root_needs_capabilities_and_they_suffice(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", stub_user="nobody", frontends=())
     scripted.add_model(server, "scripted", "scripted")

@@ -1,14 +1,16 @@
-"""The broker and the frontends die under load, and are replaced."""
+"""The broker and the frontends die under load, or lose connections, and are replaced."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import textwrap
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -18,7 +20,10 @@ import tritonclient.grpc as grpcclient
 
 from tests.faults import deaths
 from tests.faults.load import Load
+from tests.faults.mixed_clients import StreamClient
+from tests.support import scripted
 from tests.support.clients import infer_inputs
+from tests.support.foreign_sockets import confuse, needs_pidfd_getfd, tear
 from tests.support.journal import UNTIL_RELEASED, ask_journal, executions, release_execution
 from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
@@ -30,6 +35,7 @@ pytestmark = [
             Copy("journal", edit=("count: 1", f"count: {deaths.INSTANCES}")),
             "tokens",
             "counting",
+            *(Copy("scripted", name) for name in ("asking", "callee")),
         ],
         own=True,
     ),
@@ -47,10 +53,9 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Serve
     logged = len(server.log_text())
     stubs = server.stub_pids("journal")
     with deaths.mixed_load(server) as loads:
-        for _ in range(3):
-            deaths.kill_broker(server, loads)
-            time.sleep(0.3)
-    deaths.check_broker(server, loads, stubs, kills=3)
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            deaths.kill_broker(server, loads, number)
+    deaths.check_broker(server, loads, stubs, kills=2)
     eventually(lambda: "has died: killed by SIGKILL" in server.log_text()[logged:], 60)
 
 
@@ -58,7 +63,12 @@ def test_a_killed_broker_costs_nothing_that_was_not_being_executed(server: Serve
     ("model", "output", "inputs", "parameters"),
     [
         ("tokens", "INDEX", {"COUNT": COUNT, "DELAY_US": 1000}, {}),
-        ("counting", "NUMBER", {"COUNT": COUNT}, {"pause_ms": 1}),
+        pytest.param(
+            *("counting", "NUMBER", {"COUNT": COUNT}, {"pause_ms": 1}),
+            marks=pytest.mark.long(
+                "system/faults/test_broker_death.py::test_streams_go_on_without_a_gap"
+            ),
+        ),
     ],
     ids=["sent by a thread", "sent within execute"],
 )
@@ -101,6 +111,50 @@ def test_streams_go_on_without_a_gap(
     assert numbers == list(range(COUNT))
 
 
+_CALL = f"""
+import os, threading
+
+def call():
+    script = {textwrap.dedent(scripted.GATE).strip()!r}
+    return answer_of(ask("callee", script, text_of(request)).exec())
+"""
+#: Each waits without a look at anything of the server's.
+WAYS = {
+    "a thread": """
+texts = []
+thread = threading.Thread(target=lambda: texts.append(call()))
+thread.start()
+thread.join()
+return [reply(texts[0])]
+""",
+    "a fork": """
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    os.write(writing, call().encode())
+    os._exit(0)
+os.close(writing)
+os.waitpid(child, 0)
+return [reply(os.read(reading, 1000).decode())]
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_that_a_thread_or_a_fork_of_a_model_waits_for_is_answered(
+    server: Server, tmp_path: Path, way: str
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        gate = tmp_path / "gate"
+        answer = threads.submit(scripted.generate, server, "asking", _CALL + WAYS[way], str(gate))
+        eventually(Path(f"{gate}.begun").exists, 60, "the call")
+
+        server.kill_only("broker")
+        gate.touch()
+
+        assert "through" == answer.result(60)
+
+
 def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes(
     server: Server,
 ) -> None:
@@ -124,50 +178,31 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         assert set(executions(server.journal).values()) == {1}
 
 
-def test_a_stopped_broker_is_replaced(server: Server) -> None:
-    stubs = server.stub_pids("journal")
-    with deaths.mixed_load(server) as loads:
-        deaths.kill_broker(server, loads, signal.SIGSTOP)
-    deaths.check_broker(server, loads, stubs, kills=1)
-
-
-def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
-    server: Server,
-) -> None:
-    with deaths.mixed_load(server) as loads:
-        time.sleep(0.5)
-        [broker] = server.pids()["broker"]
-        stub = server.stub_pids("journal")[0]
-        killed_ns = time.monotonic_ns()
-        for pid in (stub, broker):
-            os.kill(pid, signal.SIGKILL)
-
-        def back() -> bool:
-            answers = deaths.answers_of(loads)
-            return any(o.sent_ns > killed_ns and o.is_right for o in answers)
-
-        eventually(back, 30, "answers")
-        eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
-        time.sleep(0.5)
-    deaths.check_executed_once(server, deaths.answers_of(loads))
-
-
-@pytest.mark.parametrize("choose", [deaths.http_worker_pid, deaths.http_arbiter_pid])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        deaths.http_worker_pid,
+        pytest.param(
+            deaths.http_arbiter_pid,
+            marks=pytest.mark.long(
+                "system/faults/test_broker_death.py::test_a_killed_http_process_costs_its_connections"
+            ),
+        ),
+    ],
+)
 def test_a_killed_http_process_costs_its_connections(
     server: Server, choose: Callable[[Server], int]
 ) -> None:
     clients = 4
     with Load(server.http_port, clients=clients, milliseconds=20) as load:
-        for _ in range(2):
-            deaths.kill_http(server, load, choose)
+        deaths.kill_http(server, load, choose)
     # While nobody listens each new connection is refused, too.
-    limit = 2 * clients if choose is deaths.http_worker_pid else len(load.answers)
+    limit = clients if choose is deaths.http_worker_pid else len(load.answers)
     deaths.check_http(server, load, limit)
 
 
 def test_a_killed_grpc_process_is_replaced(server: Server) -> None:
-    for _ in range(2):
-        deaths.kill_grpc(server)
+    deaths.kill_grpc(server)
 
 
 def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(server: Server) -> None:
@@ -198,3 +233,122 @@ def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(server: 
         for connection in waiting:
             connection.close()
         channel.close()
+
+
+# ------------------------------------------------------------------- torn connections
+# Connections to the broker end, or carry strange bytes, while both processes live on.
+
+BREAK = pytest.mark.parametrize(
+    "break_off",
+    [
+        pytest.param(
+            tear,
+            marks=pytest.mark.long(
+                "system/faults/test_broker_death.py::test_an_idle_stub_is_replaced",
+                "system/faults/test_broker_death.py::test_streams_past_the_broker_find_their_way_again",
+            ),
+        ),
+        confuse,
+    ],
+    ids=["torn", "strange bytes"],
+)
+Break = Callable[[int, int], int]
+
+
+def state(server: Server) -> str:
+    _, index = server.request_json("/v2/repository/index", {})
+    return str({entry["name"]: entry.get("state") for entry in index}["journal"])
+
+
+@needs_pidfd_getfd
+@BREAK
+def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
+    [broker], before = server.pids()["broker"], server.stub_pids("journal")
+    logged = len(server.log_text())
+
+    assert break_off(broker, before[0])
+
+    eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "the stub is gone")
+    eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "another one")
+    eventually(lambda: state(server) == "READY", 30, "the model is ready")
+    with deaths.mixed_load(server) as loads:
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), 30, "answers")
+    assert [broker] == server.pids()["broker"]
+    assert [] == [o for o in deaths.answers_of(loads) if not o.is_right]
+    eventually(lambda: "its connection to the broker has ended" in server.log_text()[logged:], 60)
+
+
+@needs_pidfd_getfd
+@BREAK
+@pytest.mark.parametrize(
+    "role",
+    [
+        "http",
+        pytest.param(
+            "grpc",
+            marks=pytest.mark.long(
+                "system/faults/test_broker_death.py::test_a_frontend_is_replaced_and_the_broker_stays",
+                "supervisor/server_processes/test_lost_connections.py::test_a_frontend_is_killed_and_replaced",
+            ),
+        ),
+    ],
+)
+def test_a_frontend_is_replaced_and_the_broker_stays(
+    server: Server, break_off: Break, role: str
+) -> None:
+    [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
+    pid = deaths.http_worker_pid(server) if role == "http" else server.pids()[role][0]
+    number = len(server.log_text())
+    with deaths.mixed_load(server) as loads:
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), 30, "answers")
+
+        # of the process before, whose successor this is, there may be answers that are errors
+        eventually(lambda: break_off(broker, pid), 30, "it is connected")
+
+        eventually(lambda: not is_of(server, role, pid), 60, "the process is gone")
+        eventually(lambda: has_successor(server, role, pid), 60, "another one")
+        await_answers(loads)
+    wrong = deaths.check_executed_once(server, deaths.answers_of(loads), 0)
+
+    # its clients lose what they have asked of it; the others lose nothing
+    assert role == "http" or [] == wrong
+    assert [broker] == server.pids()["broker"]
+    assert sorted(stubs) == sorted(server.stub_pids("journal"))
+    assert f"the {role} process {pid} is killed: its connection" in server.log_text()[number:]
+
+
+def is_of(server: Server, role: str, pid: int) -> bool:
+    return pid in server.pids().get(role, [])
+
+
+def has_successor(server: Server, role: str, pid: int) -> bool:
+    """Return True if the role has as many processes as before, and none of this number."""
+    pids = server.pids().get(role, [])
+    return len(pids) == (2 if role == "http" else 1) and pid not in pids
+
+
+def await_answers(loads: list[Load]) -> None:
+    """Wait until each load has more answers than now."""
+    counts = [sum(answer.is_right for answer in load.answers) for load in loads]
+
+    def has_more() -> bool:
+        now = [sum(answer.is_right for answer in load.answers) for load in loads]
+        return all(n > before + 20 for n, before in zip(now, counts, strict=True))
+
+    eventually(has_more, 60, "answers again")
+
+
+@needs_pidfd_getfd
+@BREAK
+def test_streams_past_the_broker_find_their_way_again(server: Server, break_off: Break) -> None:
+    [stub], frontend = server.stub_pids("tokens"), server.pids()["grpc"][-1]
+    streams = StreamClient(server, 0)
+    eventually(lambda: streams.request() == "right", 30, "connections after another test's break")
+    assert ["right"] * 3 == [streams.request() for _ in range(3)]
+
+    assert break_off(stub, frontend)
+
+    eventually(lambda: streams.request() == "right", 30, "a stream is whole")
+    assert ["right"] * 3 == [streams.request() for _ in range(3)]
+    assert [stub] == server.stub_pids("tokens")
+    assert tear(stub, frontend) > 0, "they go straight again"

@@ -27,7 +27,13 @@ from tests.support.server import ROOT, Server, ask_add_sub, status_of
 from tests.support.waiting import eventually
 from zmqtriton_floor.token_file import digest
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "system/protocols/test_tls.py::test_a_renewed_certificate_is_taken_and_no_connection_is_lost",
+        "system/faults/test_loop_turns.py::test_a_loop_that_stands_is_told_with_its_place",
+    ),
+]
 
 
 class Allowed(NamedTuple):
@@ -112,8 +118,8 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
     """Start a server with these options whose loops are watched."""
     servers: list[Server] = []
 
-    def start(*options: str) -> Watched:
-        server = _make(tmp_path, options)
+    def start(*options: str, frontends: Sequence[str] = ("grpc", "metrics")) -> Watched:
+        server = _make(tmp_path, options, frontends)
         servers.append(server)
         return Watched(server.start(), tmp_path / "run", tmp_path / "calls")
 
@@ -122,7 +128,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         server.kill()
 
 
-def _make(tmp_path: Path, options: Sequence[str]) -> Server:
+def _make(tmp_path: Path, options: Sequence[str], frontends: Sequence[str]) -> Server:
     shutil.copy(ROOT / "tests/support/loops/watching.py", tmp_path / "sitecustomize.py")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     return Server(
@@ -135,12 +141,10 @@ def _make(tmp_path: Path, options: Sequence[str]) -> Server:
             *options,
         ],
         environment={"PYTHONPATH": path, "ZT_CALLS_OF_LOOPS": f"{tmp_path}/calls"},
+        frontends=frontends,
     )
 
 
-@pytest.mark.long(
-    "system/faults/test_calls_of_loops.py::test_files_of_tokens_and_certificates_are_read_beside_the_loops"
-)
 def test_requests_loads_and_operations_make_no_loop_wait(watch: Watch, tmp_path: Path) -> None:
     watched = watch("--zmq-door", *TRACING, f"--trace-config=triton,file={tmp_path}/trace")
     server = watched.server
@@ -204,6 +208,7 @@ def test_files_of_tokens_and_certificates_are_read_beside_the_loops(
         "--grpc-use-ssl=true",
         f"--grpc-server-cert={pair.cert}",
         f"--grpc-server-key={pair.key}",
+        frontends=("grpc",),
     )
     server = watched.server
     write_tokens(tokens, "second")

@@ -14,7 +14,7 @@ from tests.support.server import Server
 pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
-        "system/faults/test_machines.py::test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process",
+        "system/faults/test_memory_shortage.py::test_a_process_without_descriptors_refuses_what_needs_one",
         "system/faults/test_descriptors.py::test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers",
         "system/faults/test_memory_shortage.py::test_a_process_without_room_refuses_what_is_too_large",
     ),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,55 +56,42 @@ def unload(server: Server) -> None:
     assert not server.control_model("unload", "scripted")
 
 
-@pytest.mark.parametrize(
-    "ends", [(kill_stub, unload, Server.stop), (Server.kill,)], ids=["ends of stubs", "killed"]
+@pytest.mark.parametrize("end", [kill_stub, unload])
+def test_nothing_outlives_its_stub(shared: SharedServer, end: Callable[[Server], object]) -> None:
+    shared.load("scripted")
+    _check_strays(shared, end)
+
+
+@pytest.mark.long(
+    "system/faults/test_forks.py::test_nothing_outlives_its_stub",
+    "system/faults/test_forks.py::test_a_killed_supervisor_leaves_nothing_and_a_new_start_works",
 )
-@pytest.mark.parametrize(
-    "is_spawned",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.long("system/faults/test_forks.py::test_nothing_outlives_its_stub"),
-        ),
-    ],
-    ids=["forked stub", "spawned stub"],
-)
-def test_nothing_outlives_its_stub(
-    tmp_path: Path, ends: Sequence[Callable[[Server], object]], is_spawned: bool
-) -> None:
+@pytest.mark.parametrize("is_spawned", [False, True], ids=["forked stub", "spawned stub"])
+def test_nothing_outlives_its_server(tmp_path: Path, is_spawned: bool) -> None:
     # Beside a sitecustomize of its own a stub is not forked.
     (tmp_path / "sitecustomize.py").touch()
     environment = {"PYTHONPATH": str(tmp_path)} if is_spawned else {}
-    options = ["--model-control-mode=explicit", "--load-model=scripted"]
     with Server(
         tmp_path / "s",
         models=["scripted"],
-        options=options,
+        options=["--log-verbose=1"],
         environment=environment,
         frontends=(),
     ) as server:
-        for end in ends:
-            assert "" == server.control_model("load", "scripted")
-            pids = eventually(lambda: _stray_pids(server), 30, "a stub that has started some")
-            assert all(map(psutil.pid_exists, pids))
-
-            end(server)
-
-            eventually(partial(_have_ended, pids), 60, "they are gone")
-
-
-def test_a_fork_server_that_is_of_no_use_ends_and_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").touch()
-    with Server(
-        tmp_path / "s",
-        models=["add_sub"],
-        options=["--log-verbose=1"],
-        environment={"PYTHONPATH": str(tmp_path)},
-    ) as server:
-        eventually(lambda: "every stub is spawned: " in server.log_text(), 60, "it says why")
-        assert 200 == ask_add_sub(server)
+        _check_strays(server, kill_stub)
+        _check_strays(server, Server.kill)
+        assert is_spawned == ("every stub is spawned: " in server.log_text())
         assert "the fork-server process" not in server.log_text()
+
+
+def _check_strays(server: Server, end: Callable[[Server], object]) -> None:
+    """Check that what a stub of `scripted` has started ends with it."""
+    pids = eventually(lambda: _stray_pids(server), 30, "a stub that has started some")
+    assert all(map(psutil.pid_exists, pids))
+
+    end(server)
+
+    eventually(lambda: _have_ended(pids), 60, "they are gone")
 
 
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
@@ -129,7 +115,7 @@ def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(
     eventually(lambda: len(server.stub_pids("scripted")) == 1, 60, "one stub")
     [stub] = server.stub_pids("scripted")
 
-    children = [int(scripted.generate(server, "scripted", script)) for _ in range(50)]
+    children = [int(scripted.generate(server, "scripted", script)) for _ in range(20)]
 
     assert min(children) > 0, "a child has answered"
     # their numbers may be those of others by now
@@ -241,20 +227,12 @@ def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServe
 # Deaths under load: only what was lost with a process fails, and it comes back.
 
 
-@pytest.mark.parametrize(("clients", "pause_s"), [(1, 0.03), (8, 0.0)], ids=["half", "full"])
-def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
-    shared: SharedServer, clients: int, pause_s: float
-) -> None:
+def test_a_killed_stub_costs_what_it_executed_and_nothing_else(shared: SharedServer) -> None:
     server = shared
     server.load("journal")
     hits = kills = 0
-    with Load(
-        server.http_port,
-        clients=clients,
-        milliseconds=deaths.EXECUTION_MS,
-        pause_s=pause_s,
-    ) as load:
-        while hits < 3:
+    with Load(server.http_port, clients=8, milliseconds=deaths.EXECUTION_MS) as load:
+        while hits < 2:
             kills += 1
             hits += deaths.kill_stub(server, load) is not None
             time.sleep(0.5)
@@ -283,21 +261,20 @@ class TritonPythonModel:
 """
 
 
-def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=["add_sub"], frontends=())
-    code = server.repository / "add_sub" / "1" / "model.py"
+def test_a_model_that_overwrites_its_progress_page_is_replaced(shared: SharedServer) -> None:
+    server = shared
+    code = server.add_model("add_sub") / "1" / "model.py"
     code.write_text(
         _SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE))
     )
+    server.load("add_sub")
+    first = server.stub_pids("add_sub")
+    assert 200 == ask_add_sub(server)
 
-    with server:
-        first = server.stub_pids("add_sub")
-        assert 200 == ask_add_sub(server)
+    assert 200 == ask_add_sub(server), "what it had not begun goes to the next one"
 
-        assert 200 == ask_add_sub(server), "what it had not begun goes to the next one"
-
-        assert first != server.stub_pids("add_sub")
-        eventually(lambda: "how far it is was overwritten" in server.log_text(), 30, "the reason")
+    assert first != server.stub_pids("add_sub")
+    eventually(lambda: "how far it is was overwritten" in server.log_text(), 30, "the reason")
 
 
 @pytest.mark.row("B19")

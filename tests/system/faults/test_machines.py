@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,53 +20,10 @@ from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.machines import forbidden_calls
 from tests.support.needs import find_tool, skip_missing
 from tests.support.server import Server, ask_add_sub
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
 MODEL = "add_sub"
-
-
-def test_what_nobody_may_raise_stays_as_it_is(tmp_path: Path) -> None:
-    # As in most containers, where root may not raise a limit either.
-    limited = ["sh", "-c", 'ulimit -c 0; exec "$@"', "sh"]
-    if not os.geteuid():
-        setpriv = find_tool("setpriv", package="util-linux")
-        limited = [setpriv, "--bounding-set=-sys_resource", *limited]
-    server = Server(tmp_path / "s", models=[MODEL], frontends=())
-    server.wrapper = limited
-    with server:
-        assert 200 == ask_add_sub(server)
-
-        [pid] = server.stub_pids(MODEL)
-        limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
-        [core] = [line for line in limits if line.startswith("Max core file size")]
-        assert ["0", "0"] == core.split()[4:6]
-
-
-#: As a program starts others that leaves its children to the kernel, takes signals by a thread, and
-#: lets nobody read its files.
-_CARELESS = """
-import os, signal, sys
-os.umask(0o777)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
-def test_what_a_parent_ignores_blocks_or_masks_is_as_it_should_be(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", models=[MODEL], frontends=())
-    server.wrapper = [sys.executable, "-c", _CARELESS]
-    with server:
-        [pid] = server.stub_pids(MODEL)
-        assert "Umask:\t0077\n" in Path(f"/proc/{pid}/status").read_text()
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: pid not in (server.stub_pids(MODEL) or [pid]), 60, "another process")
-        assert 200 == ask_add_sub(server)
-        assert 0 == server.stop()
-    assert "has died: killed by SIGKILL" in server.log_text()
-    assert "No child processes" not in server.log_text()
 
 
 def _ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
@@ -84,26 +40,17 @@ def _doctor(server: Server) -> str:
     return said.stdout
 
 
+@pytest.mark.long(
+    "start/test_start_checks.py::test_a_limit_of_file_sizes_is_no_matter_of_a_seccomp_profile",
+    "start/test_start_checks.py::test_an_event_descriptor_that_cannot_be_had_is_named",
+)
 @pytest.mark.parametrize(
     ("call", "error", "reason"),
     [
         ("memfd_create", "EPERM", "Operation not permitted"),
-        *(
-            pytest.param(
-                call,
-                error,
-                reason,
-                marks=pytest.mark.long(
-                    "system/faults/test_machines.py::"
-                    "test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor"
-                ),
-            )
-            for call, error, reason in (
-                ("pidfd_open", "ENOSYS", "Function not implemented"),
-                ("pidfd_send_signal", "EPERM", "Operation not permitted"),
-                ("prlimit64", "ENOSYS", "Function not implemented"),
-            )
-        ),
+        ("pidfd_open", "ENOSYS", "Function not implemented"),
+        ("pidfd_send_signal", "EPERM", "Operation not permitted"),
+        ("prlimit64", "ENOSYS", "Function not implemented"),
     ],
 )
 def test_a_call_that_is_forbidden_is_named_at_the_start_and_by_the_doctor(
@@ -145,16 +92,16 @@ def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODE
     return server
 
 
+@pytest.mark.long(
+    "start/test_start_checks.py::test_a_limit_of_the_user_counts_all_its_threads_unless_it_is_privileged",
+)
 @pytest.mark.parametrize(
     ("limit", "sentence"),
     [
         ("--nproc=7:7", "ulimit -u of the user allows 7 processes and threads, and "),
-        pytest.param(
+        (
             "--fsize=4096:500000",
             "ulimit -f allows files of 500000 bytes, which counts for shared",
-            marks=pytest.mark.long(
-                "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor"
-            ),
         ),
     ],
 )
@@ -205,6 +152,10 @@ def _error_of_stream(server: Server) -> str:
     return "" if error is None else str(error.message())
 
 
+@pytest.mark.long(
+    "system/faults/test_memory_shortage.py::test_a_process_without_room_refuses_what_is_too_large",
+    "system/faults/test_memory_shortage.py::test_a_process_without_descriptors_refuses_what_needs_one",
+)
 def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process(
     tmp_path: Path,
 ) -> None:
@@ -227,35 +178,7 @@ def test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_proce
 
 
 @pytest.mark.long(
-    "system/faults/test_machines.py::test_a_request_for_which_no_thread_is_to_be_had_is_refused_and_ends_no_process",
-    "system/faults/test_dying_processes.py::test_processes_that_die_at_each_start_are_named_and_cost_no_broker",
-)
-def test_a_frontend_that_cannot_be_started_any_more_is_named_until_it_can(tmp_path: Path) -> None:
-    _need_user_of_its_own()
-    with _limited_server(tmp_path / "s", "--nproc=100:100") as server:
-        change = [*server.wrapper[:-1], f"--pid={server.pids()['supervisor'][0]}"]
-        address = ("--server", f":{server.http_port}")
-        subprocess.run([*change, "--nproc=1:100"], check=True)
-        os.kill(server.pids()["grpc"][0], signal.SIGKILL)
-
-        def said(verb: str, text: str) -> bool:
-            done = _ctl(server, *address, verb)
-            return text in done.stdout + done.stderr
-
-        cause = "the grpc process dies again and again"
-        eventually(lambda: said("explain", cause), 120, "the cause")
-        assert said("explain", "Resource temporarily unavailable")
-        assert said("status", cause)
-        assert 200 == ask_add_sub(server)
-
-        subprocess.run([*change, "--nproc=100:100"], check=True)
-        eventually(lambda: not said("explain", cause), 120, "the frontend is back")
-        with open_client(server, "grpc") as client:
-            assert client.is_server_ready()
-
-
-@pytest.mark.long(
-    "system/faults/test_machines.py::test_a_limit_that_leaves_no_room_is_named_at_the_start_and_by_the_doctor",
+    "start/test_start_checks.py::test_a_limit_of_the_user_counts_all_its_threads_unless_it_is_privileged",
     "start/test_start_checks.py::test_programs_say_in_their_own_words_that_they_cannot_have_a_thread",
 )
 def test_an_instance_that_cannot_be_started_says_which_limit_is_in_the_way(tmp_path: Path) -> None:

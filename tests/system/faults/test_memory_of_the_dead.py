@@ -7,12 +7,9 @@ memory is left.
 from __future__ import annotations
 
 import http.client
-import os
-import signal
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +20,15 @@ import pytest
 import tritonclient.http as http_client
 
 from tests.support.clients import infer_inputs, infer_message
-from tests.support.scraping import sum_series
+from tests.support.scraping import read_series, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client import ServerSelector, connect
 from zmqtriton_protos import message
 
-MODELS = ["identity_fp32"]
-OPTIONS = (
-    "--runtime-directory=@DIRECTORY@/run",
-    "--model-control-mode=explicit",
-    "--load-model=*",
-)
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.server(models=MODELS, options=OPTIONS, frontends=("grpc", "metrics"), own=True),
+    pytest.mark.large_tensors,
+    pytest.mark.server(models=["identity_fp32"]),
 ]
 #: Empty segments go back after some seconds.
 REST_S = 60.0
@@ -72,35 +63,23 @@ class TritonPythonModel:
 """
 #: Shows that it is being executed, and waits for leave to go on.
 _GATE = """
-def pass_gate(name, who=""):
+def pass_gate(name):
     gate = os.path.join("@GATES@", name)
-    with open(gate + ".new", "w") as file:
-        file.write(who)
-    os.rename(gate + ".new", gate + ".begun")
+    open(gate + ".begun", "w").close()
     while not os.path.exists(gate):
         time.sleep(0.005)
 """
+#: Makes a tensor that is full of the seed.
 _MAKER = f"""
-import os
-import time
-
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-{_GATE}
-
 class TritonPythonModel:
-    # Makes a tensor that is full of the seed; if that is less than 0, it waits at a gate before.
-    def initialize(self, args):
-        self._name = args["model_instance_name"]
-
     def execute(self, requests):
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):
         seed = int(pb_utils.get_input_tensor_by_name(request, "SEED").as_numpy()[0])
-        if seed < 0:
-            pass_gate(f"maker{{seed}}", self._name)
         return pb_utils.InferenceResponse(
             [pb_utils.Tensor("MADE", np.full({COUNT}, seed, np.float32))]
         )
@@ -179,9 +158,7 @@ def prepare(server: Server) -> None:
     gates = str(_gates(server))
     made, passed = _OUTPUT.format("MADE"), _OUTPUT.format("PASSED")
     decoupled = "model_transaction_policy { decoupled: true }"
-    server.write_model(
-        "maker", _CONFIG.format(more="", outputs=made), _MAKER.replace("@GATES@", gates)
-    )
+    server.write_model("maker", _CONFIG.format(more="", outputs=made), _MAKER)
     server.write_model("streamer", _CONFIG.format(more=decoupled, outputs=made), _STREAMER)
     server.write_model(
         "asker",
@@ -255,9 +232,7 @@ class _Waiting:
     def __init__(self, server: Server, gate: Path, model: str, seed: int, *outputs: str) -> None:
         self._gate = gate
         self._client = _HttpClient(server, model, seed, *outputs)
-        begun = Path(f"{gate}.begun")
-        eventually(begun.exists, 60, f"{model} has begun")
-        self.instance = begun.read_text()
+        eventually(Path(f"{gate}.begun").exists, 60, f"{model} has begun")
 
     def finish(self) -> None:
         """Let it go on, and check its answer."""
@@ -300,19 +275,10 @@ def _answered(server: Server, model: str) -> int:
 # ------------------------------------------------------------------------ ends
 
 
-def _call(server: Server, verb: str, **arguments: Any) -> Any:
-    with connect(ServerSelector(str(server.directory.parent / "run"))) as client:
-        return client.call(verb, arguments)
-
-
 def _reload(server: Server, model: str) -> None:
     code = server.repository / model / "1" / "model.py"
     code.write_text(code.read_text() + f"\n# {time.monotonic_ns()}\n")
     assert not server.control_model("load", model)
-
-
-def _restart(server: Server, model: str) -> None:
-    _call(server, "restart", model=model, wait=True)
 
 
 def _kill(server: Server, model: str) -> None:
@@ -326,7 +292,6 @@ def _unload(server: Server, model: str) -> None:
 _ENDS: dict[str, Callable[[Server, str], None]] = {
     "killed": _kill,
     "reloaded": _reload,
-    "restarted": _restart,
     "unloaded": _unload,
 }
 
@@ -334,24 +299,7 @@ _ENDS: dict[str, Callable[[Server, str], None]] = {
 def _in_use(server: Server) -> float:
     """Leases, and bytes of all arenas."""
     names = ("zmqtriton_leased_blocks", "zmqtriton_shared_memory_bytes")
-    return sum(sum_series(server, name) for name in names)
-
-
-def _sees_descriptors(server: Server) -> bool:
-    return os.access(f"/proc/{server.pid}/fd", os.R_OK)
-
-
-def _segments(server: Server) -> int:
-    """The descriptors of segments that the supervisor has; 0 where root alone sees them."""
-    count = 0
-    if not _sees_descriptors(server):
-        return count
-    for entry in os.scandir(f"/proc/{server.pid}/fd"):
-        try:
-            count += os.readlink(entry.path).startswith("/memfd:zmqtriton ")
-        except FileNotFoundError:
-            continue
-    return count
+    return sum(value for key, value in read_series(server).items() if key.startswith(names))
 
 
 def _end(server: Server, how: str, *models: str) -> None:
@@ -360,15 +308,6 @@ def _end(server: Server, how: str, *models: str) -> None:
     for model in models:
         _ENDS[how](server, model)
     eventually(lambda: not any(one.is_running() for one in processes), 60, "their ends")
-
-
-@pytest.fixture
-def rest(server: Server) -> int:
-    """Return the number of segments of a server at rest."""
-    for model in ("maker", "streamer"):
-        assert not server.control_model("load", model)
-    eventually(lambda: not _in_use(server), REST_S, "everything free")
-    return _segments(server)
 
 
 def _read_all(server: Server, gates: Path) -> list[Any]:
@@ -381,19 +320,34 @@ def _read_all(server: Server, gates: Path) -> list[Any]:
     ]
 
 
-def _finish(server: Server, readers: list[Any], rest: int) -> None:
+def _finish(server: Server, readers: list[Any]) -> None:
     """Let the readers come to their ends, and check that they lack nothing and leave nothing."""
     for reader in readers:
         reader.finish()
     assert "it has no access to" not in server.log_text()
     eventually(lambda: not _in_use(server), REST_S, "everything free")
-    assert rest == _segments(server)
 
 
-@pytest.mark.parametrize("how", _ENDS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        "killed",
+        *(
+            pytest.param(
+                how,
+                marks=pytest.mark.long(
+                    "system/faults/test_memory_of_the_dead.py::test_all_who_read_what_a_process_has_made_read_on_after_its_end"
+                ),
+            )
+            for how in ("reloaded", "unloaded")
+        ),
+    ],
+)
 def test_all_who_read_what_a_process_has_made_read_on_after_its_end(
-    server: Server, gates: Path, rest: int, how: str
+    server: Server, gates: Path, how: str
 ) -> None:
+    for model in ("maker", "streamer"):
+        assert not server.control_model("load", model)
     readers = _read_all(server, gates)
 
     _end(server, how, "maker", "streamer")
@@ -401,29 +355,21 @@ def test_all_who_read_what_a_process_has_made_read_on_after_its_end(
     if how == "killed":
         time.sleep(PAUSE_S)  # clients may be slow
 
-    _finish(server, readers, rest)
+    _finish(server, readers)
 
 
-def test_what_an_instance_has_made_is_read_on_after_it_was_scaled_away(
-    server: Server, gates: Path, rest: int
-) -> None:
-    _call(server, "scale", model="maker", count=2)
-    held = [_Waiting(server, gates / "maker-1", "maker", -1, "MADE")]
-    if held[0].instance != "maker_0_0":
-        held.append(_Waiting(server, gates / "maker-2", "maker", -2, "MADE"))
-        held.pop(0).finish()
-    readers = _read_all(server, gates)  # by the other instance
-
-    _call(server, "scale", model="maker", count=1)
-    eventually(lambda: ["maker_0_0"] == server.instance_names("maker"), 60, "the end of the other")
-
-    held[0].finish()
-    _finish(server, readers, rest)
-
-
+@pytest.mark.long(
+    "system/faults/test_memory_of_the_dead.py::test_all_who_read_what_a_process_has_made_read_on_after_its_end",
+    "broker/requests/test_recovery.py::test_owners_hear_who_still_reads_and_then_that_all_have_told",
+    "floor/test_arena.py::test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it",
+)
+@pytest.mark.server(models=["identity_fp32"], options=["--model-control-mode=explicit"], own=True)
 def test_what_the_dead_have_made_is_read_on_after_the_brokers_death(
-    server: Server, gates: Path, rest: int
+    server: Server, gates: Path
 ) -> None:
+    prepare(server)
+    for model in ("identity_fp32", "maker", "asker"):
+        assert not server.control_model("load", model)
     readers = [
         _Waiting(server, gates / "asker", "asker", 11, "MADE", "PASSED"),
         _read_slowly(server, 31),
@@ -433,22 +379,4 @@ def test_what_the_dead_have_made_is_read_on_after_the_brokers_death(
     server.replace_only("broker")
     eventually(server.is_ready, 60, "the server is ready")
 
-    _finish(server, readers, rest)
-
-
-def test_nothing_is_left_of_the_dead_if_all_are_killed(tmp_path: Path) -> None:
-    server = Server(
-        tmp_path / "s", MODELS, options=[o.replace("@DIRECTORY@", str(tmp_path)) for o in OPTIONS]
-    )
-    prepare(server)
-    with server:
-        reader = _read_slowly(server, 31)
-        _end(server, "killed", "maker")
-        assert _segments(server) or not _sees_descriptors(server)
-
-        everybody = [pid for pids in server.pids().values() for pid in pids]
-        for pid in [*everybody[1:], everybody[0]]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        server.wait()
-        reader.leave()
+    _finish(server, readers)

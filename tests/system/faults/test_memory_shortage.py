@@ -191,6 +191,10 @@ def test_a_full_dev_shm_is_nothing_to_the_server(server: Server) -> None:
 
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="nobody may mount a file system of his own here")
+@pytest.mark.long(
+    "frontends/inference/test_client_regions.py::test_memory_that_its_client_cut_short_is_an_error",
+    "system/faults/test_memory_shortage.py::test_a_full_dev_shm_is_nothing_to_the_server",
+)
 def test_a_client_s_region_without_memory_is_an_error_of_its_request(server: Server) -> None:
     [broker] = server.pids()["broker"]
     path = Path("/proc", str(broker), "root/dev/shm/sparse")

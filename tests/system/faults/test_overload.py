@@ -1,4 +1,4 @@
-"""More requests than a model may have: how many are refused, how, and that it passes."""
+"""More requests or bytes than there may be: how many are refused, how, and that it passes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import os
 import signal
 import socket
 import textwrap
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +23,58 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.faults import overload
-from tests.support.clients import infer_inputs
+from tests.support import raw_http2 as h2
+from tests.support.clients import infer_inputs, infer_message
+from tests.support.process_memory import uss_mib
+from tests.support.raw_http import raw_request, send_raw
 from tests.support.scraping import sum_series
 from tests.support.scripted import GATE, generate, string_parameter
-from tests.support.server import Copy, Server, tensor
+from tests.support.server import Copy, Server, Written, tensor
 from tests.support.waiting import eventually
+from tests.system.attacks.connections import connect, is_served
 from zmqtriton_protos import message
 
 FULL = "Exceeds maximum queue size"
 LIMIT = 4
 
+MIB = 1 << 20
+MEMORY = 256 * MIB
+#: What an allocator keeps for later messages, at the end of its heap and below what still lives
+#: there; clearly less than what is held before.
+KEPT_MIB = 160
+GRPC_INFER = "/inference.GRPCInferenceService/ModelInfer"
+#: Answers with as much as it is told.
+_LARGE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sizes = [int(pb_utils.get_input_tensor_by_name(r, "MIB").as_numpy()[0]) for r in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size << 18, np.float32))])
+            for size in sizes
+        ]
+"""
+_LARGE_CONFIG = """
+backend: "python"
+input { name: "MIB" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.large_tensors,
     pytest.mark.server(
         models=[
             Copy("scripted", "limited", string_parameter("max_requests", str(LIMIT))),
             Copy("scripted", "free"),
             overload.slow_model("asleep", 2),
+            "identity_fp32",
+            Written("large", _LARGE_CONFIG, _LARGE),
         ],
-        options=["--max-requests=12"],
+        options=["--max-requests=12", f"--client-memory-byte-size={MEMORY}"],
     ),
 ]
 
@@ -152,7 +187,7 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
 def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     async def flood() -> tuple[list[overload.Answer], float]:
         with closing(overload.Clients(server, "asleep", 5)) as clients:
-            answers = await clients.flood(2000, 1.0)
+            answers = await clients.flood(1000, 0.5)
             return answers, (await clients.request()).status
 
     answers, status_after = asyncio.run(flood())
@@ -193,3 +228,87 @@ def test_counts_are_right_after_deaths_and_cancelled_requests(
     assert {200, 503} >= set(statuses)
     eventually(lambda: unanswered_requests(server) == 0, 60, "nothing is unanswered")
     assert "in" == generate(server, "limited", "return [reply('in')]")
+
+
+# --------------------------------------------------------------------- held memory
+# Clients make the server hold what it can: bounded, and no other client's trouble.
+
+
+@contextmanager
+def _others_are_served(server: Server) -> Iterator[None]:
+    """Ask all the time: answers come, however busy the machine is."""
+    is_over, waits = threading.Event(), list[float]()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            begun = time.monotonic()
+            assert is_served(server)
+            waits.append(time.monotonic() - begun)
+            is_over.wait(0.05)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        asking.join()
+    assert max(waits) < 30.0, waits
+
+
+def _told_bytes(server: Server) -> int:
+    """Return what the metrics say of incomplete requests over HTTP."""
+    return int(sum_series(server, "zmqtriton_client_memory_bytes", kind="requests", role="http"))
+
+
+def test_messages_that_never_end_keep_nobody_else_out(server: Server) -> None:
+    before = uss_mib(server, "grpc")
+    port = int(server.grpc_address.rpartition(":")[2])
+    part = bytes(15_000)
+    with _others_are_served(server), ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(h2.Connection(port))
+            for number in range(1, 65, 2):
+                # they say that they are compressed, so they cannot go into shared memory
+                first = b"\1" + (1 << 30).to_bytes(4, "big") + part
+                client.send(h2.headers_frame(number, GRPC_INFER), h2.frame(0, 0, number, first))
+            for _ in range(60):
+                if not client.send(*(h2.frame(0, 0, n, part) for n in range(1, 65, 2))):
+                    break
+        assert uss_mib(server, "grpc") < before + MEMORY // MIB + 64
+
+        with h2.Connection(port) as other:
+            data = h2.data_frame(1, infer_message("large", MIB=np.array([1], np.int32)))
+            half = len(data) // 2
+            other.send(h2.headers_frame(1, GRPC_INFER), data[:half])
+            time.sleep(0.1)
+            other.send(data[half:], h2.frame(0, h2.END_STREAM, 1, b""))
+            assert b"OUT" in other.read_until(b"OUT")
+
+    eventually(lambda: uss_mib(server, "grpc") < before + KEPT_MIB, 60, "all of it is free")
+
+
+@pytest.mark.long(
+    "system/faults/test_overload.py::test_messages_that_never_end_keep_nobody_else_out",
+    "frontends/process/test_ledger.py::test_who_does_not_move_is_ended_where_there_is_no_room_for_others",
+)
+def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
+    before = uss_mib(server, "http")
+    with _others_are_served(server), ExitStack() as stack:
+        for _ in range(40):
+            client = connect(server, stack, b"")
+            head = "POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: localhost\r\n"
+            client.sendall(f"{head}Content-Length: {64 * MIB}\r\n\r\n".encode())
+            client.settimeout(1)
+            try:
+                client.sendall(bytes(16 * MIB))
+            except (TimeoutError, ConnectionError):
+                continue
+        assert uss_mib(server, "http") < before + 2 * MEMORY // MIB
+        eventually(lambda: MIB < _told_bytes(server) < MEMORY, 60, "the metrics say so")
+
+        body = json.dumps({"inputs": [tensor("INPUT0", "FP32", [0.5] * (1 << 20))]}).encode()
+        data = raw_request("POST", "/v2/models/identity_fp32/infer", body, Connection="close")
+        assert send_raw(server.http_port, data).statuses[0] in (200, 503)
+
+    eventually(lambda: uss_mib(server, "http") < before + 128, 60, "all of it is free")

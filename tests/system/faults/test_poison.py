@@ -16,7 +16,14 @@ from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.long(
+        "floor/test_poison.py::test_a_line_names_a_block_and_its_cause",
+        "floor/test_poison.py::test_a_free_block_is_filled_at_once",
+    ),
+]
 
 VALUES = np.ones(100_000, np.float32)
 
@@ -81,7 +88,9 @@ def _findings(server: Server, pattern: str) -> list[str]:
     return [line for line in poison.findings_in(server.log_text()) if re.search(pattern, line)]
 
 
-def test_an_output_that_is_freed_too_early_is_named(server: Server) -> None:
+def test_an_output_that_is_freed_too_early_and_an_input_that_is_kept_are_named(
+    server: Server,
+) -> None:
     assert np.array_equal(VALUES, _infer(server, "identity_fp32"))
     assert not poison.findings_in(server.log_text())
 
@@ -98,8 +107,6 @@ def test_an_output_that_is_freed_too_early_is_named(server: Server) -> None:
     line = _findings(server, "a lease of a free block: block 1")[0]
     assert "in too_early_0" in line
 
-
-def test_an_input_that_a_model_keeps_without_a_copy_is_named(server: Server) -> None:
     for _ in range(2):
         assert np.array_equal(VALUES + 1, _infer(server, "keeping"))
 
@@ -109,11 +116,3 @@ def test_an_input_that_a_model_keeps_without_a_copy_is_named(server: Server) -> 
     assert "tensor 'INPUT0', opened by" in line
     assert "freed: the owner's lease ended by payload.take_back" in line
     assert "in keeping_0" in line
-
-
-def test_a_server_without_the_switch_fills_nothing(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", environment={"ZT_POISON": "0"}, frontends=())
-    server.write_model("too_early", CONFIG, TOO_EARLY)
-
-    with server:
-        assert np.array_equal(VALUES + 1, _infer(server, "too_early"))

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.server(
         models=("add_sub", "tokens"),
         options=("--runtime-directory=@DIRECTORY@/run", "--zmq-door"),
-        frontends=("grpc",),
+        frontends=(),
     ),
 ]
 
@@ -76,6 +76,15 @@ def test_it_is_made_again_and_everything_connects_as_before(server: Server, what
 
 
 @needs_pidfd_getfd
+@pytest.mark.long(
+    "system/faults/test_runtime_directory.py::test_it_is_made_again_and_everything_connects_as_before",
+    "system/faults/test_broker_death.py::test_streams_past_the_broker_find_their_way_again",
+)
+@pytest.mark.server(
+    models=("add_sub", "tokens"),
+    options=("--runtime-directory=@DIRECTORY@/run", "--zmq-door"),
+    frontends=("grpc",),
+)
 def test_streams_find_a_new_frontend_past_the_broker(server: Server) -> None:
     directory = own_directory(server)
     [stub], [frontend] = server.stub_pids("tokens"), server.pids()["grpc"]

@@ -13,7 +13,14 @@ from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long(
+        "supervisor/machine/reading/test_readers.py::test_a_group_takes_a_few_readers_and_no_more",
+        "supervisor/machine/reading/test_readers.py::test_a_cancelled_task_has_no_answer_and_its_reader_ends",
+        "supervisor/machine/reading/test_readers.py::test_a_load_goes_on_without_a_repository_that_never_had_the_model",
+    ),
+]
 
 
 @pytest.fixture
@@ -42,27 +49,7 @@ def _index(server: Server) -> dict[str, str]:
     return {entry["name"]: entry.get("state", "") for entry in entries}
 
 
-def test_a_server_ends_though_calls_of_its_readers_never_do(
-    server: Server, slow: SlowFiles
-) -> None:
-    with server, ThreadPoolExecutor() as pool:
-        slow.hold()
-        load = pool.submit(server.control_model, "load", "one")
-        slow.await_call()
-        readers = server.reader_pids()
-
-        assert 0 == server.stop()
-
-    assert load.exception() or load.result(), "it is no success"
-    left = [pid for pid in readers if _is_there(pid)]
-    assert left, "one was left to the kernel"
-    assert all(map(_waits_for_a_disk, left))
-    assert 0 == server.status("/v2/health/live")
-    slow.delay(0)
-    eventually(lambda: not any(map(_is_there, left)), 60, "they end as soon as they can")
-
-
-def test_a_model_whose_files_hang_holds_up_no_other_of_its_repository(
+def test_a_model_whose_files_hang_holds_up_no_other_and_not_the_end_of_its_server(
     server: Server, slow: SlowFiles
 ) -> None:
     with server, ThreadPoolExecutor() as pool:
@@ -80,6 +67,21 @@ def test_a_model_whose_files_hang_holds_up_no_other_of_its_repository(
 
         slow.delay(0, "one")
         assert "" == again.result(120)
+
+        slow.hold()
+        load = pool.submit(server.control_model, "load", "one")
+        slow.await_call()
+        readers = server.reader_pids()
+
+        assert 0 == server.stop()
+
+    assert load.exception() or load.result(), "it is no success"
+    left = [pid for pid in readers if _is_there(pid)]
+    assert left, "one was left to the kernel"
+    assert all(map(_waits_for_a_disk, left))
+    assert 0 == server.status("/v2/health/live")
+    slow.delay(0)
+    eventually(lambda: not any(map(_is_there, left)), 60, "they end as soon as they can")
 
 
 def _waits_for_a_disk(pid: int) -> bool:

@@ -1,7 +1,4 @@
-"""The effects of a configuration on a real server, seen from outside.
-
-Labels, passive instances, and the text that models and clients read.
-"""
+"""A server that polls: what configurations do, and that changes harm nothing that serves."""
 
 from __future__ import annotations
 
@@ -9,11 +6,13 @@ import json
 
 import pytest
 
+from tests.faults.stamps import MODEL, SteadyLoad, index_entry, model_file, write_stamp
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
+from tests.system.loads.test_model_control import tries
 
 #: Answers with what it was told, and which instance it is.
-MODEL = """
+_TELLING = """
 import json
 
 import numpy as np
@@ -46,18 +45,15 @@ ensemble_scheduling { step [ { model_name: "plain" model_version: -1
 pytestmark = [
     pytest.mark.system,
     pytest.mark.server(
-        options=(
-            "--model-control-mode=explicit",
-            "--load-model=*",
-            "--log-verbose=1",
-        ),
+        models=(MODEL, "scripted"),
+        options=("--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbose=1"),
         frontends=(),
     ),
 ]
 
 
 def write(server: Server, name: str, config: str) -> None:
-    directory = server.write_model(name, config, MODEL)
+    directory = server.write_model(name, config, _TELLING)
     (directory / "labels.txt").write_text("cat\ndog\nbird\n")
 
 
@@ -112,3 +108,53 @@ def test_classes_have_the_names_of_the_label_file(server: Server) -> None:
 def test_what_the_server_completes_is_logged(server: Server) -> None:
     expected = '] "Server side auto-completed config: "\nname: "plain'
     eventually(lambda: expected in server.log_text(), 60)
+
+
+_MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
+_NOT_EXPLICIT = (
+    "explicit model load / unload is not allowed if polling is enabled. Start the server with "
+    "--model-control-mode=explicit"
+)
+
+
+@pytest.mark.row("A95", "F20", "C76")
+def test_without_explicit_control_models_are_asked_for_only(server: Server) -> None:
+    outcomes = tries(
+        server,
+        'load_model("scripted")',
+        'unload_model("scripted")',
+        'is_model_ready("scripted")',
+    )
+
+    assert [
+        f"Failed to load model: {_MESSAGE}{_NOT_EXPLICIT}",
+        f"Failed to unload model: {_MESSAGE}{_NOT_EXPLICIT}",
+        "True",
+    ] == outcomes
+    for verb in ("load", "unload"):
+        path = f"/v2/repository/models/scripted/{verb}"
+        assert (503, {"error": _NOT_EXPLICIT}) == server.request_json(path, {})
+
+
+def _stamp(asking: SteadyLoad) -> int:
+    return asking.answers[-1].stamps[0] if asking.answers else -1
+
+
+@pytest.mark.row("F02", "--model-control-mode", "--repository-poll-secs")
+def test_changes_are_served_without_a_gap_and_failures_keep_what_was(server: Server) -> None:
+    eventually(lambda: "Polling model repository" in server.log_text(), 30, "the first poll")
+    pids = server.stub_pids(MODEL)
+    with SteadyLoad(server.http_port, per_second=50) as asking:
+        sound = model_file(server).read_text()
+        model_file(server).write_text("syntax error\n")
+        said = f"failed to load '{MODEL}' version 1: Internal: SyntaxError"
+        eventually(lambda: said in server.log_text(), 30, "the failure")
+        # What has failed may still be on its way out.
+        eventually(lambda: pids == server.stub_pids(MODEL), 30, "the same stubs")
+        assert "READY" == index_entry(server)["state"]
+
+        model_file(server).write_text(sound)
+        write_stamp(server, 7)
+        eventually(lambda: _stamp(asking) == 7, 30, "the next version")
+        eventually(lambda: set(pids).isdisjoint(server.stub_pids(MODEL)), 30, "the others' end")
+    assert not asking.failed()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
 import stat
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from tritonclient.utils import InferenceServerException
 from tests.support import scripted
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.loads.test_environments import pack
 
 CODE = """
 import os
@@ -51,16 +48,7 @@ TENSORS: dict[str, Any] = {
 CONFIG = json.dumps(TENSORS)
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.server(
-        models=("scripted",),
-        options=(
-            "--model-control-mode=explicit",
-            "--load-model=scripted",
-            "--runtime-directory=@DIRECTORY@/run",
-            "--environment-directory=@DIRECTORY@/cache",
-        ),
-        frontends=("grpc",),
-    ),
+    pytest.mark.server(models=("scripted",), load=("scripted",)),
 ]
 
 
@@ -242,18 +230,3 @@ def test_a_model_brings_files_for_another(server: Server, model: str) -> None:
     ] == texts
     assert says(server, model).startswith("pb 4 ")
     assert f"4/w:{70 << 20}" in says(server, model)
-
-
-def test_an_environment_may_come_along(server: Server, model: str, tmp_path: Path) -> None:
-    archive = tmp_path / "env.tar.gz"
-    pack(sys.executable, archive, tmp_path / "env")
-    value = {"string_value": "$$TRITON_MODEL_DIRECTORY/env.tar.gz"}
-    config = json.dumps({**TENSORS, "parameters": {"EXECUTION_ENV_PATH": value}})
-    files = {"1/model.py": code("packed"), "env.tar.gz": archive.read_bytes()}
-    with tarfile.open(fileobj=io.BytesIO(files["env.tar.gz"])) as packed:
-        assert "./bin/python" in packed.getnames()
-
-    assert "" == load(server, model, {"config": config, **encoded(**files)})
-
-    assert says(server, model).startswith("packed 1 ")
-    assert says(server, model).split()[2] != sys.prefix

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from tritonclient.utils import InferenceServerException
 from tests.faults.load import Load
 from tests.standard.ctl.system.commands import ctl
 from tests.support.clients import open_client
-from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
 
@@ -104,12 +102,3 @@ def test_ctl_tells_what_runs_and_why_something_died(shared: SharedServer) -> Non
     assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
     ours = sorted(pid for pids in shared.pids().values() for pid in pids)
     assert ours == sorted(p["pid"] for p in processes if p["role"] != "reader")
-
-
-def test_a_port_in_use_is_said_at_once(shared: SharedServer, tmp_path: Path) -> None:
-    for option in (f"--http-port={shared.http_port}", f"--grpc-port={shared.grpc_port}"):
-        second = Server(tmp_path / option.strip("-").replace("=", "_"), options=[option])
-        second.launch()
-        assert 1 == second.wait(60)
-        assert "already in use" in second.log_text()
-    assert shared.is_ready()

@@ -1,44 +1,53 @@
-"""Models that load, unload and ask for others."""
+"""Models that are loaded by command, and those that load, unload and ask for others."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.faults.stamps import control_model
+from tests.standard.ctl.system.commands import ctl
 from tests.support import scripted
-from tests.support.server import Copy, Server
+from tests.support.server import MODELS_DIRECTORY, Copy, Server, Written
+from tests.support.waiting import eventually
 
-_MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
-_NOT_EXPLICIT = (
-    "explicit model load / unload is not allowed if polling is enabled. Start the server with "
-    "--model-control-mode=explicit"
-)
+pytestmark = pytest.mark.system
 
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.server(
-        models=[
-            "scripted",
-            "add_sub",
-            Copy("scripted", "busy"),
-            *(
-                Copy("loader", name, scripted.string_parameter("LOADS", loads))
-                for name, loads in (("outer", "middle"), ("middle", "add_sub"))
-            ),
-        ],
-        options=(
-            "--model-control-mode=explicit",
-            "--load-model=scripted",
-            "--load-model=busy",
-            # One place for loads: who waits for another load must not keep it.
-            "--model-load-thread-count=1",
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a start-up model that there is not."""
+    directory = tmp_path_factory.mktemp("control")
+    options = [
+        f"--runtime-directory={directory / 'run'}",
+        "--model-control-mode=explicit",
+        *(f"--load-model={name}" for name in ("scripted", "busy", "add_sub", "missing")),
+        "--exit-on-error=false",
+        # One place for loads: who waits for another load must not keep it.
+        "--model-load-thread-count=1",
+    ]
+    loaders = (("outer", "middle"), ("middle", "add_sub"))
+    models: list[str | Path | Copy | Written] = [
+        "scripted",
+        "add_sub",
+        Copy("scripted", "busy"),
+        Copy("add_sub", "unasked"),
+        *(
+            Copy("loader", name, scripted.string_parameter("LOADS", loads))
+            for name, loads in loaders
         ),
-        frontends=(),
-    ),
-]
+    ]
+    server = Server(directory / "s", models, options=options, frontends=())
+    server.launch()
+    try:
+        eventually(lambda: server.status("/v2/models/scripted/ready") == 200, 60, "it serves")
+        yield server
+    finally:
+        assert 0 == server.stop()
 
 
 def tries(server: Server, *calls: str) -> list[str]:
@@ -111,21 +120,34 @@ def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
     assert 200 == server.status("/v2/models/add_sub/ready")
 
 
-@pytest.mark.row("A95", "F20", "C76")
-def test_without_explicit_control_models_are_asked_for_only(tmp_path: Path) -> None:
-    with Server(tmp_path, models=["scripted"], frontends=()) as server:
-        outcomes = tries(
-            server,
-            'load_model("scripted")',
-            'unload_model("scripted")',
-            'is_model_ready("scripted")',
-        )
+@pytest.mark.row("F03", "F16", "F42")
+def test_a_server_that_goes_on_is_alive_with_what_could_be_loaded(server: Server) -> None:
+    log = server.log_text()
 
-        assert [
-            f"Failed to load model: {_MESSAGE}{_NOT_EXPLICIT}",
-            f"Failed to unload model: {_MESSAGE}{_NOT_EXPLICIT}",
-            "True",
-        ] == outcomes
-        for verb in ("load", "unload"):
-            path = f"/v2/repository/models/scripted/{verb}"
-            assert (503, {"error": _NOT_EXPLICIT}) == server.request_json(path, {})
+    assert "failed to poll model 'missing': model not found in any model repository." in log
+    assert "Internal: failed to load all models" in log
+    assert 200 == server.status("/v2/health/live")
+    assert 200 == server.status("/v2/models/scripted/ready")
+    assert {"name": "unasked"} in server.request_json("/v2/repository/index", {})[1], (
+        "not asked for"
+    )
+
+
+@pytest.mark.row("F22")
+def test_repositories_are_added_and_taken_away_by_command(server: Server, tmp_path: Path) -> None:
+    shutil.copytree(MODELS_DIRECTORY / "add_sub", tmp_path / "late")
+    register, unregister = (
+        ("repository", what, str(tmp_path)) for what in ("register", "unregister")
+    )
+
+    added = ctl(server, *register)
+    assert (0, True) == (added.exit_code, str(tmp_path) in added.stdout.split()), added.stderr
+    assert (200, "") == control_model(server, "load", "late")
+    assert f"error: model repository '{tmp_path}' has already been registered" in (
+        ctl(server, *register).stderr
+    )
+
+    assert 0 == ctl(server, *unregister).exit_code
+    assert 200 == server.status("/v2/models/late/ready"), "what was loaded stays"
+    assert "repository not found" in ctl(server, *unregister).stderr
+    control_model(server, "unload", "late")

@@ -1,4 +1,4 @@
-"""Models of a hub and of registries, served by real servers that share what they have fetched."""
+"""Models and files of a hub and of a registry, served by a real server."""
 
 from __future__ import annotations
 
@@ -44,64 +44,6 @@ def ask(server: Server, name: str) -> list[str]:
     return texts
 
 
-def test_servers_share_what_they_fetch_of_a_hub_and_a_registry(tmp_path: Path) -> None:
-    if importlib.util.find_spec("huggingface_hub") is None:
-        skip_missing("huggingface_hub")
-    with Hub() as hub, Registry() as registry:
-        # Given private models of a branch and of a tag
-        hub.token, registry.login = "hf_secret", "me:secret"
-        commit = hub.put("org/name", model("of_hub", "hub"), large={"of_hub/1/weights": b"w"})
-        files = {f"models/{path}": data for path, data in model("of_image", "image").items()}
-        digest = registry.put("v1", layer(files))
-        urls = ["hf://org/name@main", f"oci://{registry.address}/org/image:v1"]
-        variables = {
-            **hub.variables,
-            **registry.login_file(tmp_path),
-            "HF_TOKEN": hub.token,
-            "HF_HOME": str(tmp_path / "hf"),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        }
-        options = [
-            *(f"--model-repository={url}" for url in urls),
-            "--model-control-mode=explicit",
-            "--load-model=*",
-        ]
-        servers = [
-            Server(
-                tmp_path / name / "s",
-                options=[*options, f"--runtime-directory={tmp_path / name}/run"],
-                environment=variables,
-                frontends=(),
-            )
-            for name in ("first", "second")
-        ]
-
-        with servers[0] as first:
-            # Then they are served, without the server's credentials
-            assert [["hub", ""], ["image", ""]] == [ask(first, n) for n in ("of_hub", "of_image")]
-            log = first.log_text()
-            for url, revision in zip(urls, (commit, digest), strict=True):
-                assert f"{url} is {revision}, as long as this server runs" in log
-            assert "hf_secret" not in log
-            output = ctl(first, "explain", "of_hub").output
-            assert f"it comes from {urls[0]}, which is {commit} for this server" in output
-
-            # When branch and tag are moved
-            hub.put("org/name", model("of_hub", "later"))
-            registry.put(
-                "v1", layer({f"models/{p}": d for p, d in model("of_image", "late").items()})
-            )
-
-            # Then this server stays at what it has, and the next one takes the new
-            for name in ("of_hub", "of_image"):
-                assert "" == first.control_model("load", name)
-            assert ["hub", "image"] == [ask(first, n)[0] for n in ("of_hub", "of_image")]
-            with servers[1] as second:
-                assert ["later", "late"] == [ask(second, n)[0] for n in ("of_hub", "of_image")]
-            # and what both have was fetched once
-            assert 1 == len(hub.paths("/of_hub/config.pbtxt"))
-
-
 #: Says what it finds beside itself.
 LOCAL_MODEL = """
 import os
@@ -128,44 +70,73 @@ def put_local(repository: Path, name: str, url: str, code: str = "") -> None:
         (repository / name / "1" / "model.py").write_text(code)
 
 
-def test_models_of_a_directory_have_files_of_a_hub_and_a_registry(tmp_path: Path) -> None:
+def test_models_and_files_of_a_hub_and_a_registry_stay_what_they_were_until_another_is_named(
+    tmp_path: Path,
+) -> None:
     if importlib.util.find_spec("huggingface_hub") is None:
         skip_missing("huggingface_hub")
     with Hub() as hub, Registry() as registry:
-        # Given weights on a hub, and a whole model in a registry
-        commit = hub.put("org/weights", {"README.md": b"of a hub"}, large={"weights.txt": b"w1"})
-        files = {"1/model.py": MODEL.format(says="image").encode(), "config.pbtxt": b"not ours"}
-        registry.put("v1", layer({f"models/{path}": data for path, data in files.items()}))
-        repository = tmp_path / "models"
-        put_local(repository, "mine", "hf://org/weights", LOCAL_MODEL)
-        put_local(repository, "other", f"oci://{registry.address}/org/image:v1")
-        (repository / "other" / "1").rmdir()
+        # Given private models of a branch and of a tag, and others that have files of such
+        hub.token, registry.login = "hf_secret", "me:secret"
+        commit = hub.put("org/name", model("of_hub", "hub"), large={"of_hub/1/weights": b"w"})
+        files = {f"models/{path}": data for path, data in model("of_image", "image").items()}
+        digest = registry.put("v1", layer(files))
+        urls = ["hf://org/name@main", f"oci://{registry.address}/org/image:v1"]
+        weights = hub.put("org/weights", {"README.md": b"of a hub"}, large={"weights.txt": b"w1"})
+        files = {"1/model.py": MODEL.format(says="other").encode(), "config.pbtxt": b"not ours"}
+        registry.put("v2", layer({f"models/{path}": data for path, data in files.items()}))
         cache = tmp_path / "cache"
         cache.mkdir()
-        variables = {**hub.variables, "HF_HOME": str(tmp_path), "ZMQTRITON_MODEL_CACHE": str(cache)}
+        variables = {
+            **hub.variables,
+            **registry.login_file(tmp_path),
+            "HF_TOKEN": hub.token,
+            "HF_HOME": str(tmp_path / "hf"),
+            "ZMQTRITON_MODEL_CACHE": str(cache),
+        }
         options = [
-            f"--model-repository={repository}",
+            *(f"--model-repository={url}" for url in urls),
             "--model-control-mode=explicit",
+            "--load-model=*",
             f"--runtime-directory={tmp_path}/run",
         ]
+        server = Server(tmp_path / "s", options=options, environment=variables, frontends=())
+        repository = server.repository
+        put_local(repository, "mine", "hf://org/weights", LOCAL_MODEL)
+        put_local(repository, "other", f"oci://{registry.address}/org/image:v2")
+        (repository / "other" / "1").rmdir()
 
-        with Server(tmp_path / "s", options=options, environment=variables, frontends=()) as server:
-            # When they are loaded
-            for name in ("mine", "other"):
-                assert "" == server.control_model("load", name)
+        with server:
+            # Then they are served, without the server's credentials, own files first
+            assert [["hub", ""], ["image", ""]] == [ask(server, n) for n in ("of_hub", "of_image")]
+            assert [["own code", "w1"], ["other", ""]] == [
+                ask(server, n) for n in ("mine", "other")
+            ]
+            log = server.log_text()
+            for url, revision in zip(urls, (commit, digest), strict=True):
+                assert f"{url} is {revision}, as long as this server runs" in log
+            assert "hf_secret" not in log
+            for name, url, revision in (
+                ("of_hub", urls[0], commit),
+                ("mine", "hf://org/weights", weights),
+            ):
+                output = ctl(server, "explain", name).output
+                assert f"it comes from {url}, which is {revision} for this server" in output
 
-            # Then each has both, its own files first
-            assert ["own code", "w1"] == ask(server, "mine")
-            assert ["image", ""] == ask(server, "other")
-            output = ctl(server, "explain", "mine").output
-            assert f"it comes from hf://org/weights, which is {commit} for this server" in output
-
-            # When its own file is changed and the branch has moved, then the revision stays
+            # When branches and tags have moved, and own files have changed
+            hub.put("org/name", model("of_hub", "later"))
+            late = {f"models/{p}": d for p, d in model("of_image", "late").items()}
+            registry.put("v1", layer(late))
             hub.put("org/weights", {"weights.txt": b"w2"})
             put_local(repository, "mine", "hf://org/weights", LOCAL_MODEL.replace("own", "new"))
-            assert "" == server.control_model("load", "mine")
+
+            # Then the server stays at what it has fetched once
+            for name in ("of_hub", "of_image", "mine"):
+                assert "" == server.control_model("load", name)
+            assert ["hub", "image"] == [ask(server, n)[0] for n in ("of_hub", "of_image")]
             assert ["new code", "w1"] == ask(server, "mine")
-            assert 1 == len(hub.paths("/README.md"))
+            for path in ("/of_hub/config.pbtxt", "/README.md"):
+                assert 1 == len(hub.paths(path))
 
             # When another revision is named that is not there, then what serves stays
             put_local(repository, "mine", "hf://org/weights@v9", LOCAL_MODEL)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.faults.stamps import MODEL, control_model, roll_often, scale_often, steer
+from tests.faults.stamps import MODEL, control_model, roll_often, steer
 from tests.standard.ctl.system.commands import ctl
 from tests.support.journal import ask_journal
 from tests.support.server import Server
@@ -16,17 +16,6 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.server(models=[MODEL, "journal"]),
 ]
-
-
-@pytest.mark.row("L06")
-def test_instances_come_and_go_without_a_failed_request(server: Server) -> None:
-    kept = server.stub_pids(MODEL)[:1]
-
-    asking = scale_often(server, 12, pause_s=0.05)
-
-    assert [] == asking.failed()
-    assert len(asking.answers) > 50
-    assert kept[0] in server.stub_pids(MODEL), "the first one was never started anew"
 
 
 @pytest.mark.row("L06")
@@ -46,7 +35,7 @@ def test_code_is_rolled_out_without_a_failed_request(server: Server) -> None:
     steer(server, "scale", {"count": 2})
     counted = server.statistics(MODEL)["execution_count"]
 
-    asking = roll_often(server, 8, broken_times=2, pause_s=0.05)
+    asking = roll_often(server, 6, broken_times=2, pause_s=0.05)
 
     assert [] == asking.failed()
     assert len(asking.answers) > 30

@@ -110,11 +110,3 @@ def test_the_samples_of_a_model_in_front_warm_up_a_whole_ensemble(server: Server
 
     [note] = notes_of(server, "member")
     assert ["[0.0, 0.0]"] == [request["inputs"]["IN"][2] for request in note["batch"]]
-
-
-def test_an_ensemble_with_samples_of_its_own_is_refused(server: Server) -> None:
-    write(server, "sampled", _STEPS + sample())
-
-    error = server.control_model("load", "sampled")
-
-    assert "model_warmup can not be specified for ensemble 'sampled'" in error

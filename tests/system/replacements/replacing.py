@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import urllib.request
-from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,6 @@ import pytest
 from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import Way
-from tests.support.server import Server, tensor
 from zmqtriton.control_client import ServerSelector, connect_all
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
@@ -45,7 +40,7 @@ def replace_running(way: Way, numbers: clients.Crowd, monkeypatch: pytest.Monkey
     # gRPC's clients repeat by themselves what no server has begun; without that they lose a call
     # that they are about to send when they hear that they should go
     monkeypatch.setattr(clients.GrpcClient, "retries", 1)
-    crowd, _ = asyncio.run(replace_under_load(way, 1, numbers, pause_s=1.0))
+    crowd, _ = asyncio.run(replace_under_load(way, 1, numbers, pause_s=0.5))
 
     # their texts are said here, since pytest says only those of tests
     failures = [f"{each.label}: {text}" for each in crowd for _, text in each.failures]
@@ -68,42 +63,3 @@ def pids_in(directory: Path) -> list[int]:
     finally:
         for client in clients:
             client.close()
-
-
-_CONFIG = {
-    "backend": "python",
-    "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [1]}],
-    "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [1]}],
-}
-
-
-_CODE = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        array = np.array(["TEXT"], dtype=object)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for _ in requests]
-"""
-
-
-def load_with_code(server: Server, model: str, text: str) -> int:
-    code = base64.b64encode(_CODE.replace("TEXT", text).encode()).decode()
-    parameters = {"config": json.dumps(_CONFIG), "file:1/model.py": code}
-    return server.request_json(f"/v2/repository/models/{model}/load", {"parameters": parameters})[0]
-
-
-def output_of(server: Server, model: str) -> str:
-    _, document = server.infer_json(model, tensor("IN", "INT32", [1]))
-    return str(document["outputs"][0]["data"][0])
-
-
-def begin_stream(server: Server) -> HTTPResponse:
-    """Begin what keeps a server that leaves for longer than a test takes."""
-    body = json.dumps({"COUNT": 1_000_000, "DELAY_US": 50_000}).encode()
-    request = urllib.request.Request(f"{server.url}/v2/models/tokens/generate_stream", body)
-    response = urllib.request.urlopen(request, timeout=60)
-    assert isinstance(response, HTTPResponse)
-    assert response.readline().startswith(b"data:")
-    return response

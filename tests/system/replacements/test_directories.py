@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import sysconfig
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,6 @@ from tests.support import stub_user
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL, pids_in
-from zmqtriton.control_client import ServerSelector, connect
 
 pytestmark = pytest.mark.system
 
@@ -31,53 +26,15 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def way(tmp_path: Path) -> InOneDirectory:
     way = InOneDirectory(tmp_path, SMALL)
-    way.models = ("add_sub",)
+    way.models, way.frontends = ("add_sub",), ()
     return way
 
 
 @pytest.mark.long(
-    "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
     "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
 )
-def test_the_server_in_a_named_directory_is_found_at_each_moment_of_a_replacement(
-    way: InOneDirectory,
-) -> None:
-    selector, seen, is_over = ServerSelector(str(way.runtime)), list[int](), threading.Event()
-
-    def look() -> None:
-        while not is_over.is_set():
-            with connect(selector) as client:
-                seen.append(client.identity.pid)
-            time.sleep(0.01)
-
-    way.start()
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        for _ in range(2):
-            way.replace()
-    finally:
-        is_over.set()
-        looking.join()
-        way.close()
-
-    assert [server.pid for server in way.servers] == [pid for pid, _ in itertools.groupby(seen)]
-    assert not way.runtime.exists()
-
-
-@pytest.mark.parametrize(
-    "who",
-    [
-        "the old one",
-        pytest.param(
-            "the new one",
-            marks=pytest.mark.long(
-                "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
-                "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("who", ["the old one", "the new one"])
 def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
     way: InOneDirectory, who: str
 ) -> None:
@@ -117,10 +74,6 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
     [server] = way.servers
     before = server.pid
     try:
-        refused = _replace(way, "--", "--model-repository=nowhere", f"--http-port={way.http_port}")
-        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
-        assert "the running server goes on:\nfailed to stat file nowhere" in refused.stderr
-
         imports = server.repository / "add_sub" / "1" / "model.py"
         text = imports.read_text()
         imports.write_text(f"{text}\nraise ValueError('no weights')\n")
@@ -129,19 +82,20 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         assert "the running server goes on" in refused.stderr
         assert "no weights" in refused.stderr
 
-        imports.write_text(f"import time\ntime.sleep(60)\n{text}")
-        refused = _replace(way, "--timeout=3")
-        assert (1, [before]) == (refused.returncode, pids_in(way.runtime))
         assert 200 == server.status("/v2/models/add_sub/ready")
 
+        told = server.request_json("/v2/logging", {"log_verbose_level": 1})
         imports.write_text(text)
-        done = _replace(way, "-o", "json")
-        assert 0 == done.returncode, done.stderr
-        answer = json.loads(done.stdout)
-        assert before == answer["before"]
-        assert 0 == server.wait(60)
-        assert [answer["pid"]] == pids_in(way.runtime)
-        assert server.is_ready()
+        for how in ([], ["--one-by-one"]):
+            done = _replace(way, *how, "-o", "json")
+            assert 0 == done.returncode, done.stderr
+            answer = json.loads(done.stdout)
+            assert before == answer["before"]
+            assert 0 == server.wait(60)
+            before = answer["pid"]
+            assert [before] == pids_in(way.runtime)
+            assert server.is_ready()
+        assert told == server.request_json("/v2/logging")
         os.kill(answer["pid"], signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
     finally:
@@ -167,6 +121,7 @@ def _make_environment(folder: Path) -> Path:
     return program
 
 
+@pytest.mark.long("system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command")
 def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
     way: InOneDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,40 +153,14 @@ def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
         way.close()
 
 
-@pytest.mark.long(
-    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "system/replacements/test_directories.py::test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
-)
-def test_a_new_server_whose_predecessor_is_killed_serves_all_the_same(way: InOneDirectory) -> None:
-    way.start()
-    [server] = way.servers
-    before = server.pid
-    imports = server.block_imports("add_sub")
-    imports.touch()
-    pids = [before]
-    try:
-        with ThreadPoolExecutor() as threads:
-            running = threads.submit(_replace, way)
-            eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
-            pids = pids_in(way.runtime)
-            server.kill()
-            done = running.result()
-        assert 1 == done.returncode
-        assert f"the running server has ended; pid {pids[1]} serves when" in done.stderr
-        assert pids[1:] == pids_in(way.runtime)
-        imports.unlink()
-        eventually(server.is_ready, 60, "it serves")
-    finally:
-        for pid in pids[1:]:
-            os.kill(pid, signal.SIGTERM)
-        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
-        way.close()
-
-
 #: A view of /proc that hides the processes of other users, and a user who is not root there.
 _HIDDEN = 'mount -t proc -o hidepid=2 proc /proc; exec setpriv --reuid=nobody --clear-groups "$@"'
 
 
+@pytest.mark.long(
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+    "supervisor/control/test_succession.py::test_what_systemd_runs_is_replaced_within_its_service",
+)
 @pytest.mark.parametrize("is_hidden", [False, True], ids=["seen", "hidden"])
 def test_a_server_behind_sockets_of_systemd_is_replaced_by_a_command(
     tmp_path: Path, is_hidden: bool

@@ -14,8 +14,8 @@ from tests.system.replacements.replacing import FEW
 pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
-        "system/replacements/test_directories.py::"
-        "test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed",
+        "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
+        "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request",
     ),
 ]
 

@@ -17,7 +17,6 @@ from tests.faults.replacements.ways import ByTakeOver
 from tests.support.server import Server, ask_add_sub, is_open, tensor
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL
-from tests.system.replacements.test_take_over import keep_sequences
 
 pytestmark = pytest.mark.system
 
@@ -54,11 +53,16 @@ def serves(server: Server) -> bool:
         return False
 
 
+@pytest.mark.long(
+    "supervisor/control/test_succession.py::test_a_server_that_stops_leaves_the_sockets_to_the_other_one",
+    "frontends/serving/test_listener.py::test_a_listener_that_was_shut_down_elsewhere_listens_again",
+)
 def test_a_server_that_is_stopped_during_a_take_over_leaves_the_listeners(tmp_path: Path) -> None:
     way = ByTakeOver(tmp_path, SMALL)
     old, new = way.next(), way.next()
     way.servers += [old, new]
-    keep_sequences(old)
+    # sequences wait for longer than the test takes
+    old.edit_config("sequences", "microseconds: 20000000", "microseconds: 300000000")
     imports = new.block_imports("add_sub")
     imports.touch()
     try:
@@ -82,7 +86,6 @@ def test_a_server_that_is_stopped_during_a_take_over_leaves_the_listeners(tmp_pa
 
 
 @pytest.mark.long(
-    "system/replacements/test_stops.py::test_a_server_that_is_stopped_during_a_take_over_leaves_the_listeners",
     "supervisor/control/test_succession.py::test_a_server_that_stops_leaves_the_sockets_to_the_other_one",
     "frontends/serving/test_listener.py::test_a_listener_that_was_shut_down_elsewhere_listens_again",
 )

@@ -41,7 +41,7 @@ def test_a_server_is_replaced_without_a_failed_request(
 @pytest.mark.long(
     "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request",
     "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
-    "system/loads/test_one_by_one.py::test_models_are_loaded_when_the_server_before_has_ended",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
 )
 @pytest.mark.parametrize("kind", [BySystemd, OnOnePort, InOneDirectory, OneByOne])
 def test_clients_of_every_kind_lose_nothing(
