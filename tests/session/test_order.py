@@ -65,6 +65,7 @@ def test_a_seed_draws_of_all_files_in_turn() -> None:
     assert sorted(TESTS) == sorted(alone.draw(TESTS, "1", 100))
 
 
+@pytest.mark.long("session/test_order.py::test_a_seed_draws_of_all_files_in_turn")
 def test_those_that_fail_alone_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

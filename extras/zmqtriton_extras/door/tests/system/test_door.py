@@ -81,7 +81,6 @@ def await_execution(server: Server, name: str) -> None:
 # ---------------------------------------------------------------------- verbs
 
 
-@pytest.mark.smoke
 def test_an_inference_is_answered_with_its_tensors(door: RawDoor) -> None:
     data = struct.pack("<3f", 1, 2, 3)
 
