@@ -380,6 +380,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked(PACKAGE, tmp_path_factory.mktemp("pytriton"))
 
 
+@pytest.mark.long(
+    "repo/test_packaging.py::test_a_program_finds_one_module_by_both_names_in_the_wheel"
+)
 def test_scripts_find_our_names_under_pytritons(target: Path) -> None:
     path, differing = json.loads(run(target, SCRIPT, NAMES))
 

@@ -70,6 +70,10 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked(PACKAGE, tmp_path_factory.mktemp("tritonserver"))
 
 
+@pytest.mark.long(
+    "command_line/test_public_names.py::test_a_module_is_the_same_by_both_names",
+    "repo/test_tritonserver_package.py::test_its_version_is_that_of_zmqtriton",
+)
 def test_programs_find_our_names_under_tritons(target: Path) -> None:
     path, version, wrong, is_same = json.loads(run(target, SCRIPT, [NAMES, NUMBERS]))
 

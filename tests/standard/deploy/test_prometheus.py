@@ -40,6 +40,9 @@ def test_the_configuration_in_compose_is_valid(promtool: str, tmp_path: Path) ->
     run(tmp_path, promtool, "check", "config", "prometheus.yml")
 
 
+@pytest.mark.long(
+    "standard/deploy/test_prometheus.py::test_the_configuration_and_its_rules_are_valid"
+)
 def test_alerts_fire_for_what_they_are_about_and_for_nothing_else(
     promtool: str, tmp_path: Path
 ) -> None:
