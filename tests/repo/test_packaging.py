@@ -112,13 +112,11 @@ def installed_beside() -> Iterator[tuple[Path, str]]:
         yield path, f"{share}/doc/zmqtriton/{path.relative_to(ROOT)}"
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of an sdist and the wheel that is made from it.
+def build(directory: Path, kind: str) -> Path:
+    """Build an sdist or a wheel, and return its path.
 
     Built from a copy, since setuptools packs what an earlier build left in the tree too.
     """
-    directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
     source.mkdir()
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "LICENSE"):
@@ -127,16 +125,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
+    words = ["-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(directory), str(source)]
     result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "build",
-            "--no-isolation",
-            "--outdir",
-            str(directory),
-            str(source),
-        ],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         check=False,
@@ -144,13 +135,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    return directory
+    (path,) = (path for path in directory.iterdir() if path.is_file())
+    return path
 
 
 @pytest.fixture(scope="module")
-def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
-    (path,) = built.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(build(tmp_path_factory.mktemp("wheel"), "wheel")) as archive:
         yield archive
 
 
@@ -161,9 +152,9 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> 
     assert [] == sorted(name for _, name in files if name not in packed)
 
 
-def test_the_sdist_holds_every_file_where_it_is_here(built: Path) -> None:
-    (path,) = built.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
+@pytest.mark.long("repo/test_packaging.py::test_the_wheel_holds_every_file_of_every_package")
+def test_the_sdist_holds_every_file_where_it_is_here(tmp_path: Path) -> None:
+    with tarfile.open(build(tmp_path, "sdist")) as archive:
         packed = set(archive.getnames())
 
     files = [path for path, _ in (*shipped_files(), *installed_beside())]
