@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -42,8 +43,15 @@ def test_a_template_without_an_end_keeps_no_server_from_ending(tmp_path: Path) -
     request = raw_request("POST", "/v1/chat/completions", body.encode())
 
     with server, ExitStack() as stack:
-        client = connect(server, stack, request)
-        eventually(lambda: renders(server), 30, "the template is rendered")
+        clients = [connect(server, stack, request)]
+
+        def is_rendered() -> bool:
+            if select.select(clients[-1:], [], [], 0)[0]:
+                # it was ended by its limit before a busy machine looked
+                clients.append(connect(server, stack, request))
+            return renders(server)
+
+        eventually(is_rendered, 30, "the template is rendered")
 
         assert 0 == server.stop(30)
-        assert client.recv(1 << 16).startswith(b"HTTP/1.1 500 ")
+        assert clients[-1].recv(1 << 16).startswith(b"HTTP/1.1 500 ")
