@@ -23,18 +23,19 @@ def unpacked(package: Path, directory: Path) -> Path:
 
 
 def build(source: Path, directory: Path, *options: str) -> Path:
-    """Build a package; return its wheel in the directory."""
+    """Build a package; return its wheel in the directory, or with `--sdist` that."""
     command = [sys.executable, "-m", "build", *options, "--no-isolation"]
     result = subprocess.run(
         [*command, "--outdir", str(directory), str(source)],
         capture_output=True,
         text=True,
         check=False,
+        # The roots would be searched for packages of the build itself.
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    (wheel,) = directory.glob("*.whl")
-    return wheel
+    path, *_ = (*directory.glob("*.whl"), *directory.glob("*.tar.gz"))
+    return path
 
 
 def run(target: Path, code: str, document: Any = None) -> str:

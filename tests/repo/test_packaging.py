@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.distributions import run, unpacked
+from tests.repo.distributions import build, run, unpacked
 from tests.support.needs import ROOT, find_tool
 from tools import editable_finder, optimized_python
 from zmqtriton_floor import __version__
@@ -112,7 +112,7 @@ def installed_beside() -> Iterator[tuple[Path, str]]:
         yield path, f"{share}/doc/zmqtriton/{path.relative_to(ROOT)}"
 
 
-def build(directory: Path, kind: str) -> Path:
+def built(directory: Path, kind: str) -> Path:
     """Build an sdist or a wheel, and return its path.
 
     Built from a copy, since setuptools packs what an earlier build left in the tree too.
@@ -125,23 +125,12 @@ def build(directory: Path, kind: str) -> Path:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    words = ["-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(directory), str(source)]
-    result = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        # The roots would be searched for packages of the build itself.
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    (path,) = (path for path in directory.iterdir() if path.is_file())
-    return path
+    return build(source, directory, f"--{kind}")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
-    with zipfile.ZipFile(build(tmp_path_factory.mktemp("wheel"), "wheel")) as archive:
+    with zipfile.ZipFile(built(tmp_path_factory.mktemp("wheel"), "wheel")) as archive:
         yield archive
 
 
@@ -154,7 +143,7 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> 
 
 @pytest.mark.long("repo/test_packaging.py::test_the_wheel_holds_every_file_of_every_package")
 def test_the_sdist_holds_every_file_where_it_is_here(tmp_path: Path) -> None:
-    with tarfile.open(build(tmp_path, "sdist")) as archive:
+    with tarfile.open(built(tmp_path, "sdist")) as archive:
         packed = set(archive.getnames())
 
     files = [path for path, _ in (*shipped_files(), *installed_beside())]
