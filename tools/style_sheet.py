@@ -106,7 +106,7 @@ def _texts() -> Iterator[Text]:
             yield from _texts_of(path)
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]:
         if not _NOT_FOR_USERS & set(path.parts):
-            yield Text(path, 1, PAGE, _without_code(path.read_text("utf-8")))
+            yield Text(path, 1, PAGE, without_code(path.read_text("utf-8")))
 
 
 def _texts_of(path: Path) -> Iterator[Text]:
@@ -126,7 +126,7 @@ def _texts_of(path: Path) -> Iterator[Text]:
             yield Text(path, node.lineno, TEXT, node.value)  # type: ignore[attr-defined]
 
 
-def _without_code(page: str) -> str:
+def without_code(page: str) -> str:
     """Return a page with a null byte for each block of code."""
     page = re.sub("<!--.*?-->\n?", "", page, flags=re.DOTALL)
     page = re.sub("(?ms)^ *```.*?^ *```$", "\x00", page)

@@ -20,6 +20,10 @@ from tools.report import statements
 #: Rooms whose tests are rows: what Triton answers, what a configuration or an option means.
 TABLES = ("config", "conformance", "options", "peers", "protos")
 LEVELS = ("promises", "tables", "processes")
+#: Whose private names are no others'; those of `os` and `sys` are documented.
+_OWN = ("self", "cls", "super()", "os", "sys")
+#: Public names of named tuples, which are underlined for the sake of their fields.
+_OF_TUPLES = ("_replace", "_make", "_asdict", "_fields", "_field_defaults")
 _COLUMNS = ("statements", *LEVELS, "private", "server", "prepare", "World")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -30,19 +34,18 @@ def room_of(path: Path) -> str:
     return "/".join(words[: 1 + (words[0] == "standard")])
 
 
-def private_names(tree: ast.AST) -> Iterator[str]:
-    """Return the private names of others that a file reaches for."""
+def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Return the private names of others that a file reaches for, and their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            owner = getattr(node.value, "id", "")
-            if _is_private(node.attr) and owner not in ("self", "cls", "os", "sys"):
-                yield node.attr
+            if _is_private(node.attr) and ast.unparse(node.value) not in _OWN:
+                yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
-            yield from (alias.name for alias in node.names if _is_private(alias.name))
+            yield from ((node.lineno, each.name) for each in node.names if _is_private(each.name))
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.startswith("__") and name not in _OF_TUPLES
 
 
 def shape(path: Path) -> Counter[str]:

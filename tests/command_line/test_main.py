@@ -284,6 +284,7 @@ def _references(add_on: addons.Installed) -> Iterator[str]:
         for name, value in declared._asdict().items()
         if isinstance(value, str) and name not in words
     ]
+    # what `addons` reads, so that nothing it would load is missing here
     several = [*addons._texts(declared.http), *addons._texts(declared.feature)]
     several += [*declared.ctl.values(), *declared.public.values()]
     several += [option.kind for option in declared.options if isinstance(option.kind, str)]

@@ -285,7 +285,7 @@ def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
     stub: ProgressView, broker: ProgressView
 ) -> None:
     stub.begin(7, [(3, 1)])
-    broker._page[:] = b"\xff" * PAGE_BYTES
+    broker._page[:] = b"\xff" * PAGE_BYTES  # as a model could that writes where it likes
     assert not stub.begin(8, [(3, 2)])
     assert not stub.has_ended
 

@@ -321,6 +321,7 @@ def test_a_shortage_delays_what_is_sent_and_ends_nothing(
     bound: Bound, dealer: Dealer, number: int
 ) -> None:
     connection: Any = dealer
+    # a kernel that is short of memory cannot be had
     connection._socket = ShortOf(connection._socket, send=[number] * 3)
 
     say(dealer, [b"hello"])
@@ -336,6 +337,7 @@ def test_a_shortage_delays_what_is_received_and_ends_nothing(
     bound: Bound, dealer: Dealer, connection: ZmtpConnection, number: int
 ) -> None:
     end: Any = dealer
+    # a kernel that is short of memory cannot be had
     end._socket = ShortOf(end._socket, recv_into=[number] * 3)
 
     bound.router.write(connection, [b"answer"])
@@ -350,6 +352,7 @@ def test_what_had_come_before_a_write_failed_is_read(
 ) -> None:
     say(dealer, [b"an answer"])
     end: Any = connection
+    # that the write fails and the read does not yet is a matter of luck otherwise
     end._socket = ShortOf(end._socket, send=[errno.ECONNRESET])
 
     bound.router.write(connection, [b"too late"])

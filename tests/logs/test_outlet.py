@@ -103,6 +103,7 @@ def test_a_finalizer_that_prints_while_a_line_is_written_holds_nothing_up(tmp_pa
         outlet = LogOutlet(file.fileno())
 
         def print_within() -> None:
+            # as a finalizer finds it that runs within any line of the outlet
             with outlet._state:
                 outlet.write("from a finalizer\n")
 

@@ -351,10 +351,10 @@ def test_machines_that_others_reach_by_ipv6_alone(addresses: list[str], is_so: b
 def test_all_addresses_are_those_that_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(grpc_address="127.0.0.1", metrics_address="0.0.0.0")
 
-    monkeypatch.setattr(listeners, "_own_addresses", lambda: LOOPBACK)
+    monkeypatch.setattr(listeners, "own_addresses", lambda: LOOPBACK)
     assert options == listeners.widen(options)
 
-    monkeypatch.setattr(listeners, "_own_addresses", lambda: [*LOOPBACK, "2001:db8::7"])
+    monkeypatch.setattr(listeners, "own_addresses", lambda: [*LOOPBACK, "2001:db8::7"])
     wide = listeners.widen(options)
     assert ("::", "127.0.0.1", "::") == (
         wide.http_address,
@@ -368,7 +368,7 @@ def test_the_addresses_of_this_machine_are_found() -> None:
 
     assert {
         r.address.partition("%")[0] for r in rows if r.family in (socket.AF_INET, socket.AF_INET6)
-    } == set(listeners._own_addresses())
+    } == set(listeners.own_addresses())
 
 
 # --------------------------------------------------------------------- python settings

@@ -526,6 +526,7 @@ def test_a_package_has_the_names_that_are_used_and_types_see_the_same(package: s
         name.removeprefix(f"{package}.") for _, name in imported(source) if within(name, (package,))
     }
     loaded = importlib.import_module(package)
+    # what the package looks its names up in when they are asked for
     named = {
         f"{module}.{name}" for module, names in loaded._NAMES.items() for name in names.split()
     }

@@ -17,7 +17,7 @@ from tools.screenshots import COLUMNS, GUIDES, PICTURES, svg_of
 from zmqtriton.config import parameters
 from zmqtriton.config.known_parameters import PARAMETERS
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton_standard.ctl.statistics import _HEADER
+from zmqtriton_standard.ctl.statistics import HEADER
 
 # --------------------------------------------------------------------------- reference
 # The generated pages of docs/reference say what the sources say.
@@ -144,7 +144,7 @@ def test_the_picture_of_top_has_the_columns_of_top() -> None:
     words = _words(TOP.read_text("utf-8"))
 
     assert "q: quit" in words
-    assert re.search(" +".join(_HEADER), words)
+    assert re.search(" +".join(HEADER), words)
 
 
 def test_a_terminal_is_drawn_with_its_words_and_colours_and_loads_nothing() -> None:

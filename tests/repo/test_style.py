@@ -102,4 +102,4 @@ def test_a_place_is_found(
 def test_code_and_comments_of_a_page_are_no_prose() -> None:
     page = "Run\n\n    zmqtriton new scale\n\nwrites\n\n<!-- example: output -->\n\n```\nit\n```\n"
 
-    assert "Run\n\x00\n\nwrites\n\n\n\x00\n" == style_sheet._without_code(page)
+    assert "Run\n\x00\n\nwrites\n\n\n\x00\n" == style_sheet.without_code(page)

@@ -356,7 +356,7 @@ class SupervisorHarness:
                 self._schedule(lambda: self.core.plan.answer(ticket, answer))
             case actions.ReadModel(ticket, model, override, _, selection):
                 self._schedule(
-                    lambda: self.core.plan.answer(ticket, self._read(model, override, selection))
+                    lambda: self.core.plan.answer(ticket, self.read(model, override, selection))
                 )
             case actions.KeepDecisions() if self.reader is not None:
                 self.reader.keep_decisions(action)
@@ -389,7 +389,7 @@ class SupervisorHarness:
             self.alive.discard(serial)
             self.core.events.process_ended(serial, because(reason), words, had_begun=had_begun)
 
-    def _read(
+    def read(
         self, model: str, override: LoadOverride | None, selection: VersionSelection
     ) -> Blueprint | ReadFailure:
         if self.reader is not None:
@@ -413,7 +413,7 @@ class SupervisorHarness:
         if isinstance(message, wire.Sync) and serial not in self.silent:
             self._reply(serial, wire.Synced(message.number))
         elif role == "stub":
-            self._react_as_stub(serial, message)
+            self.react_as_stub(serial, message)
         elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
             document = json.dumps({"model_stats": self.model_stats, "zmqtriton": self.broker_stats})
             self._reply(serial, wire.Statistics(message.id, 0, "", document))
@@ -433,7 +433,7 @@ class SupervisorHarness:
         elif isinstance(message, wire.Shutdown) and role not in self.stubborn:
             self._schedule(lambda: self._end(serial, "exited with status 0"))
 
-    def _react_as_stub(self, serial: int, message: Any) -> None:
+    def react_as_stub(self, serial: int, message: Any) -> None:
         name = self.stub_names[serial]
         model = name.partition("_0_")[0]
         does = self.stub_behaviours.get(model, LOADS)

@@ -98,6 +98,7 @@ class HostGpu:
 
     def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
         capsule = numbers(span, dtype).reshape(shape).__dlpack__()
+        # numpy makes none that lies on a GPU
         tensor = dlpack._tensor_of(capsule)
         tensor.device_type, tensor.device_id = dlpack.GPU, span.gpu
         return capsule

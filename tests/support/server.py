@@ -60,7 +60,7 @@ _ROLE_PATTERNS = (
 )
 
 
-def _own_ports() -> Iterator[int]:
+def own_ports() -> Iterator[int]:
     """Iterate over the ports of this process in random order, each once before any repeats.
 
     Random, so that test sessions seldom meet. Processes that test at once have ports of their own,
@@ -74,7 +74,7 @@ def _own_ports() -> Iterator[int]:
     return itertools.cycle(ports)
 
 
-_PORTS = _own_ports()
+_PORTS = own_ports()
 _Own = TypeVar("_Own", bound="Server")
 
 
@@ -416,7 +416,7 @@ class Server:
                 with suppress(psutil.NoSuchProcess):
                     # none is left of one that is just ending
                     if (line := child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
-                        pids.setdefault(_role(line), []).append(child.pid)
+                        pids.setdefault(role_of(line), []).append(child.pid)
         return pids
 
     def stub_pids(self, model: str) -> list[int]:
@@ -520,7 +520,7 @@ def _is_installed() -> bool:
     return True
 
 
-def _role(command: Sequence[str]) -> str:
+def role_of(command: Sequence[str]) -> str:
     line = " ".join(command)
     return next((role for role, pattern in _ROLE_PATTERNS if pattern.search(line)), "other")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.journal import Record, executions, read_journal
-from tests.support.server import MODELS_DIRECTORY, Server, _own_ports, _role, free_ports
+from tests.support.server import MODELS_DIRECTORY, Server, free_ports, own_ports, role_of
 
 
 def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_processes_that_test_at_once_take_no_port_of_each_other(
     taken = []
     for worker in ("gw0", "gw1"):
         monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
-        ports = _own_ports()
+        ports = own_ports()
         taken.append({next(ports) for _ in range(8500)})
 
     assert [8500, 8500] == [len(ports) for ports in taken]
@@ -60,7 +60,7 @@ def test_processes_that_test_at_once_take_no_port_of_each_other(
     ],
 )
 def test_a_role_shows_on_the_command_line(command: str, role: str) -> None:
-    assert role == _role(command.split())
+    assert role == role_of(command.split())
 
 
 def test_a_journal_is_read_record_by_record(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 def widen(options: Options) -> Options:
     """Return the options for this machine; all addresses are those that it has."""
     wide: dict[str, Any] = {n: _IPV6 for n in _ADDRESSES if getattr(options, n) == _IPV4}
-    if not wide or not has_only_ipv6(_own_addresses()):
+    if not wide or not has_only_ipv6(own_addresses()):
         return options
     _log.info(
         "This machine has addresses of IPv6 alone: the server listens on [::] in place of 0.0.0.0"
@@ -74,7 +74,7 @@ def has_only_ipv6(addresses: Iterable[str]) -> bool:
     return {each.version for each in wide or parsed} == {6}
 
 
-def _own_addresses() -> Iterator[str]:
+def own_addresses() -> Iterator[str]:
     with suppress(OSError):  # there is no IPv4
         yield from _ipv4_addresses()
     with suppress(OSError):  # there is no IPv6

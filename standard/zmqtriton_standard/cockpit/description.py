@@ -87,12 +87,13 @@ class Description:
             self._errors.update(dict.fromkeys(more.operations, more.error))
 
     async def document(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        document = self._describe(req.grant)
+        document = self.describe(req.grant)
         for describe in filter(None, (each.describe for each in extensions(self._gateway))):
             await describe(self._gateway, req, document)
         resp.data = json_documents.write(document)
 
-    def _describe(self, grant: Grant | None) -> dict[str, Any]:
+    def describe(self, grant: Grant | None) -> dict[str, Any]:
+        """Return the document for a caller with this grant."""
         settings = self._gateway.settings
         paths: dict[str, dict[str, Any]] = {}
         for route in self._table:

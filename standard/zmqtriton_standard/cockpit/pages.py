@@ -19,7 +19,7 @@ from zmqtriton_standard.cockpit.description import Description
 from zmqtriton_standard.cockpit.operations import Operations
 from zmqtriton_standard.cockpit.status import Status
 
-_DIRECTORY = Path(__file__).parent / "files"
+DIRECTORY = Path(__file__).parent / "files"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -60,7 +60,7 @@ class Pages:
     """Responders for the files of the pages."""
 
     def __init__(self) -> None:
-        self._files = {path.name: path.read_bytes() for path in sorted(_DIRECTORY.iterdir())}
+        self._files = {path.name: path.read_bytes() for path in sorted(DIRECTORY.iterdir())}
         self._packed = {name: gzip.compress(data, mtime=0) for name, data in self._files.items()}
 
     def routes(self) -> list[Route]:

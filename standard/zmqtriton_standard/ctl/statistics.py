@@ -34,7 +34,7 @@ from zmqtriton_standard.ctl import (
     with_format,
 )
 
-_HEADER = (
+HEADER = (
     "Model",
     "Req/s",
     "Fail/s",
@@ -341,7 +341,7 @@ def _print(rates: Sequence[Rates]) -> None:
     }
     shown = {name: texts for name, texts in columns.items() if {*texts} - {_figure(None)}}
     rows = [(*_row(each), *own) for each, *own in zip(rates, *shown.values(), strict=True)]
-    print_table((*_HEADER, *shown), rows, has_figures=True)
+    print_table((*HEADER, *shown), rows, has_figures=True)
 
 
 def _row(rates: Rates) -> Sequence[str]:

@@ -148,6 +148,7 @@ def held(server: zmqtriton.Server) -> Iterator[None]:
         begun.set()
         goes_on.wait(60)
 
+    # what requests are given to, too
     server._guest.soon(wait)
     begun.wait(60)
     try:
@@ -305,7 +306,7 @@ def test_arrays_may_change_where_memory_is_made_first(server: zmqtriton.Server) 
 def test_what_is_copied_for_requests_is_free_when_they_are_answered(
     server: zmqtriton.Server,
 ) -> None:
-    arena = server._guest.gateway.payload.arena
+    arena = server._guest.gateway.payload.arena  # how much is taken of it no answer tells
     array = numbers(150_000)
     before = arena.used
 

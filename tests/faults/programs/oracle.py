@@ -29,6 +29,7 @@ def bound_class(program: dict[str, Any]) -> Any:
 
 def forget_kept() -> None:
     """Drop what models of this process keep in a global, as the end of their process would."""
+    # where these models themselves keep it
     importlib.import_module("model")._KEPT.clear()
 
 

@@ -211,6 +211,7 @@ def test_a_text_without_an_end_does_not_fill_the_memory(pipe: Pipe) -> None:
     for _ in range(100):
         pipe.stream.write("x" * 10_000)
 
+    # what waits for the end of its line shows nowhere
     assert len(pipe.stream._unended) < 100_000
 
 

@@ -134,7 +134,7 @@ def test_every_responder_is_described_in_words(gateway: Any) -> None:
 
 def test_it_says_where_a_token_is_needed() -> None:
     gateway: Any = FakeGateway(tokens="/path")
-    described_so = Description(gateway, app.routes(gateway))._describe(None)
+    described_so = Description(gateway, app.routes(gateway)).describe(None)
 
     scheme = {"token": {"type": "http", "scheme": "bearer"}}
     assert scheme == described_so["components"]["securitySchemes"]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
-from zmqtriton_standard.cockpit.pages import _DIRECTORY
+from zmqtriton_standard.cockpit.pages import DIRECTORY
 
 pytestmark = pytest.mark.slow
 
 #: As Chromium sends it.
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
-FILES = sorted(path.name for path in _DIRECTORY.iterdir())
+FILES = sorted(path.name for path in DIRECTORY.iterdir())
 #: What one look at the front page loads.
 #: Loaded with the first model, or one that makes text, and where the server keeps jobs.
 LATER = ["chat.js", "figures.js", "function.js", "jobs.js"]
@@ -34,7 +34,7 @@ def usual() -> Client:
 
 
 def read(name: str) -> str:
-    return (_DIRECTORY / name).read_text("utf-8")
+    return (DIRECTORY / name).read_text("utf-8")
 
 
 class Tags(HTMLParser):
@@ -126,7 +126,7 @@ def test_who_can_unpack_gets_fewer_bytes() -> None:
 
 
 def test_one_look_loads_little_and_at_once() -> None:
-    sizes = {name: len(gzip.compress((_DIRECTORY / name).read_bytes())) for name in FRONT}
+    sizes = {name: len(gzip.compress((DIRECTORY / name).read_bytes())) for name in FRONT}
     named = {target.removeprefix("/pages/") for target in Tags(read("front.html")).loaded()}
 
     assert sum(sizes.values()) < 44_500

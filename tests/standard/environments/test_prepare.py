@@ -195,6 +195,7 @@ def test_an_interpreter_tells_what_it_is(tmp_path: Path) -> None:
     assert sys.version_info[:3] == interpreter.version
     assert os.path.realpath(sys.executable) == interpreter.executable
     assert () == interpreter.missing_modules
+    # the stub cannot import the server's
     assert zmqtriton_stub.probe.MARK == interpreters._OUTPUT_MARK
 
 

@@ -110,7 +110,7 @@ def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> Non
 def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
     """Return the call of a load whose so many-th new instance hangs."""
     started = []
-    react = world._react_as_stub
+    react = world.react_as_stub
 
     def hang_later(serial: int, message: object) -> None:
         if isinstance(message, wire.LoadModel):
@@ -119,7 +119,7 @@ def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
                 world.stub_behaviours["m"] = HANGS
         react(serial, message)
 
-    world._react_as_stub = hang_later  # type: ignore[method-assign]
+    world.react_as_stub = hang_later  # type: ignore[method-assign]
     world.models["m"] = coded("2")
     return world.call("load", LOAD_M)
 

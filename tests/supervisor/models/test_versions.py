@@ -221,12 +221,12 @@ def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
         else:
             world.call("reload")
 
-    read, world.is_busy = world._read, is_busy
-    world._read = lambda *_: ReadFailure(because("model not found"))  # type: ignore[method-assign]
+    read, world.is_busy = world.read, is_busy
+    world.read = lambda *_: ReadFailure(because("model not found"))  # type: ignore[method-assign]
     look()
     assert "READY" == world.index()[0]["state"], "so far it is listed"
 
-    world._read = read  # type: ignore[method-assign]
+    world.read = read  # type: ignore[method-assign]
     del world.models["m"]
     look()
     assert ["UNLOADING"] * is_busy == [entry["state"] for entry in world.index()]

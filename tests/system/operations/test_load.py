@@ -143,7 +143,7 @@ def test_an_answer_has_the_load_that_its_client_asks_for(server: Server) -> None
 @pytest.mark.row("L05", "L21")
 def test_over_grpc_it_is_trailing_metadata(server: Server) -> None:
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        stub = client._client_stub
+        stub = client._client_stub  # a result has no trailing metadata
         request = grpc_client.service_pb2.ModelInferRequest(model_name="add_sub")
         for name in ("INPUT0", "INPUT1"):
             request.inputs.add(name=name, datatype="FP32", shape=[1, 16])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
-from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
 
 from tests.standard.ctl.system.commands import ctl
 from tests.support.clients import infer_inputs, infer_message, open_client
@@ -108,15 +108,11 @@ def test_log_settings_are_the_same_over_grpc(server: Server, rpc: Any) -> None:
 
 @pytest.mark.row("C97", "D12")
 def test_a_wrong_log_setting_changes_nothing(server: Server, rpc: Any) -> None:
-    request = service_pb2.LogSettingsRequest()
-    request.settings["log_verbose_level"].uint32_param = 3
-    request.settings["log_format"].string_param = "x"
-
     status, _ = server.request_json("/v2/logging", {"log_info": False, "log_file": "/tmp/x"})
-    with pytest.raises(grpc.RpcError) as raised:
-        rpc._client_stub.LogSettings(request, timeout=20)
+    with pytest.raises(InferenceServerException) as raised:
+        rpc.update_log_settings({"log_verbose_level": 3, "log_format": "x"}, client_timeout=20)
 
-    assert (501, grpc.StatusCode.INVALID_ARGUMENT) == (status, raised.value.code())
+    assert (501, "StatusCode.INVALID_ARGUMENT") == (status, raised.value.status())
     assert (200, _LOG) == server.request_json("/v2/logging")
 
 

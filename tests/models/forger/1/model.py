@@ -18,7 +18,7 @@ class TritonPythonModel:
         from zmqtriton_stub import instance
 
         memory = instance.current.memory
-        # Where the input itself lies.
+        # where the input itself lies, which no public name tells
         seen = [
             [*segment_of[0], view.block.block, view.start, view.end - view.start]
             for segment_of in memory.mappings._segments.items()

@@ -27,6 +27,7 @@ class TritonPythonModel:
 
     def execute(self, requests):
         stub = _stub()
+        # all that a model can reach, it can reach so
         self._record(stub._link)
         responses = []
         for request in requests:
@@ -54,13 +55,14 @@ class TritonPythonModel:
 
     def _stubs(self, stub, count):
         for _ in range(count):
+            # past what records
             stub._link.__class__.send(stub._link, self._mutant(self._recorded))
 
     def _requests(self, stub, count):
         from zmqtriton_floor import endpoints, wire
         from zmqtriton_floor.zmtp import Dealer
 
-        birth = stub._bootstrap
+        birth = stub._bootstrap  # as any code of this process finds it
         socket = Dealer(endpoints.requests_address(birth.directory, birth.epoch))
         hello = wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))
         socket.put([hello])
@@ -91,7 +93,7 @@ class TritonPythonModel:
             [wire.encode(wire.ConfigCompleted("{}"))],
             [wire.encode(wire.Drained(1))],
         ]
-        socket = stub._lifeline._socket
+        socket = stub._lifeline._socket  # below what checks messages
         poller = select.poll()
         poller.register(socket, select.POLLOUT)
         for _ in range(count):

@@ -157,7 +157,7 @@ def test_a_server_that_is_killed_while_it_is_replaced_leaves_nothing(
         with _bind(second):
             second.show()
             killed, left = (first, second) if who == "the old one" else (second, first)
-            os.close(killed._lock_descriptor)
+            os.close(killed._lock_descriptor)  # as its end would
 
             assert (who == "the new one") == left.is_hidden
             left.show()
@@ -218,6 +218,7 @@ def test_a_start_sweeps_no_named_directory_with_a_living_server(temporary: Path)
 def test_children_do_not_inherit_the_lock(temporary: Path) -> None:
     claimed = claim()
 
+    # a child that had it would hold the directory when we have ended
     assert not os.get_inheritable(claimed._lock_descriptor)
     claimed.remove()
 

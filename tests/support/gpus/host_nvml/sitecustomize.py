@@ -34,6 +34,11 @@ def _used(device: Any) -> list[tuple[int, int]]:
     return sorted((pid, size) for pid, size in sizes.items() if size)
 
 
+def _given(pointer: Any) -> Any:
+    """Return what `ctypes.byref` was given."""
+    return pointer._obj  # it has no other name
+
+
 class _Nvml:
     """The functions that the server calls."""
 
@@ -44,15 +49,15 @@ class _Nvml:
         return 0
 
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = _COUNT
+        _given(count).value = _COUNT
         return 0
 
     def nvmlDeviceGetHandleByIndex_v2(self, index: Any, device: Any) -> int:
-        device._obj.value = index.value + 1
+        _given(device).value = index.value + 1
         return 0
 
     def nvmlDeviceGetHandleByUUID(self, uuid: bytes, device: Any) -> int:
-        device._obj.value = list(map(_uuid, range(_COUNT))).index(uuid) + 1
+        _given(device).value = list(map(_uuid, range(_COUNT))).index(uuid) + 1
         return 0
 
     def nvmlDeviceGetUUID(self, device: Any, uuid: Any, size: Any) -> int:
@@ -60,17 +65,17 @@ class _Nvml:
         return 0
 
     def nvmlDeviceGetCudaComputeCapability(self, device: Any, major: Any, minor: Any) -> int:
-        major._obj.value, minor._obj.value = 9, 0
+        _given(major).value, _given(minor).value = 9, 0
         return 0
 
     def nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> int:
-        memory._obj.total = _TOTAL
-        memory._obj.free = _TOTAL - sum(size for _, size in _used(device))
+        _given(memory).total = _TOTAL
+        _given(memory).free = _TOTAL - sum(size for _, size in _used(device))
         return 0
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, device: Any, count: Any, rows: Any) -> int:
-        used, room = _used(device), count._obj.value if rows is not None else 0
-        count._obj.value = len(used)
+        used, room = _used(device), _given(count).value if rows is not None else 0
+        _given(count).value = len(used)
         if len(used) > room:
             return _TOO_FEW
         for row, (pid, size) in zip(rows or (), used, strict=False):
