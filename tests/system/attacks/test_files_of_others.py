@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import psutil
 import pytest
@@ -244,17 +245,28 @@ def test_a_client_that_has_left_is_not_taken_for_root(server: Server, file: Path
     leaving = f"""
 import os, socket
 os.setuid({ALICE})
+print("there", flush=True)
+input()
 with socket.create_connection(("127.0.0.1", {server.http_port})) as client:
     client.sendall({request!r})
+print("left", flush=True)
 """
+    command = [sys.executable, "-c", leaving]
     pids = server.pids()["http"]
     [worker] = [one for one in map(psutil.Process, pids) if one.ppid() in pids]
     warnings = server.log_text().count("refused to register")
-    worker.suspend()
-    try:
-        subprocess.run([sys.executable, "-c", leaving], check=True, timeout=60)
-    finally:
-        worker.resume()
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        assert "there\n" == client.stdout.readline()
+        # for a moment: one that is stopped for some seconds is replaced
+        worker.suspend()
+        try:
+            client.stdin.write("\n")
+            client.stdin.flush()
+            assert "left\n" == client.stdout.readline()
+        finally:
+            worker.resume()
 
     # the request of one that has left is read all the same
     eventually(lambda: _status(server) is not None, 60)

@@ -40,10 +40,9 @@ def _memory(server: Server) -> int:
     )
 
 
-def _honest(server: Server) -> dict[str, set[int]]:
+def _honest(server: Server) -> dict[str, list[int]]:
     """The processes but the intruder's, which is replaced some time after it broke its protocol."""
-    intruders = server.stub_pids("intruder")
-    return {role: {*pids} - {*intruders} for role, pids in server.pids().items()}
+    return {**server.pids(), "stub": server.stub_pids("add_sub")}
 
 
 def _malformed(server: Server, place: str) -> float:
