@@ -12,7 +12,6 @@ import pytest
 from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
-from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.token_file import INFER, Grant
@@ -332,14 +331,3 @@ async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
     assert checked.observer is not None
     assert trace.context == checked.observer.context
     assert any("SEND_START" == name for name, _ in trace._marks)
-
-
-@scenario(asyncio.run)
-async def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() -> None:
-    frontend = Frontend()
-
-    async def aside() -> Content:
-        raise Unavailable("no memory")
-
-    with pytest.raises(Unavailable, match="no memory"):
-        await frontend.entrance.admit(ask(read=slow_reading(aside)))

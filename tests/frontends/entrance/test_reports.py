@@ -62,13 +62,6 @@ def test_headers_ask(headers: dict[bytes, str], wants: bool) -> None:
     assert wants is are_wanted(headers.get)
 
 
-def test_who_has_no_headers_is_told_nothing() -> None:
-    frontend = Frontend()
-    checked = frontend.enter()
-
-    assert checked is frontend.reports(Ask(("m", ""), lambda _: Content(checked.body)), checked)
-
-
 def test_the_load_as_bytes_has_a_name_of_its_own() -> None:
     pairs = Frontend().pairs(endpoint_load_metrics_format="bin")
 

@@ -216,10 +216,6 @@ def test_as_text() -> None:
     assert {f"named_metrics.{name}": f"{value:g}" for name, value in NAMED.items()} == pairs
 
 
-def test_a_form_that_nobody_knows_is_left_out() -> None:
-    assert "" == write("xml", LOAD)
-
-
 def test_as_the_message_of_orca() -> None:
     field = descriptor_pb2.FieldDescriptorProto
     entry = descriptor_pb2.DescriptorProto(

@@ -97,20 +97,6 @@ DATA = random.Random(1).randbytes(SIZE)
 
 
 @scenario(asyncio.run)
-async def test_a_message_ends_up_in_the_arena() -> None:
-    arena = Arena()
-    body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
-
-    feed(body, DATA)
-    whole = body.whole()
-
-    assert DATA == bytes(whole.data)
-    assert 1 == len(arena.lent)
-    whole.free()
-    assert {} == arena.lent
-
-
-@scenario(asyncio.run)
 async def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
     arena = Arena(is_there=False)
     body = ArenaBody(arena, SIZE, ByteBudget(), tensors_at)
@@ -205,12 +191,9 @@ async def test_much_that_came_before_there_was_room_is_moved_in_steps(is_last: b
     assert not body.room()
     assert body.held_bytes <= len(data) + STEP_BYTES
 
-    if is_last:
-        feed(body, data[-1000:])
-    else:
-        while not body.room():
-            await asyncio.sleep(0)
-        feed(body, data[-1000:])
+    while not is_last and not body.room():
+        await asyncio.sleep(0)
+    feed(body, data[-1000:])
 
     whole = body.whole()
     assert data == bytes(whole.data)

@@ -100,16 +100,6 @@ class Watcher:
         await asyncio.wait({waiting})
 
 
-@scenario(asyncio.run)
-async def test_a_watcher_is_told_the_status_and_each_change(gateway: FakeGateway) -> None:
-    watcher = Watcher(Health(gateway))
-    assert await watcher.next() == SERVING
-    gateway.catalogue.update(version_info("m", ready_instances=0))
-    assert await watcher.next() == NOT_SERVING
-    gateway.catalogue.update(version_info("m"))
-    assert await watcher.next() == SERVING
-
-
 @pytest.mark.row("A28")
 @scenario(asyncio.run)
 async def test_a_watcher_is_told_what_models_say_of_themselves(
@@ -123,18 +113,6 @@ async def test_a_watcher_is_told_what_models_say_of_themselves(
         assert await watcher.next() == status
     await watcher.leave()
     assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
-
-
-@scenario(asyncio.run)
-async def test_a_watch_ends_when_the_server_stops(gateway: FakeGateway) -> None:
-    watcher = Watcher(Health(gateway))
-    assert await watcher.next() == SERVING
-
-    gateway.is_stopping = gateway.is_ending = True
-
-    assert await watcher.next() == NOT_SERVING
-    with pytest.raises(StopAsyncIteration):
-        await watcher.next()
 
 
 @scenario(asyncio.run)

@@ -118,20 +118,6 @@ def test_typed_floats_are_the_raw_ones_bit_by_bit(values: list[float]) -> None:
     assert read_contents(typed, "m") == np.array(values, np.float32).tobytes()
 
 
-@given(st.lists(st.binary(max_size=40)))
-def test_typed_bytes_have_their_lengths_before_them(values: list[bytes]) -> None:
-    typed = INPUT(name="A", datatype="BYTES", contents={"bytes_contents": values})
-
-    data = read_contents(typed, "m")
-
-    read, position = [], 0
-    while position < len(data):
-        (size,) = struct.unpack_from("<I", data, position)
-        read.append(data[position + 4 : position + 4 + size])
-        position += 4 + size
-    assert read == values
-
-
 # ------------------------------------------------------------------------ bodies
 
 
