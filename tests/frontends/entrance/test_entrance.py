@@ -223,21 +223,19 @@ async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
     assert "late" == checked.model.name
 
 
-def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
-    async def test() -> None:
-        frontend, sink = Frontend(), Pending()
-        Demand(frontend)
-        received = bytearray(b"bytes")
+@scenario(asyncio.run)
+async def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
+    frontend, sink = Frontend(), Pending()
+    Demand(frontend)
+    received = bytearray(b"bytes")
 
-        def receive(_: memoryview) -> None:
-            frontend.entrance.begin(ask("late"), sink)
+    def receive(_: memoryview) -> None:
+        frontend.entrance.begin(ask("late"), sink)
 
-        receive(memoryview(received))
-        received.clear()  # of which no view is left
-        await asyncio.gather(*sink.tasks)
-        assert 1 == len(sink.started)
-
-    asyncio.run(test())
+    receive(memoryview(received))
+    received.clear()  # of which no view is left
+    await asyncio.gather(*sink.tasks)
+    assert 1 == len(sink.started)
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])

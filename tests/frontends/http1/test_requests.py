@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
 
 import pytest
@@ -108,18 +107,6 @@ def test_chunks_that_end_elsewhere_than_their_length_are_refused(
         deque(map(read.take, pieces), maxlen=0)
 
     assert ([], 400) == (read.requests, refused.value.status)
-
-
-def test_requests_are_found_in_pieces_of_any_size() -> None:
-    dice = random.Random(1)
-    for _ in range(100):
-        read, data = Read(), b"".join(REQUESTS)
-        while data:
-            size = dice.randint(1, 60)
-            read.take(data[:size])
-            data = data[size:]
-
-        assert FOUND == read.requests
 
 
 def test_a_body_may_be_received_elsewhere() -> None:

@@ -226,18 +226,29 @@ async def test_others_have_their_turn_while_a_large_tensor_is_placed(world: Worl
     assert turns >= 2
 
 
+def send_a_large_tensor(world: World) -> Awaitable[Any]:
+    return world.send(bytes(3 * COPY_BYTES))
+
+
+def gather_a_large_body(world: World) -> Awaitable[Any]:
+    return world.payload.gather([bytes(2 * COPY_BYTES), bytes(COPY_BYTES)], 3 * COPY_BYTES, 33)
+
+
+@pytest.mark.parametrize(
+    ("begin", "keeps_segment"), [(send_a_large_tensor, True), (gather_a_large_body, False)]
+)
 @scenario(run)
-async def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing(
-    world: World, /
+async def test_a_client_that_leaves_while_its_data_are_placed_leaks_nothing(
+    world: World, /, begin: Callable[[World], Awaitable[Any]], keeps_segment: bool
 ) -> None:
-    sending = asyncio.ensure_future(world.send(bytes(3 * COPY_BYTES)))
+    placing = asyncio.ensure_future(begin(world))
     while not world.payload.arena.used:
         await asyncio.sleep(0)
-    sending.cancel()
+    placing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await sending
+        await placing
 
-    assert 0 == world.payload.arena.used
+    assert (0, keeps_segment) == (world.payload.arena.used, world.payload.arena.bytes > 0)
 
 
 @scenario(run)
@@ -275,20 +286,6 @@ async def test_pieces_of_a_body_are_dropped_while_others_are_gathered(world: Wor
 
     assert [0, COPY_BYTES] in sizes
     gathering.result().free()
-
-
-@scenario(run)
-async def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing(world: World, /) -> None:
-    pieces: list[bytes | bytearray] = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
-
-    gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))
-    while not world.payload.arena.used:
-        await asyncio.sleep(0)
-    gathering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await gathering
-
-    assert (0, 0) == (world.payload.arena.used, world.payload.arena.bytes)
 
 
 @pytest.mark.parametrize("faults", [[], ["unwritable"]])

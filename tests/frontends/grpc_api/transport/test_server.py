@@ -86,11 +86,7 @@ def test_who_does_not_introduce_itself_is_left(
 ) -> None:
     monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
     with server.connect(first) as connection:
-        began = time.monotonic()
-
-        connection.read_until(b"never", within_s=60)
-
-        assert time.monotonic() - began < 30, "the server has not closed the connection"
+        connection.read_to_the_end()
 
 
 _HALVES = {
@@ -109,12 +105,9 @@ def test_who_stops_amid_a_frame_is_left(
     monkeypatch.setattr(client_progress, "STALL_S", 0.1)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     with server.connect() as connection:
-        began = time.monotonic()
-
         connection.send(_HALVES[name])
-        connection.read_until(b"never", within_s=60)
 
-        assert time.monotonic() - began < 30, "the server has not closed the connection"
+        connection.read_to_the_end()
 
 
 def test_who_goes_on_amid_a_frame_is_waited_for(
