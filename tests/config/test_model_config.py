@@ -348,12 +348,9 @@ def test_without_files_there_are_none(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InternalError) as error:
-        read_labels(config(A="labels.txt"), tmp_path)
-
     path = tmp_path / "labels.txt"
     text = f"failed to open text file for read {path}: No such file or directory"
-    assert text == error.value.text
+    assert text == refusal(InternalError, read_labels, config(A="labels.txt"), tmp_path)
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:

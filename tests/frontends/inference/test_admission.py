@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.floor.reasons import because
+from tests.support.refusals import refusal
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
@@ -81,11 +82,11 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     forged = "I0205 18:34:18.707423 1 file.cc:123] forged"
     body = wire.RequestBody("r", {}, [], [wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))])
 
-    with pytest.raises(InvalidArgument) as refused:
-        prepare(catalogue, catalogue.find("n"), body, SchedulingOptions())
+    model = catalogue.find("n")
+    text = refusal(InvalidArgument, prepare, catalogue, model, body, SchedulingOptions())
 
     [record] = caplog.records
-    assert f"[request id: r] Infer failed: {refused.value.text}" == record.getMessage()
+    assert f"[request id: r] Infer failed: {text}" == record.getMessage()
     # only an operator who wants texts as they are has them so
     assert (forged in logs.Formatter().format(record).splitlines()) == (escaped == "0")
 
@@ -207,10 +208,7 @@ def test_a_model_that_was_given_up_is_unavailable_and_says_why(
     catalogue.update(news("m"))
     catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
 
-    with pytest.raises(Unavailable) as refused:
-        catalogue.find("m", version)
-
-    assert text == refused.value.text
+    assert text == refusal(Unavailable, catalogue.find, "m", version)
     assert not catalogue.is_model_ready("m")
 
 
@@ -242,31 +240,26 @@ def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
 ) -> None:
     catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))
 
-    with pytest.raises(NotFound) as any_version:
-        catalogue.find("m")
-    with pytest.raises(Unavailable) as first:
-        catalogue.find("m", "1")
+    any_version = refusal(NotFound, catalogue.find, "m")
+    first = refusal(Unavailable, catalogue.find, "m", "1")
 
     text = "Request for unknown model: 'm'"
-    assert any_version.value.text.startswith(f"{text} has no available versions{suffix}")
-    assert first.value.text.startswith(f"{text} version 1 is not at ready state{suffix}")
+    assert any_version.startswith(f"{text} has no available versions{suffix}")
+    assert first.startswith(f"{text} version 1 is not at ready state{suffix}")
 
 
 def test_a_misspelt_name_is_guessed_unless_names_are_hidden(catalogue: Catalogue) -> None:
     catalogue.update(news("resnet"))
     text = "Request for unknown model: 'resnt' is not found"
 
-    with pytest.raises(InvalidArgument) as hidden:
-        catalogue.find("resnt")
-    catalogue.can_name_models = True
-    with pytest.raises(InvalidArgument) as guessed:
-        catalogue.find("resnt")
-    with pytest.raises(InvalidArgument) as other:
-        catalogue.find("bert", "1")
+    assert text == refusal(InvalidArgument, catalogue.find, "resnt")
 
-    assert text == hidden.value.text
-    assert f"{text}. Did you mean 'resnet'?" == guessed.value.text
-    assert "Request for unknown model: 'bert' is not found" == other.value.text
+    catalogue.can_name_models = True
+
+    assert f"{text}. Did you mean 'resnet'?" == refusal(InvalidArgument, catalogue.find, "resnt")
+    assert "Request for unknown model: 'bert' is not found" == refusal(
+        InvalidArgument, catalogue.find, "bert", "1"
+    )
 
 
 def test_among_very_many_models_nothing_is_guessed(catalogue: Catalogue) -> None:
@@ -274,10 +267,7 @@ def test_among_very_many_models_nothing_is_guessed(catalogue: Catalogue) -> None
     for number in range(51):
         catalogue.update(news(f"model{number}"))
 
-    with pytest.raises(InvalidArgument) as refused:
-        catalogue.find("modell1")
-
-    assert refused.value.text.endswith(" is not found")
+    assert refusal(InvalidArgument, catalogue.find, "modell1").endswith(" is not found")
 
 
 # ---------------------------------------------------------------------- classification
@@ -329,12 +319,9 @@ def test_nothing_has_no_classes(count: int) -> None:
 def test_what_has_no_order_has_no_classes(datatype: str) -> None:
     output = Tensor("O", BY_NAME[datatype].number, [0], b"")
 
-    with pytest.raises(InvalidArgument) as error:
-        classes(model(), output, 1)
-
-    assert error.value.text == (
+    assert (
         f"class result not available for output due to unsupported type '{datatype}'"
-    )
+    ) == refusal(InvalidArgument, classes, model(), output, 1)
 
 
 def test_an_output_of_another_size_than_its_shape_is_an_error() -> None:
