@@ -211,18 +211,6 @@ class Demand:
             self._catalogue.update(version_info(arguments["model"], version=2))
 
 
-@pytest.mark.parametrize("way", ["begin", "admit"])
-@scenario(asyncio.run)
-async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
-    frontend = Frontend()
-    demand = Demand(frontend)
-
-    checked = await waited_for(frontend, ask("late"), way)
-
-    assert ["late"] == demand.loads
-    assert "late" == checked.model.name
-
-
 @scenario(asyncio.run)
 async def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
     frontend, sink = Frontend(), Pending()

@@ -240,22 +240,6 @@ async def test_the_next_broker_is_asked_again_between_first_and_last(world: Worl
     assert [1, 2] == world.introduced
 
 
-@scenario(play)
-async def test_a_connection_that_ends_before_the_welcome_is_made_again(
-    world: World, /, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broker_link, "_RECONNECT_AFTER_S", 0.0)
-
-    # nobody listens yet
-    world.link.connect(1, world._directory, world.releases)
-    await until(lambda: len(world.introduced) > 2)
-
-    world.listen(1)
-
-    await world.welcome(1)
-    assert {1} == {*world.introduced}
-
-
 @pytest.mark.parametrize("is_welcome", [True, False])
 @scenario(play)
 async def test_a_broker_that_has_died_is_not_listened_to_any_more(

@@ -10,7 +10,6 @@ import pytest
 
 from tests.frontends.http2.talk import END, Frame, Heard, Talk, data_of, kinds, window
 from tests.support import raw_http2 as h2
-from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.header_blocks import (
     MAX_FIELDS,
@@ -205,20 +204,6 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames(
     assert data == data_of(sent, 1)
     assert (frames.HEADERS, 1) == kinds(sent)[-1]
     assert {} == talk.connection.streams
-
-
-def test_what_waits_can_be_made_the_connections_own(talk: Talk, call: Heard) -> None:
-    data = memoryview(bytearray(random.Random(2).randbytes(300_000)))
-    talk.connection.answer(call, b"h", [b"head", data], b"t")
-    sent = talk.frames()
-
-    while copy_some(call.outgoing):
-        pass
-
-    assert all(piece.obj is not data.obj for piece in call.outgoing)
-    talk.send(window(0, 1_000_000), window(1, 1_000_000))
-    sent += talk.frames_to_the_end()
-    assert b"head" + data == data_of(sent, 1)
 
 
 def test_streams_take_turns(talk: Talk) -> None:

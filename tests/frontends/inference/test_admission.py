@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.floor.reasons import because
+from tests.frontends.fake_gateway import prepared, tensor_config, version_info
 from tests.support.refusals import refusal
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
@@ -17,7 +18,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Una
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
-from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
+from zmqtriton_frontends.inference.admission import SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.model_version import ModelVersion
@@ -30,13 +31,6 @@ from zmqtriton_frontends.process import request_log
 @pytest.fixture
 def catalogue() -> Catalogue:
     return Catalogue()
-
-
-def _prepare(catalogue: Catalogue, options: SchedulingOptions, **parameters: Any) -> CheckedRequest:
-    config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
-    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
-    body = wire.RequestBody("", parameters, [], [])
-    return prepare(catalogue, catalogue.find("m"), body, options)
 
 
 @pytest.mark.parametrize(
@@ -52,17 +46,15 @@ def _prepare(catalogue: Catalogue, options: SchedulingOptions, **parameters: Any
         SchedulingOptions(correlation="x" * 1025),
     ],
 )
-def test_options_that_no_header_could_carry_are_refused(
-    catalogue: Catalogue, options: SchedulingOptions
-) -> None:
+def test_options_that_no_header_could_carry_are_refused(options: SchedulingOptions) -> None:
     with pytest.raises(InvalidArgument, match="out of range"):
-        _prepare(catalogue, options)
+        prepared(version_info(input=[]), options)
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**30])
-def test_parameters_that_no_body_could_carry_are_refused(catalogue: Catalogue, value: int) -> None:
+def test_parameters_that_no_body_could_carry_are_refused(value: int) -> None:
     with pytest.raises(InvalidArgument, match="'a' is out of range"):
-        _prepare(catalogue, SchedulingOptions(), a=value)
+        prepared(version_info(input=[]), a=value)
 
 
 @pytest.mark.parametrize("escaped", ["1", "0"])
@@ -76,9 +68,7 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", escaped)
     monkeypatch.setattr(request_log, "is_on", True)
     caplog.set_level(logging.DEBUG)
-    wanted = {"name": "X", "data_type": "TYPE_FP32", "dims": [1]}
-    config = json.dumps({"name": "n", "max_batch_size": 0, "input": [wanted], "output": []})
-    catalogue.update(wire.VersionInfo(2, "n", 1, "READY", None, 1, config, b""))
+    catalogue.update(version_info("n"))
     forged = "I0205 18:34:18.707423 1 file.cc:123] forged"
     body = wire.RequestBody("r", {}, [], [wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))])
 
@@ -97,11 +87,9 @@ def test_a_request_that_fits_is_described_in_verbose_lines(
 ) -> None:
     monkeypatch.setattr(request_log, "is_on", True)
     caplog.set_level(logging.DEBUG)
-    tensors = {"name": "X", "data_type": "TYPE_FP32", "dims": [2]}
-    outputs = [{**tensors, "name": name} for name in ("Y", "Z")]
-    config = {"name": "n", "max_batch_size": 4, "input": [tensors], "output": outputs}
-    catalogue.update(wire.VersionInfo(2, "n", 3, "READY", None, 1, json.dumps(config), b""))
-    tensor = wire.Tensor("X", 11, [1, 2], bytes(8))
+    outputs = [tensor_config(name, "FP32", [2]) for name in ("Y", "Z")]
+    catalogue.update(version_info("n", version=3, max_batch_size=4, output=outputs))
+    tensor = wire.Tensor("INPUT0", 11, [1, 2], bytes(8))
 
     for asked in ([], ["Z"]):
         body = wire.RequestBody("r", {}, asked, [tensor])
@@ -109,7 +97,7 @@ def test_a_request_that_fits_is_described_in_verbose_lines(
 
     lines = [record.getMessage().splitlines() for record in caplog.records]
     described = [more for first, *more in lines if "prepared: " in first]
-    inputs = ["inputs:", "input: X, type: FP32, shape: [1,2]"]
+    inputs = ["inputs:", "input: INPUT0, type: FP32, shape: [1,2]"]
     assert [
         [*inputs, "requested outputs:", "Y", "Z"],
         [*inputs, "requested outputs:", "Z"],

@@ -381,22 +381,6 @@ async def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
 
 
 @scenario(run)
-async def test_a_client_that_leaves_amid_the_growth_leaks_nothing(world: World, /) -> None:
-    world.is_silent = True
-    task = asyncio.ensure_future(world.send(LARGE))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert isinstance(world.messages[0], wire.CreateSegment)
-
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    world.answer(world.messages[0])
-
-    assert wire.FreeSegment(world.messages[0].segment) == world.messages[-1]
-
-
-@scenario(run)
 async def test_many_who_need_room_at_once_do_not_each_get_a_segment(world: World, /) -> None:
     await asyncio.gather(*(world.send(LARGE, own_id=i) for i in range(1, 5)))
 

@@ -48,8 +48,7 @@ def check(gateway: FakeGateway, service: str = "") -> int:
     answer = InMemoryTransport(gateway).call_unary_async(
         "Check", REQUEST(service=service), service="grpc.health.v1.Health"
     )
-    status: int = asyncio.run(answer).status
-    return status
+    return int(asyncio.run(answer).status)
 
 
 @pytest.mark.row("D01", "D13")
@@ -90,8 +89,7 @@ class Watcher:
 
     async def next(self) -> int:
         data = await asyncio.wait_for(self._stream.__anext__(), 10)
-        status: int = RESPONSE.FromString(data).status
-        return status
+        return int(RESPONSE.FromString(data).status)
 
     async def leave(self) -> None:
         waiting = asyncio.ensure_future(self.next())

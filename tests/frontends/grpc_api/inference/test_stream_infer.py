@@ -19,6 +19,7 @@ from tests.frontends.grpc_api.fake_gateway import (
     infer_request,
     written,
 )
+from tests.support.garbage import Watched
 from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from tests.support.waiting import loop_turns
@@ -583,18 +584,14 @@ async def two_requests() -> AsyncIterator[bytes]:
         yield written()
 
 
-class Memory(bytearray):
-    """A message that can be watched."""
-
-
 @pytest.mark.parametrize("model", ["m", "d"])
 @scenario(asyncio.run)
 async def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
-    watched: list[weakref.ref[Memory]] = []
+    watched: list[weakref.ref[Watched]] = []
 
     async def requests() -> AsyncIterator[Any]:
         for count in (10_000, 1):
-            requests = [Memory(written(model, "", count))]
+            requests = [Watched(written(model, "", count))]
             watched.append(weakref.ref(requests[0]))
             yield requests.pop()
         await asyncio.Event().wait()

@@ -105,8 +105,7 @@ def test_the_aio_client_gets_a_hundred_answers_at_once(server: GrpcServerThread)
     async def ask(connected: Any, count: int) -> list[float]:
         tensor, _ = numbers(count)
         result = await connected.infer("m", [tensor])
-        answer: list[float] = result.as_numpy("OUTPUT0").tolist()
-        return answer
+        return list(result.as_numpy("OUTPUT0").tolist())
 
     async def scenario() -> list[list[float]]:
         async with triton_aio.InferenceServerClient(server.address) as connected:

@@ -19,6 +19,7 @@ from tests.frontends.grpc_api.fake_gateway import INFER, STREAM, FakeGateway, wr
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.certificates import Authority
+from tests.support.garbage import Watched
 from tests.support.raw_http import connect_narrow, read_some
 from tests.support.scenarios import scenario
 from tests.support.streams import item
@@ -30,7 +31,6 @@ from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.http2.stream import Http2Stream
 from zmqtriton_frontends.process import client_progress
-from zmqtriton_protos import message
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +40,11 @@ WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1, 5: 65_536})
 WIDE += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
 
 
-class Memory(bytearray):
-    """Memory that can be watched."""
-
-
 class Mapped:
     """The data of references, which are not kept here when they are opened."""
 
     def __init__(self) -> None:
-        self._memory: Memory | None = Memory(DATA)
+        self._memory: Watched | None = Watched(DATA)
         self.watched = weakref.ref(self._memory)
 
     def open_now(self, response: ResponseBody, kept: object = None) -> ResponseBody:
@@ -84,18 +80,6 @@ def answer(received: bytes) -> bytes:
             parts.append(received[position + 9 : position + 9 + size])
         position += 9 + size
     return b"".join(parts)
-
-
-def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: GrpcServerThread) -> None:
-    with server.connect(WIDE) as connection:
-        ask(connection)
-
-        received = answer(connection.read_until(b"grpc-status"))
-
-        assert DATA == received[-len(DATA) :]
-        response = message("inference.ModelInferResponse").FromString(received[5:])
-        assert [DATA] == list(response.raw_output_contents)
-        eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
