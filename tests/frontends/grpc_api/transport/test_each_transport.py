@@ -350,15 +350,6 @@ def test_stopping_breaks_off_what_takes_too_long(server: GrpcServerThread, clien
     eventually(lambda: server.gateway.cancelled == 1, within_s=30)
 
 
-def test_an_idle_server_stops_at_once(server: GrpcServerThread, client: Any) -> None:
-    assert client.is_server_live()
-    began = time.monotonic()
-
-    server.begin_stop(within_s=60)()
-
-    assert time.monotonic() - began < 30
-
-
 # ------------------------------------------------------------------------ health
 
 
