@@ -118,11 +118,17 @@ def test_options_name_each_repository_and_gpu() -> None:
         name.strip(): value.strip()
         for name, value in (line.strip("|").split("|") for line in text.splitlines() if "|" in line)
     }
-    assert ("/a", "/b") == (rows["model_repository_path[0]"], rows["model_repository_path[1]"])
-    assert "67108864" == rows["cuda_memory_pool_byte_size{0}"]
-    assert "1024" == rows["cuda_memory_pool_byte_size{1}"]
-    assert ("MODE_NONE", "EXEC_COUNT") == (rows["model_control_mode"], rows["rate_limit"])
-    assert ("1", "1") == (rows["strict_model_config"], rows["cache_enabled"])
+    expected = {
+        "model_repository_path[0]": "/a",
+        "model_repository_path[1]": "/b",
+        "cuda_memory_pool_byte_size{0}": "67108864",
+        "cuda_memory_pool_byte_size{1}": "1024",
+        "model_control_mode": "MODE_NONE",
+        "rate_limit": "EXEC_COUNT",
+        "strict_model_config": "1",
+        "cache_enabled": "1",
+    }
+    assert expected == {name: rows[name] for name in expected}
 
 
 @pytest.mark.row("I10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -286,43 +287,57 @@ def test_a_parameter_of_an_extra_that_is_left_out_is_refused_with_its_name(
 
 
 @pytest.mark.row("E05")
-def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
-    silent = completed("")
-    chosen = completed("version_policy { all {} }")
-
-    assert 1 == silent.version_policy.latest.num_versions
-    assert "all" == chosen.version_policy.WhichOneof("policy_choice")
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("", "version_policy.latest.num_versions", 1),
+        ("version_policy { all {} }", "version_policy.latest.num_versions", 0),
+        (
+            "max_batch_size: 8 dynamic_batching {}",
+            "dynamic_batching.preferred_batch_size",
+            [8],
+        ),
+        ("dynamic_batching {}", "dynamic_batching.preferred_batch_size", []),
+        (
+            "max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }",
+            "dynamic_batching.preferred_batch_size",
+            [2, 4],
+        ),
+        (
+            "sequence_batching {}",
+            "sequence_batching.max_sequence_idle_microseconds",
+            1_000_000,
+        ),
+        (
+            "sequence_batching { max_sequence_idle_microseconds: 5 }",
+            "sequence_batching.max_sequence_idle_microseconds",
+            5,
+        ),
+        (
+            "max_batch_size: 8 sequence_batching { oldest {} }",
+            "sequence_batching.oldest.preferred_batch_size",
+            [8],
+        ),
+        ("", "optimization.output_pinned_memory.enable", True),
+        (
+            "optimization { input_pinned_memory { enable: false } }",
+            "optimization.input_pinned_memory.enable",
+            False,
+        ),
+        (
+            "optimization { input_pinned_memory { enable: false } }",
+            "optimization.output_pinned_memory.enable",
+            True,
+        ),
+    ],
+)
+def test_what_is_left_open_gets_tritons_defaults(text: str, field: str, value: Any) -> None:
+    assert value == attrgetter(field)(completed(text))
 
 
 @pytest.mark.row("E05")
-def test_full_batches_are_preferred_if_the_model_batches() -> None:
-    batching = completed("max_batch_size: 8 dynamic_batching {}")
-    single = completed("dynamic_batching {}")
-    chosen = completed("max_batch_size: 8 dynamic_batching { preferred_batch_size: [2, 4] }")
-
-    assert [8] == list(batching.dynamic_batching.preferred_batch_size)
-    assert [] == list(single.dynamic_batching.preferred_batch_size)
-    assert [2, 4] == list(chosen.dynamic_batching.preferred_batch_size)
-
-
-@pytest.mark.row("E05")
-def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() -> None:
-    config = completed("max_batch_size: 8 sequence_batching { oldest {} }")
-    chosen = completed("sequence_batching { max_sequence_idle_microseconds: 5 }")
-
-    assert 1_000_000 == config.sequence_batching.max_sequence_idle_microseconds
-    assert [8] == list(config.sequence_batching.oldest.preferred_batch_size)
-    assert 5 == chosen.sequence_batching.max_sequence_idle_microseconds
-
-
-@pytest.mark.row("E05")
-def test_pinned_memory_is_on_unless_it_was_turned_off_and_ensembles_have_none() -> None:
-    config = completed("optimization { input_pinned_memory { enable: false } }")
-    ensemble = completed("ensemble_scheduling {}")
-
-    assert not config.optimization.input_pinned_memory.enable
-    assert config.optimization.output_pinned_memory.enable
-    assert not ensemble.HasField("optimization")
+def test_ensembles_have_no_pinned_memory() -> None:
+    assert not completed("ensemble_scheduling {}").HasField("optimization")
 
 
 def test_a_second_time_changes_nothing() -> None:

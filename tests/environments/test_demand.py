@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import zmqtriton_protos
+from tests.support.refusals import refusal
 from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
     Environment,
@@ -64,16 +65,13 @@ def test_the_directory_of_the_model_can_be_named(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said_as_triton_says_it(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
-    with pytest.raises(InternalError) as missing:
-        demand_of(tmp_path, EXECUTION_ENV_PATH="/nowhere/env.tar.gz")
-    with pytest.raises(InternalError) as empty:
-        demand_of(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "empty"))
-
-    assert "Failed to get the canonical path for /nowhere/env.tar.gz." == missing.value.text
-    assert empty.value.text == (
+    assert "Failed to get the canonical path for /nowhere/env.tar.gz." == refusal(
+        InternalError, demand_of, tmp_path, EXECUTION_ENV_PATH="/nowhere/env.tar.gz"
+    )
+    assert (
         f"Path {tmp_path}/empty/bin/activate does not exist. The Python environment should "
         "contain an 'activate' script."
-    )
+    ) == refusal(InternalError, demand_of, tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "empty"))
 
 
 def test_an_environment_without_a_python_is_refused(tmp_path: Path) -> None:

@@ -14,11 +14,23 @@ from typing import Any, ClassVar
 from tests.supervisor.settings import frontend_settings
 from tests.support.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body, references_in
+from zmqtriton_floor.wire import (
+    RequestBody,
+    ResponseBody,
+    Tensor,
+    VersionInfo,
+    encode_body,
+    references_in,
+)
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
-from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.admission import (
+    NO_OPTIONS,
+    CheckedRequest,
+    SchedulingOptions,
+    prepare,
+)
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -53,6 +65,16 @@ def version_info(
     proto = ModelConfig(name=name, backend="python").SerializeToString()
     info = VersionInfo(version, name, version, "READY", None, 1, json.dumps(config), proto)
     return info._replace(**news)
+
+
+def prepared(
+    model: VersionInfo, options: SchedulingOptions = NO_OPTIONS, **parameters: Any
+) -> CheckedRequest:
+    """A request without tensors to the one model that there is."""
+    catalogue = Catalogue()
+    catalogue.update(model)
+    body = RequestBody("", parameters, [], [])
+    return prepare(catalogue, catalogue.find(model.model), body, options)
 
 
 def echo(request: CheckedRequest) -> ResponseBody:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -92,11 +93,104 @@ def test_the_command_line_of_the_guide_is_taken_with_its_typing_error() -> None:
     ) == options.warnings
 
 
-@pytest.mark.row("--model-repository", "--model-store")
-def test_repeated_repositories_add_up_in_order_and_once_each() -> None:
-    options = parse(["--model-repository=/b", "--model-store", "/a", "--model-repository=/b"])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param(
+            ["--model-repository=/b", "--model-store", "/a", "--model-repository=/b"],
+            {"model_repository": ("/models", "/b", "/a")},
+            id="repeated repositories add up in order and once each",
+            marks=pytest.mark.row("--model-repository", "--model-store"),
+        ),
+        pytest.param(
+            ["--model-rep=/x"],
+            {"model_repository": ("/models", "/x")},
+            id="the beginning of one name stands for it",
+        ),
+        pytest.param(
+            ["--repository-poll-secs=10"],
+            {"repository_poll_secs": 0},
+            id="polling seconds do not count in mode none",
+            marks=pytest.mark.row("--repository-poll-secs"),
+        ),
+        pytest.param(
+            ["--model-control-mode=explicit"],
+            {"repository_poll_secs": 0},
+            id="polling seconds do not count in mode explicit",
+            marks=pytest.mark.row("--model-control-mode"),
+        ),
+        pytest.param(
+            ["--model-control-mode=POLL"],
+            {"repository_poll_secs": 15},
+            id="polling seconds count in mode poll",
+            marks=pytest.mark.row("--model-control-mode", "--repository-poll-secs"),
+        ),
+        pytest.param(
+            ["--model-control-mode=explicit", *(f"--load-model={name}" for name in "bab")],
+            {"load_model": ("b", "a")},
+            id="models to load add up once each",
+            marks=pytest.mark.row("--load-model"),
+        ),
+        pytest.param(
+            ["--model-control-mode=explicit", "--load-model=*"],
+            {"load_model": ("*",)},
+            id="all models may be loaded",
+            marks=pytest.mark.row("F03", "--load-model"),
+        ),
+        pytest.param(
+            ["--http-address=127.0.0.1"],
+            {"metrics_address": "127.0.0.1"},
+            id="metrics listen where HTTP does",
+            marks=pytest.mark.row("--metrics-address"),
+        ),
+        pytest.param(
+            ["--metrics-address=::1"],
+            {"metrics_address": "::1"},
+            id="metrics may listen elsewhere",
+            marks=pytest.mark.row("--metrics-address"),
+        ),
+        pytest.param(
+            ["--allow-metrics=false"],
+            {"allow_gpu_metrics": False, "allow_cpu_metrics": False},
+            id="without metrics nothing is measured",
+            marks=pytest.mark.row("--allow-metrics", "--allow-gpu-metrics", "--allow-cpu-metrics"),
+        ),
+        pytest.param(
+            ["--disable-auto-complete-config"],
+            {"strict_model_config": True},
+            id="auto-completion ends with the newer option",
+            marks=pytest.mark.row("E01", "--disable-auto-complete-config"),
+        ),
+        pytest.param(
+            ["--strict-model-config=true"],
+            {"strict_model_config": True},
+            id="auto-completion ends with the older option",
+            marks=pytest.mark.row("E01", "--strict-model-config"),
+        ),
+        pytest.param(
+            ["--log-format=ISO8601"],
+            {"log_format": "ISO8601"},
+            id="the times of the log may be of ISO 8601",
+            marks=pytest.mark.row("--log-format"),
+        ),
+        pytest.param(
+            ["--log-format=json"],
+            {"log_format": "json"},
+            id="the log may be JSON",
+            marks=pytest.mark.row("--log-format"),
+        ),
+        pytest.param(
+            ["--rate-limit=EXECUTION_COUNT"],
+            {"rate_limit": "execution_count", "warnings": ()},
+            id="the mode of the rate limiter may be in capitals",
+            marks=pytest.mark.row("--rate-limit"),
+        ),
+    ],
+)
+def test_words_become_options(words: list[str], expected: dict[str, Any]) -> None:
+    options = parsed(*words)
 
-    assert ("/b", "/a") == options.model_repository
+    assert expected == {name: getattr(options, name) for name in expected}
 
 
 @pytest.mark.row("--log-verbose")
@@ -157,6 +251,21 @@ BOOLEAN = 'Bad option: "--allow-http".\ninvalid value for bool option: '
             "found multiple cache configurations, but only a single cache is currently supported",
             marks=pytest.mark.row("--cache-config"),
         ),
+        pytest.param(
+            [
+                "--model-control-mode=explicit",
+                "--load-model=*",
+                "--load-model=a",
+            ],
+            "Wildcard model name '*' must be the ONLY startup model if specified at all.",
+            marks=pytest.mark.row("F03", "--load-model"),
+        ),
+        pytest.param(
+            ["--log-format=foo"],
+            'Bad option: "--log-format".\ninvalid argument for --log-format\n'
+            "Any of: default, ISO8601, json.",
+            marks=pytest.mark.row("--log-format"),
+        ),
         (
             ["--cache-config=local,bytes=1"],
             "Failed to initialize LocalCache: config didn't contain a valid 'size' field.",
@@ -187,41 +296,11 @@ def test_what_cannot_be_meant_is_refused_with_its_reason(words: list[str], text:
     assert refused(*words).startswith(text)
 
 
-def test_the_beginning_of_one_name_stands_for_it() -> None:
-    assert ("/x",) == parse(["--model-rep=/x"]).model_repository
-
-
 @pytest.mark.row("--model-repository")
 @pytest.mark.parametrize("words", [[], ["--http-port=1"], ["--model-repository="]])
 def test_without_a_repository_there_is_nothing_to_serve(words: list[str]) -> None:
     with pytest.raises(OptionError, match=r"^--model-repository must be specified$"):
         parse(words)
-
-
-@pytest.mark.row("--model-control-mode", "--repository-poll-secs")
-def test_polling_seconds_count_only_in_mode_poll() -> None:
-    assert 0 == parsed("--repository-poll-secs=10").repository_poll_secs
-    assert 0 == parsed("--model-control-mode=explicit").repository_poll_secs
-    assert 15 == parsed("--model-control-mode=POLL").repository_poll_secs
-
-
-@pytest.mark.row("--load-model")
-def test_models_to_load_add_up_once_each() -> None:
-    options = parsed(
-        "--model-control-mode=explicit", "--load-model=b", "--load-model=a", "--load-model=b"
-    )
-
-    assert ("b", "a") == options.load_model
-
-
-@pytest.mark.row("F03", "--load-model")
-def test_the_wildcard_stands_alone() -> None:
-    mode = "--model-control-mode=explicit"
-
-    assert ("*",) == parsed(mode, "--load-model=*").load_model
-    assert (
-        "Wildcard model name '*' must be the ONLY startup model if specified at all."
-    ) == refused(mode, "--load-model=*", "--load-model=a")
 
 
 @pytest.mark.row("--http-port", "--grpc-port", "--metrics-port")
@@ -264,25 +343,6 @@ def test_ports_that_do_not_meet_are_no_collision(words: list[str]) -> None:
     parsed(*words)
 
 
-@pytest.mark.row("--metrics-address")
-def test_metrics_listen_where_http_does_unless_told() -> None:
-    assert "127.0.0.1" == parsed("--http-address=127.0.0.1").metrics_address
-    assert "::1" == parsed("--metrics-address=::1").metrics_address
-
-
-@pytest.mark.row("--allow-metrics", "--allow-gpu-metrics", "--allow-cpu-metrics")
-def test_without_metrics_nothing_is_measured() -> None:
-    options = parsed("--allow-metrics=false")
-
-    assert (False, False) == (options.allow_gpu_metrics, options.allow_cpu_metrics)
-
-
-@pytest.mark.row("E01", "--disable-auto-complete-config", "--strict-model-config")
-def test_auto_completion_ends_with_either_option() -> None:
-    assert parsed("--disable-auto-complete-config").strict_model_config
-    assert parsed("--strict-model-config=true").strict_model_config
-
-
 @pytest.mark.row("--disable-auto-complete-config")
 def test_the_newer_option_for_auto_completion_wins_with_a_warning() -> None:
     options = parsed("--disable-auto-complete-config", "--strict-model-config=false")
@@ -311,16 +371,6 @@ def test_the_newer_option_for_auto_completion_wins_with_a_warning() -> None:
 )
 def test_client_shared_memory_is_for_loopback_unless_told(words: list[str], allowed: bool) -> None:
     assert allowed == parsed(*words).allow_client_shm
-
-
-@pytest.mark.row("--log-format")
-def test_the_log_format_is_one_of_three() -> None:
-    assert "ISO8601" == parsed("--log-format=ISO8601").log_format
-    assert "json" == parsed("--log-format=json").log_format
-    assert (
-        'Bad option: "--log-format".\ninvalid argument for --log-format\n'
-        "Any of: default, ISO8601, json."
-    ) == refused("--log-format=foo")
 
 
 @pytest.mark.row("--backend-config")
@@ -415,13 +465,6 @@ def test_the_older_option_for_the_cache_is_turned_into_the_newer() -> None:
 
     assert (Setting("local", "size", "1024"),) == options.cache_config
     assert "--cache-config=local,size=1024" in options.warnings[-1]
-
-
-@pytest.mark.row("--rate-limit")
-def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
-    options = parsed("--rate-limit=EXECUTION_COUNT")
-
-    assert ((), "execution_count") == (options.warnings, options.rate_limit)
 
 
 @pytest.mark.row("--grpc-use-ssl")

@@ -39,21 +39,26 @@ def add(
     return repository / name
 
 
-def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
-    brought = None if override is None else LoadOverride(override)
-    blueprint = Readings(options_with(model_repository=(str(repository),), **options)).read_model(
-        name, brought
-    )
+def blueprint_of(
+    reader: Readings, name: str = "m", override: LoadOverride | None = None
+) -> Blueprint:
+    blueprint = reader.read_model(name, override)
     assert isinstance(blueprint, Blueprint), blueprint
     return blueprint
 
 
-def refused(repository: Path, name: str, **options: Any) -> ReadFailure:
-    failure = Readings(options_with(model_repository=(str(repository),), **options)).read_model(
-        name
-    )
+def failure_of(reader: Readings, name: str = "m") -> ReadFailure:
+    failure = reader.read_model(name)
     assert isinstance(failure, ReadFailure), failure
     return failure
+
+
+def reader_of(repository: Path, **options: Any) -> Readings:
+    return Readings(options_with(model_repository=(str(repository),), **options))
+
+
+def read(repository: Path, name: str, **options: Any) -> Blueprint:
+    return blueprint_of(reader_of(repository, **options), name)
 
 
 def test_the_first_instance_is_called_as_it_will_be(tmp_path: Path) -> None:
@@ -70,9 +75,8 @@ def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
         add(tmp_path / folder, "m")
     repository = Readings(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
 
-    failure = repository.read_model("m")
+    failure = failure_of(repository)
 
-    assert isinstance(failure, ReadFailure)
     assert (
         failure.reason.text == "failed to poll model 'm': not unique across all model repositories"
     )
@@ -83,7 +87,7 @@ def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
 def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
     add(tmp_path, "m", "backend: [")
 
-    failure = refused(tmp_path, "m")
+    failure = failure_of(reader_of(tmp_path))
 
     assert "failed to read text proto" in failure.reason.text
     assert failure.fingerprint
@@ -155,10 +159,9 @@ def test_what_a_guest_runs_has_its_environment(tmp_path: Path) -> None:
     add(tmp_path, "m", parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/none"))
     brought = LoadOverride("{}", host=GuestHost(7, 1))
 
-    read = Readings(Options(model_repository=(str(tmp_path),))).read_model("m", brought)
+    blueprint = blueprint_of(reader_of(tmp_path), "m", brought)
 
-    assert isinstance(read, Blueprint)
-    assert read.environment == Environment("", host=GuestHost(7, 1))
+    assert blueprint.environment == Environment("", host=GuestHost(7, 1))
 
 
 def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
@@ -210,8 +213,7 @@ def test_a_folder_may_be_served_under_another_name(tmp_path: Path) -> None:
     reader.register(str(tmp_path / "two"), {"folder": "m"})
 
     assert ["m", "one"] == list(reader.list_names())
-    blueprint = reader.read_model("m")
-    assert isinstance(blueprint, Blueprint)
+    blueprint = blueprint_of(reader)
     assert ("m", str(tmp_path / "two" / "folder")) == (blueprint.name, blueprint.directory)
     assert isinstance(reader.read_model("folder"), ReadFailure)
     text = "failed to register 'm', there is a conflicting mapping for 'm'"
@@ -314,7 +316,7 @@ def test_a_load_may_be_bounded(tmp_path: Path) -> None:
 
     assert (2.5, 0.0) == tuple(read(tmp_path, n).max_load_s for n in ("m", "plain"))
     reason = "max_load_seconds is 'soon', which is no number of seconds"
-    assert reason == refused(tmp_path, "wrong").reason.text
+    assert reason == failure_of(reader_of(tmp_path), "wrong").reason.text
 
 
 @pytest.mark.row("L22")
@@ -404,20 +406,8 @@ def reader(tmp_path: Path) -> Readings:
     return Readings(Options(model_repository=(str(tmp_path / "models"),), model_file=files))
 
 
-def read_single(reader: Readings, override: LoadOverride | None = None) -> Blueprint:
-    blueprint = reader.read_model("m", override)
-    assert isinstance(blueprint, Blueprint), blueprint
-    return blueprint
-
-
-def refused_single(reader: Readings) -> str:
-    failure = reader.read_model("m")
-    assert isinstance(failure, ReadFailure), failure
-    return failure.reason.text
-
-
 def test_it_runs_from_where_it_lies(tmp_path: Path, reader: Readings) -> None:
-    blueprint = read_single(reader)
+    blueprint = blueprint_of(reader)
 
     assert {"m": None} == reader.list_names()
     assert str(tmp_path / "code") == blueprint.directory
@@ -430,10 +420,13 @@ def test_a_configuration_of_another_kind_is_refused(
 ) -> None:
     (tmp_path / "code" / "config.pbtxt").write_text(f'{field}: "ensemble"')
 
-    assert f"{field} 'ensemble' does not run 'scale.py', which is Python" in refused_single(reader)
+    assert (
+        f"{field} 'ensemble' does not run 'scale.py', which is Python"
+        in failure_of(reader).reason.text
+    )
 
 
 def test_a_name_that_a_repository_has_too_is_refused(tmp_path: Path, reader: Readings) -> None:
     (tmp_path / "models" / "m").mkdir()
 
-    assert "not unique across all model repositories" in refused_single(reader)
+    assert "not unique across all model repositories" in failure_of(reader).reason.text

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class Watched(bytearray):
+    """Memory that can be watched, by a weak reference."""
+
+
 @contextmanager
 def freed_at_once(*kinds: type) -> Iterator[None]:
     """Expect objects of these classes, made within, to be gone at the end without a collection.

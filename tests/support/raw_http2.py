@@ -111,6 +111,12 @@ class Connection:
             self.received += got
         return self.received
 
+    def read_to_the_end(self) -> None:
+        """Read until the server closes the connection, which it must do soon."""
+        began = time.monotonic()
+        self.read_until(b"no such bytes, but the end")
+        assert time.monotonic() - began < 30, "the server has not closed the connection"
+
     def read_for(self, seconds: float) -> None:
         """Read for that time; the server may end the connection before."""
         end = time.monotonic() + seconds

@@ -219,20 +219,26 @@ def test_a_changed_file_counts_when_it_is_at_rest(path: Path) -> None:
 
 
 @pytest.mark.row("L09")
-@pytest.mark.parametrize("damage", ["text", "mode", "gone", "limit"])
+@pytest.mark.parametrize(
+    ("line", "mode"),
+    [
+        (f"bob {TOKEN}", 0o600),
+        ("", 0o666),
+        (grant("bob", "other", tokens_per_minute=100).line(), 0o600),
+        (None, 0),
+    ],
+    ids=["text", "mode", "limit", "gone"],
+)
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(
-    path: Path, caplog: pytest.LogCaptureFixture, damage: str
+    path: Path, caplog: pytest.LogCaptureFixture, line: str | None, mode: int
 ) -> None:
     tokens = BearerTokens(str(path), counts_text=False)
 
-    if damage == "text":
-        path.write_text(f"{grant().line()}\nbob {TOKEN}\n")
-    elif damage == "mode":
-        path.chmod(0o666)
-    elif damage == "limit":
-        write(path, grant("bob", "other", tokens_per_minute=100))
-    else:
+    if line is None:
         path.unlink()
+    else:
+        path.write_text(f"{grant().line()}\n{line}\n")
+        path.chmod(mode)
     for _ in range(5):
         tokens.look()
 
@@ -241,8 +247,6 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(
     assert record.levelno == logging.ERROR
     assert "cannot be used, the tokens are those of before" in record.getMessage()
     assert TOKEN not in caplog.text
-    if damage == "mode":
-        path.chmod(0o600)
     write(path, grant("bob", "other"))
     look(tokens)
     assert tokens.find(["Bearer other"]) is not None

@@ -12,7 +12,6 @@ import pytest
 from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
-from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.token_file import INFER, Grant
@@ -212,33 +211,19 @@ class Demand:
             self._catalogue.update(version_info(arguments["model"], version=2))
 
 
-@pytest.mark.parametrize("way", ["begin", "admit"])
 @scenario(asyncio.run)
-async def test_a_model_is_loaded_once_for_a_request(way: str) -> None:
-    frontend = Frontend()
-    demand = Demand(frontend)
+async def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
+    frontend, sink = Frontend(), Pending()
+    Demand(frontend)
+    received = bytearray(b"bytes")
 
-    checked = await waited_for(frontend, ask("late"), way)
+    def receive(_: memoryview) -> None:
+        frontend.entrance.begin(ask("late"), sink)
 
-    assert ["late"] == demand.loads
-    assert "late" == checked.model.name
-
-
-def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
-    async def test() -> None:
-        frontend, sink = Frontend(), Pending()
-        Demand(frontend)
-        received = bytearray(b"bytes")
-
-        def receive(_: memoryview) -> None:
-            frontend.entrance.begin(ask("late"), sink)
-
-        receive(memoryview(received))
-        received.clear()  # of which no view is left
-        await asyncio.gather(*sink.tasks)
-        assert 1 == len(sink.started)
-
-    asyncio.run(test())
+    receive(memoryview(received))
+    received.clear()  # of which no view is left
+    await asyncio.gather(*sink.tasks)
+    assert 1 == len(sink.started)
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])
@@ -332,14 +317,3 @@ async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
     assert checked.observer is not None
     assert trace.context == checked.observer.context
     assert any("SEND_START" == name for name, _ in trace._marks)
-
-
-@scenario(asyncio.run)
-async def test_where_the_model_ends_while_its_body_is_read_the_client_is_told() -> None:
-    frontend = Frontend()
-
-    async def aside() -> Content:
-        raise Unavailable("no memory")
-
-    with pytest.raises(Unavailable, match="no memory"):
-        await frontend.entrance.admit(ask(read=slow_reading(aside)))

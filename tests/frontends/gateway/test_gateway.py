@@ -7,8 +7,8 @@ import itertools
 import json
 import math
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,7 @@ from tests.support.scenarios import scenario
 from tests.support.segments import segment
 from tests.support.waiting import loop_turns, until
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway import broker_link
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -32,6 +32,11 @@ from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOp
 TOKEN = b"0123456789abcdef"
 NEWS = wire.VersionInfo(
     4, "m", 1, "READY", None, 1, json.dumps({"name": "m", "max_batch_size": 0}), b""
+)
+SEQUENCES = NEWS._replace(
+    generation=6,
+    model="s",
+    config=json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}}),
 )
 BODY = wire.RequestBody("r", {}, [], [])
 NO_OPTIONS = SchedulingOptions()
@@ -76,19 +81,16 @@ class Around:
         self.lifeline.send(wire.NewEpoch(0))
         await until(lambda: not self.gateway.catalogue.has_broker)
 
-    async def replace(self, epoch: int) -> wire.Hello:
+    async def replace(self, epoch: int) -> None:
         """The supervisor tells of the next broker, which says Welcome."""
         self.listen(epoch)
         self.lifeline.send(wire.NewEpoch(epoch))
-        return await self.welcome(epoch)
+        await self.welcome(epoch)
 
-    async def welcome(self, epoch: int) -> wire.Hello:
-        hello: wire.Hello
-        hello, _ = await self.receive()
-        assert hello == wire.Hello(5, TOKEN, epoch)
-        assert (await self.receive())[0] == wire.HeldBlocks([], 1)
+    async def welcome(self, epoch: int) -> None:
+        for greeting in (wire.Hello(5, TOKEN, epoch), wire.HeldBlocks([], 1)):
+            assert (await self.receive())[0] == greeting
         self.send(wire.Welcome(epoch))
-        return hello
 
     async def receive(self) -> tuple[Any, list[bytes]]:
         """The next message to the broker, and its bodies."""
@@ -137,6 +139,10 @@ class Around:
     def request(self, model: str = "m", options: SchedulingOptions = NO_OPTIONS) -> CheckedRequest:
         return prepare(self.gateway.catalogue, self.gateway.catalogue.find(model), BODY, options)
 
+    async def is_refused(self, model: str = "m", options: SchedulingOptions = NO_OPTIONS) -> None:
+        with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
+            await infer(self.gateway, self.request(model, options))
+
     def close(self) -> None:
         self.gateway.close()
         self.lifeline.close()
@@ -146,23 +152,14 @@ class Around:
         zmq.Context.instance().term()
 
 
-@asynccontextmanager
-async def around(directory: Path) -> AsyncIterator[Around]:
-    world = Around(directory)
-    await world.start()
-    try:
-        yield world
-    finally:
-        world.close()
-
-
 def play(test: Callable[[Around], Awaitable[None]]) -> None:
-    async def in_world(directory: Path) -> None:
-        async with around(directory) as world:
+    async def in_world(directory: str) -> None:
+        with closing(Around(Path(directory))) as world:
+            await world.start()
             await test(world)
 
     with TemporaryDirectory() as directory:
-        asyncio.run(in_world(Path(directory)))
+        asyncio.run(in_world(directory))
 
 
 @scenario(play)
@@ -182,43 +179,6 @@ async def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the
     assert again == second._replace(flags=wire.RESENT)
     assert (await lost).parameters == {"is": "new"}
     assert world.gateway.in_flight == 0
-
-
-@scenario(play)
-async def test_what_arose_while_there_was_no_broker_is_new_to_the_next(world: Around, /) -> None:
-    old, first = await world.ask()
-    await world.lose_broker()
-    new = world.infer()
-    await asyncio.sleep(0)
-
-    await world.replace(2)
-    [resent] = await world.hear_requests()
-    [fresh] = await world.hear_requests()
-    world.answer(fresh.id)
-    world.answer(resent.id)
-
-    assert (resent.id, resent.flags) == (first.id, wire.RESENT)
-    assert fresh.flags == 0
-    assert fresh.id > first.id
-    await asyncio.gather(old, new)
-
-
-@scenario(play)
-async def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
-    world: Around, /
-) -> None:
-    waiting, row = await world.ask()
-    line: Any = world.gateway._broker._dealer
-    world.gateway._loop.remove_reader(line.fileno())
-    world.answer(row.id, "in time")
-    await until(line.has_input)
-    world.die()
-
-    await world.replace(2)
-    fresh, _ = await world.exchange()
-
-    assert (await waiting).parameters == {"is": "in time"}
-    assert fresh.id != row.id
 
 
 async def is_asked_and_cancelled_again(
@@ -272,21 +232,6 @@ async def test_statistics_are_asked_again(world: Around, /) -> None:
 
     assert again == question
     assert await waiting == {"model_stats": []}
-
-
-@scenario(play)
-async def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(
-    world: Around, /
-) -> None:
-    await world.lose_broker()
-    waiting = asyncio.ensure_future(world.gateway.statistics("m"))
-    await asyncio.sleep(0)
-
-    await world.replace(2)
-    question, _ = await world.receive()
-    world.send(wire.Statistics(question.id, 0, "", "{}"))
-
-    assert await waiting == {}
 
 
 @scenario(play)
@@ -395,12 +340,7 @@ async def test_a_request_that_failed_is_gone_before_any_collection(world: Around
 @pytest.mark.row("C50", "E78")
 @scenario(play)
 async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> None:
-    async def refused(world: Around, *arguments: Any) -> None:
-        with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
-            await infer(world.gateway, world.request(*arguments))
-
-    config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
-    world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+    world.lifeline.send(SEQUENCES)
     retired: list[bool] = []
     world.gateway.on_retire = lambda: retired.append(world.gateway.is_stopping)
     world.lifeline.send(wire.Retire(0))
@@ -411,12 +351,12 @@ async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> 
         row, response = await world.exchange(going_on)
         assert (correlation, {"is": ""}) == (row.correlation, response.parameters)
 
-    await refused(world)
-    await refused(world, "m", SchedulingOptions(0, correlation=7))
-    await refused(world, "s", SchedulingOptions(wire.SEQUENCE_START, correlation=7))
+    await world.is_refused()
+    await world.is_refused("m", SchedulingOptions(0, correlation=7))
+    await world.is_refused("s", SchedulingOptions(wire.SEQUENCE_START, correlation=7))
     world.lifeline.send(wire.Shutdown(1000))
     await until(lambda: world.gateway.is_ending)
-    await refused(world, "s", SchedulingOptions(0, correlation=7))
+    await world.is_refused("s", SchedulingOptions(0, correlation=7))
 
 
 @pytest.mark.row("C50", "E78")
@@ -425,9 +365,8 @@ async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> 
 async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwhile(
     world: Around, /, begins_s: float
 ) -> None:
-    config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
     world.gateway.begins_sequences_s = begins_s
-    world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
+    world.lifeline.send(SEQUENCES)
     world.lifeline.send(wire.Retire(0))
     world.lifeline.send(wire.Shutdown(1000))
     await until(lambda: world.gateway.is_ending)
@@ -435,12 +374,11 @@ async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwh
     for model, options in (("m", SchedulingOptions()), ("s", SchedulingOptions(0, correlation=7))):
         await world.exchange(world.request(model, options))
 
-    beginning = world.request("s", SchedulingOptions(wire.SEQUENCE_START, correlation=8))
+    beginning = "s", SchedulingOptions(wire.SEQUENCE_START, correlation=8)
     if begins_s:
-        await world.exchange(beginning)
+        await world.exchange(world.request(*beginning))
     else:
-        with pytest.raises(Unavailable, match="Server is stopping"):
-            await infer(world.gateway, beginning)
+        await world.is_refused(*beginning)
 
 
 @scenario(play)
@@ -506,23 +444,13 @@ async def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(world: 
     await world.lose_broker()
     world.lifeline.send(wire.Shutdown(1000))
     await until(lambda: world.gateway.is_stopping)
-    with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
-        await infer(world.gateway, world.request())
+    await world.is_refused()
 
     await world.replace(2)
     [again] = await world.hear_requests()
     world.answer(again.id)
 
     assert (await old).outputs == []
-
-
-@scenario(play)
-async def test_the_supervisor_hears_where_clients_can_connect(world: Around, /) -> None:
-    world.gateway.opened([("Metrics Service", "0.0.0.0:8002")])
-
-    assert world.lifeline.wait(PATIENCE_S)
-    heard = [message for message, _ in world.lifeline.receive()]
-    assert wire.Opened([wire.ServiceAddress("Metrics Service", "0.0.0.0:8002")]) in heard
 
 
 @scenario(asyncio.run)

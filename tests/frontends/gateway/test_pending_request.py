@@ -301,30 +301,33 @@ async def test_what_cannot_be_sent_for_lack_of_memory_is_an_error(world: World, 
     assert copy.is_dropped
 
 
-@pytest.mark.parametrize("end", ["answered", "answered late", "failed", "cancelled", "refused"])
+def answer(one: Noted) -> None:
+    one.set_result(encode_body(SMALL))
+
+
+def answer_late(one: Noted) -> None:
+    one.set_result(PlacedBody(encode_body(LARGE)))
+
+
+def fail(one: Noted) -> None:
+    one.set_exception(Unavailable("it died"))
+
+
+@pytest.mark.parametrize(
+    ("end", "stable"),
+    [(answer, [SMALL]), (answer_late, [OPENED]), (fail, []), (Noted.cancel, [])],
+)
 @scenario(play)
 async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
-    world: World, /, end: str
+    world: World, /, end: Callable[[Noted], None], stable: list[ResponseBody]
 ) -> None:
     copy = Copied()
-    if end == "refused":
-        world.gateway.refusal = Unavailable("Server exiting")
-        with pytest.raises(Unavailable):
-            world.one.ask(copy)
-    else:
-        world.one.ask(copy)
-    if end == "answered":
-        world.one.set_result(encode_body(SMALL))
-    elif end == "answered late":
-        world.one.set_result(PlacedBody(encode_body(LARGE)))
-        await loop_turns(5)
-    elif end == "failed":
-        world.one.set_exception(Unavailable("it died"))
-    elif end == "cancelled":
-        world.one.cancel()
+    world.one.ask(copy)
 
-    assert {"answered": [SMALL], "answered late": [OPENED]}.get(end, []) == copy.stable
-    assert copy.is_dropped == (not copy.stable)
+    end(world.one)
+    await loop_turns(5)
+
+    assert (stable, not stable) == (copy.stable, copy.is_dropped)
 
 
 @scenario(play)
@@ -409,23 +412,30 @@ async def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(
     assert not _is_claimed(world.gateway.regions)
 
 
-@pytest.mark.parametrize("reason", ["refused", "failed", "too large"])
+@pytest.mark.parametrize(("end", "error"), [(fail, Unavailable), (answer, InternalError)])
 @scenario(play)
 async def test_a_claim_ends_with_whatever_becomes_of_the_request(
-    world: World, /, client_memory: int, reason: str
+    world: World, /, client_memory: int, end: Callable[[Noted], None], error: type[Exception]
 ) -> None:
     world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(client_memory))
-    if reason == "refused":
-        world.gateway.refusal = Unavailable("Server exiting")
-        with pytest.raises(Unavailable):
-            world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
-    else:
-        world.one.ask(OUTPUT0=RegionSlice("r", 0, 7))
-    if reason == "failed":
-        world.one.set_exception(Unavailable("it died"))
-        assert [Unavailable] == [type(error) for error in world.one.answers]
-    elif reason == "too large":
-        world.one.set_result(encode_body(SMALL))
-        assert [InternalError] == [type(error) for error in world.one.answers]
+    world.one.ask(OUTPUT0=RegionSlice("r", 0, 7))  # for which the answer is too large
 
+    end(world.one)
+
+    assert [error] == [type(answer) for answer in world.one.answers]
+    assert not _is_claimed(world.gateway.regions)
+
+
+@scenario(play)
+async def test_what_is_refused_at_once_drops_its_copy_and_claims_nothing(
+    world: World, /, client_memory: int
+) -> None:
+    world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(client_memory))
+    world.gateway.refusal = Unavailable("Server exiting")
+    copy = Copied()
+
+    with pytest.raises(Unavailable):
+        world.one.ask(copy, OUTPUT0=RegionSlice("r", 0, 8))
+
+    assert ([], True) == (copy.stable, copy.is_dropped)
     assert not _is_claimed(world.gateway.regions)

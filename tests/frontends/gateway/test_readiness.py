@@ -11,6 +11,7 @@ import pytest
 
 from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from tests.support.refusals import refusal
 from tests.support.scenarios import scenario
 from tests.support.shares import share_of
 from tests.support.waiting import eventually
@@ -258,10 +259,7 @@ def test_a_number_is_read_as_c_reads_it(key: str, text: str, shown: str) -> None
     ],
 )
 def test_what_is_no_number_or_out_of_its_range_is_refused(key: str, text: str, error: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        trace_settings.number(key, text)
-
-    assert error == caught.value.text
+    assert error == refusal(InvalidArgument, trace_settings.number, key, text)
 
 
 def test_the_word_before_a_count_is_the_protocol_s() -> None:

@@ -166,16 +166,6 @@ def test_what_is_missing_is_an_error_in_time_and_not_before(
     assert expected == read(reader)
 
 
-def test_an_error_names_the_response_that_was_lost(clock: Clock, reader: Reader) -> None:
-    reader.take(outcome(0), b"0")
-    reader.take(outcome(2, FINAL), b"2")
-
-    clock.now += LATE_S
-    reader.expire()
-
-    assert "response 1 of the stream was lost" == reader.ready[1][1]
-
-
 def test_an_end_by_the_broker_comes_after_what_is_there(reader: Reader) -> None:
     reader.take(outcome(0), b"0")
     reader.take(outcome(2), b"2")

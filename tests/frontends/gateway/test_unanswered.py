@@ -35,64 +35,57 @@ def row(own_id: int, flags: int = 0) -> wire.Request:
     return wire.Request(own_id, 1, "", -1, flags, 0, 0, 0, 0, 0, 0)
 
 
-def sent(*ids: int) -> Unanswered:
+#: Requests that were sent, which of them were cancelled or answered, and what new brokers hear.
+LEFT: dict[str, tuple[list[wire.Request], list[int], list[int], list[Any]]] = {
+    "in order and marked": (
+        [row(1), row(2), row(3)],
+        [],
+        [2],
+        [(wire.Infer([row(1, wire.RESENT), row(3, wire.RESENT)]), [b"1", b"3"])],
+    ),
+    "with its other flags": (
+        [row(1, wire.SEQUENCE_START)],
+        [],
+        [],
+        [(wire.Infer([row(1, wire.SEQUENCE_START | wire.RESENT)]), [b"1"])],
+    ),
+    # 7 was never sent
+    "and then cancelled": (
+        [row(1), row(2)],
+        [2, 7],
+        [],
+        [
+            (wire.Infer([row(1, wire.RESENT), row(2, wire.RESENT)]), [b"1", b"2"]),
+            (wire.Cancel([2]), []),
+        ],
+    ),
+    "or forgotten": ([row(1)], [1], [1], []),
+}
+
+
+@pytest.mark.parametrize(("sent", "cancelled", "answered", "again"), LEFT.values(), ids=LEFT)
+def test_what_was_not_answered_is_asked_again(
+    sent: list[wire.Request], cancelled: list[int], answered: list[int], again: list[Any]
+) -> None:
     unanswered = Unanswered()
-    unanswered.sent([row(i) for i in ids], [b"%d" % i for i in ids])
-    return unanswered
+    unanswered.sent(sent, [b"%d" % one.id for one in sent])
+    for number in cancelled:
+        unanswered.cancelled(number)
+    for number in answered:
+        unanswered.answered(number)
 
-
-def test_what_was_sent_and_not_answered_is_asked_again_in_order_and_marked() -> None:
-    unanswered = sent(1, 2, 3)
-    unanswered.answered(2)
-
-    [(message, bodies)] = unanswered.again()
-
-    assert message == wire.Infer([row(1, wire.RESENT), row(3, wire.RESENT)])
-    assert bodies == [b"1", b"3"]
-
-
-def test_other_flags_stay() -> None:
-    unanswered = Unanswered()
-    unanswered.sent([row(1, wire.SEQUENCE_START)], [b""])
-
-    [(message, _)] = unanswered.again()
-
-    assert message == wire.Infer([row(1, wire.SEQUENCE_START | wire.RESENT)])
-
-
-def test_what_nobody_waits_for_is_cancelled_after_it_was_asked_again() -> None:
-    unanswered = sent(1, 2)
-    unanswered.cancelled(2)
-    unanswered.cancelled(7)  # was never sent
-
-    messages = [message for message, _ in unanswered.again()]
-
-    assert [type(m) for m in messages] == [wire.Infer, wire.Cancel]
-    assert messages[1] == wire.Cancel([2])
+    assert [again, again] == [list(unanswered.again()), list(unanswered.again())]
+    assert len(sent) - len(answered) == len(unanswered)
 
 
 def test_what_was_cancelled_before_it_was_sent_is_so_for_the_next_broker_too() -> None:
-    unanswered = sent()
+    unanswered = Unanswered()
     unanswered.cancelled(1)
     unanswered.sent([row(1)], [b"1"])
 
     messages = [message for message, _ in unanswered.again()]
 
     assert messages == [wire.Infer([row(1, wire.RESENT)]), wire.Cancel([1])]
-
-
-def test_a_cancelled_one_that_is_answered_is_forgotten() -> None:
-    unanswered = sent(1)
-    unanswered.cancelled(1)
-    unanswered.answered(1)
-
-    assert ([], 0) == (list(unanswered.again()), len(unanswered))
-
-
-def test_what_no_broker_has_answered_is_asked_each_new_one() -> None:
-    unanswered = sent(1)
-
-    assert list(unanswered.again()) == list(unanswered.again())
 
 
 # ------------------------------------------------------------------------- token marks
@@ -129,30 +122,25 @@ def test_the_broker_is_told_of_a_token_once_and_the_next_one_of_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("priority", "levels", "default", "sent"),
+    ("priority", "levels", "default", "limits", "sent"),
     [
-        (1, 5, 4, 3),
-        (4, 5, 4, 4),
-        (0, 5, 1, 3),
-        (0, 5, 4, 4),
-        (1, 2, 1, 2),
-        (0, 0, 0, 0),
+        (1, 5, 4, {"highest_priority": 3}, 3),
+        (4, 5, 4, {"highest_priority": 3}, 4),
+        (0, 5, 1, {"highest_priority": 3}, 3),
+        (0, 5, 4, {"highest_priority": 3}, 4),
+        (1, 2, 1, {"highest_priority": 3}, 2),
+        (0, 0, 0, {"highest_priority": 3}, 0),
+        (1, 5, 4, {}, 1),
     ],
 )
 def test_no_request_comes_before_the_highest_priority_of_its_token(
-    priority: int, levels: int, default: int, sent: int
+    priority: int, levels: int, default: int, limits: dict[str, int], sent: int
 ) -> None:
     marks = TokenMarks(lambda call: None)
 
-    marked = marks.mark(checked(priority, levels, default), grant("a", highest_priority=3))
+    marked = marks.mark(checked(priority, levels, default), grant("a", **limits))
 
     assert sent == marked.options.priority
-
-
-def test_without_a_limit_the_priority_is_the_client_s() -> None:
-    marked = TokenMarks(lambda call: None).mark(checked(1, 5, 4), grant("a"))
-
-    assert 1 == marked.options.priority
 
 
 # -------------------------------------------------------------------------- publishers

@@ -111,15 +111,6 @@ def test_an_inference_comes_back_with_its_id_model_and_version(
     )
 
 
-def test_a_large_inference_comes_back_whole(transport: Ask) -> None:
-    data = bytes(range(256)) * 4096
-    request = infer_request(count=len(data) // 4, raw_input_contents=[data])
-
-    response = transport(FakeGateway(version_info("m"))).call_unary("ModelInfer", request)
-
-    assert list(response.raw_output_contents) == [data]
-
-
 def test_the_deadline_and_the_parameters_reach_the_gateway(gateway: FakeGateway) -> None:
     request = infer_request(
         parameters={"timeout": {"int64_param": 5}, "mine": {"string_param": "x"}},
@@ -451,13 +442,6 @@ def test_a_wrong_control_call_does_not_reach_the_supervisor(
 
     assert (type(caught.value), caught.value.text) == (error, text)
     assert gateway.calls == []
-
-
-def test_the_supervisors_error_is_the_answer(gateway: FakeGateway, transport: Ask) -> None:
-    gateway.control_result = Unavailable("not now")
-
-    with pytest.raises(Unavailable, match="not now"):
-        transport(gateway).call_unary("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
 
 
 # ----------------------------------------------------------- clients' shared memory

@@ -65,9 +65,10 @@ def smoke(address: str, python: Path = Path(sys.executable)) -> str:
     return done.stderr if done.returncode else ""
 
 
-def test_it_serves_between_open_and_stop(tmp_path: Path) -> None:
+def test_it_serves_between_open_and_stop_and_shows_what_it_is(tmp_path: Path) -> None:
     with born(tmp_path) as frontend:
         assert smoke(opened(frontend)) == ""
+        assert Path(f"/proc/{frontend.process.pid}/comm").read_text() == "zmqtriton-grpc\n"
 
         assert (0, "") == (stopped(frontend), (tmp_path / "stderr").read_text())
 
@@ -77,13 +78,6 @@ def test_it_runs_beside_protobuf_7(tmp_path: Path, python_with_protobuf7: Path) 
         assert smoke(opened(frontend), python_with_protobuf7) == ""
 
         assert stopped(frontend) == 0
-
-
-def test_it_shows_what_it_is(tmp_path: Path) -> None:
-    with born(tmp_path) as frontend:
-        opened(frontend)
-
-        assert Path(f"/proc/{frontend.process.pid}/comm").read_text() == "zmqtriton-grpc\n"
 
 
 def test_it_does_not_listen_before_it_is_opened(tmp_path: Path) -> None:

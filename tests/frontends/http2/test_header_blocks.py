@@ -10,7 +10,6 @@ import pytest
 
 from tests.frontends.http2.talk import END, Frame, Heard, Talk, data_of, kinds, window
 from tests.support import raw_http2 as h2
-from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.header_blocks import (
     MAX_FIELDS,
@@ -207,20 +206,6 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames(
     assert {} == talk.connection.streams
 
 
-def test_what_waits_can_be_made_the_connections_own(talk: Talk, call: Heard) -> None:
-    data = memoryview(bytearray(random.Random(2).randbytes(300_000)))
-    talk.connection.answer(call, b"h", [b"head", data], b"t")
-    sent = talk.frames()
-
-    while copy_some(call.outgoing):
-        pass
-
-    assert all(piece.obj is not data.obj for piece in call.outgoing)
-    talk.send(window(0, 1_000_000), window(1, 1_000_000))
-    sent += talk.frames_to_the_end()
-    assert b"head" + data == data_of(sent, 1)
-
-
 def test_streams_take_turns(talk: Talk) -> None:
     talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
     streams = [talk.open(number, flags=END) for number in (1, 3, 5)]
@@ -233,43 +218,3 @@ def test_streams_take_turns(talk: Talk) -> None:
     order = [frame.stream for frame in first if frame.kind == frames.DATA]
     assert {1, 3, 5} == set(order[: len(order) // 3])
     assert [2_000_000] * 3 == [len(data_of(first, number)) for number in (1, 3, 5)]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_every_byte_arrives_in_order_whatever_room_there_is(seed: int) -> None:
-    rng = random.Random(seed)
-    talk = Talk(h2.PREFACE + h2.settings_frame({4: rng.randrange(2000)}))
-    sent, got, open_ = {}, {}, {}
-    for number in range(1, 21, 2):
-        open_[number] = talk.open(number, flags=END)
-        talk.connection.begin(open_[number], b"h")
-        sent[number] = got[number] = b""
-
-    def take() -> None:
-        for frame in talk.frames():
-            if frame.kind == frames.DATA:
-                got[frame.stream] += frame.payload
-
-    for _ in range(600):
-        number = rng.choice(list(open_))
-        if rng.random() < 0.5 and len(sent[number]) < 30_000:
-            data = rng.randbytes(rng.randrange(1, 3000))
-            sent[number] += data
-            talk.connection.send(open_[number], (data[:5], data[5:]))
-        else:
-            talk.send(window(rng.choice((0, number)), rng.randrange(1, 4000)))
-        talk.connection.is_paused = rng.random() < 0.2
-        if not talk.connection.is_paused:
-            talk.connection.go_on()
-        take()
-    talk.connection.is_paused = False
-    for number, stream in open_.items():
-        talk.connection.finish(stream, b"t")
-        if number in talk.connection.streams:
-            talk.send(window(number, 1 << 20))
-    talk.send(window(0, 1 << 24))
-    talk.connection.go_on()
-    take()
-
-    assert sent == got
-    assert {} == talk.connection.streams

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from tests.floor.reasons import because
+from tests.frontends.fake_gateway import prepared, tensor_config, version_info
+from tests.support.refusals import refusal
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
-from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
+from zmqtriton_frontends.inference.admission import SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.model_version import ModelVersion
@@ -29,13 +31,6 @@ from zmqtriton_frontends.process import request_log
 @pytest.fixture
 def catalogue() -> Catalogue:
     return Catalogue()
-
-
-def _prepare(catalogue: Catalogue, options: SchedulingOptions, **parameters: Any) -> CheckedRequest:
-    config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
-    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
-    body = wire.RequestBody("", parameters, [], [])
-    return prepare(catalogue, catalogue.find("m"), body, options)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +46,15 @@ def _prepare(catalogue: Catalogue, options: SchedulingOptions, **parameters: Any
         SchedulingOptions(correlation="x" * 1025),
     ],
 )
-def test_options_that_no_header_could_carry_are_refused(
-    catalogue: Catalogue, options: SchedulingOptions
-) -> None:
+def test_options_that_no_header_could_carry_are_refused(options: SchedulingOptions) -> None:
     with pytest.raises(InvalidArgument, match="out of range"):
-        _prepare(catalogue, options)
+        prepared(version_info(input=[]), options)
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**30])
-def test_parameters_that_no_body_could_carry_are_refused(catalogue: Catalogue, value: int) -> None:
+def test_parameters_that_no_body_could_carry_are_refused(value: int) -> None:
     with pytest.raises(InvalidArgument, match="'a' is out of range"):
-        _prepare(catalogue, SchedulingOptions(), a=value)
+        prepared(version_info(input=[]), a=value)
 
 
 @pytest.mark.parametrize("escaped", ["1", "0"])
@@ -75,17 +68,15 @@ def test_a_refusal_is_a_verbose_line_that_a_client_cannot_end(
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", escaped)
     monkeypatch.setattr(request_log, "is_on", True)
     caplog.set_level(logging.DEBUG)
-    wanted = {"name": "X", "data_type": "TYPE_FP32", "dims": [1]}
-    config = json.dumps({"name": "n", "max_batch_size": 0, "input": [wanted], "output": []})
-    catalogue.update(wire.VersionInfo(2, "n", 1, "READY", None, 1, config, b""))
+    catalogue.update(version_info("n"))
     forged = "I0205 18:34:18.707423 1 file.cc:123] forged"
     body = wire.RequestBody("r", {}, [], [wire.Tensor(f"\n{forged}\n{forged}", 11, [1], bytes(4))])
 
-    with pytest.raises(InvalidArgument) as refused:
-        prepare(catalogue, catalogue.find("n"), body, SchedulingOptions())
+    model = catalogue.find("n")
+    text = refusal(InvalidArgument, prepare, catalogue, model, body, SchedulingOptions())
 
     [record] = caplog.records
-    assert f"[request id: r] Infer failed: {refused.value.text}" == record.getMessage()
+    assert f"[request id: r] Infer failed: {text}" == record.getMessage()
     # only an operator who wants texts as they are has them so
     assert (forged in logs.Formatter().format(record).splitlines()) == (escaped == "0")
 
@@ -96,11 +87,9 @@ def test_a_request_that_fits_is_described_in_verbose_lines(
 ) -> None:
     monkeypatch.setattr(request_log, "is_on", True)
     caplog.set_level(logging.DEBUG)
-    tensors = {"name": "X", "data_type": "TYPE_FP32", "dims": [2]}
-    outputs = [{**tensors, "name": name} for name in ("Y", "Z")]
-    config = {"name": "n", "max_batch_size": 4, "input": [tensors], "output": outputs}
-    catalogue.update(wire.VersionInfo(2, "n", 3, "READY", None, 1, json.dumps(config), b""))
-    tensor = wire.Tensor("X", 11, [1, 2], bytes(8))
+    outputs = [tensor_config(name, "FP32", [2]) for name in ("Y", "Z")]
+    catalogue.update(version_info("n", version=3, max_batch_size=4, output=outputs))
+    tensor = wire.Tensor("INPUT0", 11, [1, 2], bytes(8))
 
     for asked in ([], ["Z"]):
         body = wire.RequestBody("r", {}, asked, [tensor])
@@ -108,7 +97,7 @@ def test_a_request_that_fits_is_described_in_verbose_lines(
 
     lines = [record.getMessage().splitlines() for record in caplog.records]
     described = [more for first, *more in lines if "prepared: " in first]
-    inputs = ["inputs:", "input: X, type: FP32, shape: [1,2]"]
+    inputs = ["inputs:", "input: INPUT0, type: FP32, shape: [1,2]"]
     assert [
         [*inputs, "requested outputs:", "Y", "Z"],
         [*inputs, "requested outputs:", "Z"],
@@ -207,10 +196,7 @@ def test_a_model_that_was_given_up_is_unavailable_and_says_why(
     catalogue.update(news("m"))
     catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
 
-    with pytest.raises(Unavailable) as refused:
-        catalogue.find("m", version)
-
-    assert text == refused.value.text
+    assert text == refusal(Unavailable, catalogue.find, "m", version)
     assert not catalogue.is_model_ready("m")
 
 
@@ -242,31 +228,26 @@ def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
 ) -> None:
     catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))
 
-    with pytest.raises(NotFound) as any_version:
-        catalogue.find("m")
-    with pytest.raises(Unavailable) as first:
-        catalogue.find("m", "1")
+    any_version = refusal(NotFound, catalogue.find, "m")
+    first = refusal(Unavailable, catalogue.find, "m", "1")
 
     text = "Request for unknown model: 'm'"
-    assert any_version.value.text.startswith(f"{text} has no available versions{suffix}")
-    assert first.value.text.startswith(f"{text} version 1 is not at ready state{suffix}")
+    assert any_version.startswith(f"{text} has no available versions{suffix}")
+    assert first.startswith(f"{text} version 1 is not at ready state{suffix}")
 
 
 def test_a_misspelt_name_is_guessed_unless_names_are_hidden(catalogue: Catalogue) -> None:
     catalogue.update(news("resnet"))
     text = "Request for unknown model: 'resnt' is not found"
 
-    with pytest.raises(InvalidArgument) as hidden:
-        catalogue.find("resnt")
-    catalogue.can_name_models = True
-    with pytest.raises(InvalidArgument) as guessed:
-        catalogue.find("resnt")
-    with pytest.raises(InvalidArgument) as other:
-        catalogue.find("bert", "1")
+    assert text == refusal(InvalidArgument, catalogue.find, "resnt")
 
-    assert text == hidden.value.text
-    assert f"{text}. Did you mean 'resnet'?" == guessed.value.text
-    assert "Request for unknown model: 'bert' is not found" == other.value.text
+    catalogue.can_name_models = True
+
+    assert f"{text}. Did you mean 'resnet'?" == refusal(InvalidArgument, catalogue.find, "resnt")
+    assert "Request for unknown model: 'bert' is not found" == refusal(
+        InvalidArgument, catalogue.find, "bert", "1"
+    )
 
 
 def test_among_very_many_models_nothing_is_guessed(catalogue: Catalogue) -> None:
@@ -274,10 +255,7 @@ def test_among_very_many_models_nothing_is_guessed(catalogue: Catalogue) -> None
     for number in range(51):
         catalogue.update(news(f"model{number}"))
 
-    with pytest.raises(InvalidArgument) as refused:
-        catalogue.find("modell1")
-
-    assert refused.value.text.endswith(" is not found")
+    assert refusal(InvalidArgument, catalogue.find, "modell1").endswith(" is not found")
 
 
 # ---------------------------------------------------------------------- classification
@@ -329,12 +307,9 @@ def test_nothing_has_no_classes(count: int) -> None:
 def test_what_has_no_order_has_no_classes(datatype: str) -> None:
     output = Tensor("O", BY_NAME[datatype].number, [0], b"")
 
-    with pytest.raises(InvalidArgument) as error:
-        classes(model(), output, 1)
-
-    assert error.value.text == (
+    assert (
         f"class result not available for output due to unsupported type '{datatype}'"
-    )
+    ) == refusal(InvalidArgument, classes, model(), output, 1)
 
 
 def test_an_output_of_another_size_than_its_shape_is_an_error() -> None:

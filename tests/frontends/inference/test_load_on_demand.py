@@ -43,6 +43,9 @@ class Supervisor:
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.demand = OnDemandLoader(self.call, 60.0)
+        self.catalogue = Catalogue()
+        self.catalogue.demand = self.demand
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> bool:
         self.calls.append((verb, arguments))
@@ -52,8 +55,7 @@ class Supervisor:
 @scenario(asyncio.run)
 async def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_nothing() -> None:
     supervisor = Supervisor()
-    demand = OnDemandLoader(supervisor.call, 60.0)
-    waiting = [asyncio.ensure_future(demand.load("m")) for _ in range(3)]
+    waiting = [asyncio.ensure_future(supervisor.demand.load("m")) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     await asyncio.sleep(0)
@@ -68,8 +70,7 @@ async def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_not
 @scenario(asyncio.run)
 async def test_a_failure_is_told_to_each_as_an_error_of_its_own() -> None:
     supervisor = Supervisor()
-    demand = OnDemandLoader(supervisor.call, 60.0)
-    waiting = [asyncio.ensure_future(demand.load("m")) for _ in range(2)]
+    waiting = [asyncio.ensure_future(supervisor.demand.load("m")) for _ in range(2)]
     await asyncio.sleep(0)
 
     supervisor.answer.set_exception(Unavailable("no weights"))
@@ -96,8 +97,7 @@ async def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: b
 
 @scenario(asyncio.run)
 async def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
-    catalogue = Catalogue()
-    catalogue.demand = OnDemandLoader(Supervisor().call, 60.0)
+    catalogue = Supervisor().catalogue
     unloaded = Reason.of(Kind.UNLOADED, "unloaded")
     left = version_info("left", generation=0, state="UNAVAILABLE", reason=unloaded)
     catalogue.update(left)
@@ -116,11 +116,9 @@ async def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
 async def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
     supervisor = Supervisor()
     supervisor.answer.set_result(False)
-    catalogue = Catalogue()
-    catalogue.demand = OnDemandLoader(supervisor.call, 60.0)
 
     with pytest.raises(NotLoaded) as missing:
-        await attempt(lambda: catalogue.find("nobody"))
+        await attempt(lambda: supervisor.catalogue.find("nobody"))
 
     assert "Request for unknown model: 'nobody' is not found" == missing.value.text
     assert InvalidArgument.http_status == missing.value.http_status
@@ -130,12 +128,11 @@ async def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
 async def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> None:
     """Over HTTP the body is gone with its client."""
     supervisor = Supervisor()
-    demand = OnDemandLoader(supervisor.call, 60.0)
     targets: list[Any] = []
 
     def find(*target: str) -> None:
         targets.append(target)
-        raise NotLoaded(Unavailable("not loaded"), "m", demand)
+        raise NotLoaded(Unavailable("not loaded"), "m", supervisor.demand)
 
     gateway: Any = FakeGateway()
     gateway.catalogue.find = find
@@ -214,10 +211,6 @@ def test_as_text() -> None:
     assert "TEXT" == kind
     assert "0.5" == pairs.pop("application_utilization")
     assert {f"named_metrics.{name}": f"{value:g}" for name, value in NAMED.items()} == pairs
-
-
-def test_a_form_that_nobody_knows_is_left_out() -> None:
-    assert "" == write("xml", LOAD)
 
 
 def test_as_the_message_of_orca() -> None:

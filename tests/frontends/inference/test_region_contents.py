@@ -56,19 +56,6 @@ def test_strings_are_read_at_once_whatever_their_size(regions: Regions, client_m
 
 
 @scenario(run)
-async def test_what_lies_in_a_region_is_read_straight_to_its_place(
-    world: World, /, regions: Regions, client_memory: int
-) -> None:
-    os.pwrite(client_memory, LARGE, 24)
-
-    [contents] = filled(regions, RegionSlice("r", 8, len(LARGE)))
-    body = await world.send(contents)
-
-    [array] = world.seen.open([body.inputs[0].data])
-    assert LARGE == array.tobytes()
-
-
-@scenario(run)
 async def test_a_region_cut_short_is_an_error_of_the_request_and_leaves_nothing(
     world: World, /, regions: Regions, client_memory: int
 ) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
+from tests.frontends.fake_gateway import prepared, version_info
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, StageTimes
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
-from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.request_trace import followed as following
@@ -47,15 +46,10 @@ def test_a_clients_span_is_read_from_headers(
 
 
 def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) -> CheckedRequest:
-    catalogue = Catalogue()
-    config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
-    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
-    checked = prepare(
-        catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), SchedulingOptions()
-    )
     traces = Traces()
     choice = Sampling("", ("TENSORS",), 0, 0, 0, "all")
     traces.change(encode(TracingSettings(mode, (choice._replace(**said),))))
+    checked = prepared(version_info("m", input=[], output=[]))
     return traces.follow(checked, parent, ("HTTP_RECV", 1))
 
 
@@ -169,15 +163,9 @@ def test_who_asks(value: str | None, asks: bool) -> None:
 # Which sequences of one client are open, from what it asks.
 
 
-def request(correlation: int | str, flags: int = 0, *, model: str = "s") -> CheckedRequest:
-    catalogue = Catalogue()
-    for name, kind in (("s", "sequence_batching"), ("plain", "dynamic_batching")):
-        config = json.dumps({"name": name, "max_batch_size": 0, kind: {}})
-        catalogue.update(wire.VersionInfo(1, name, 1, "READY", None, 1, config, b""))
-    body = wire.RequestBody("", {}, [], [])
-    return prepare(
-        catalogue, catalogue.find(model), body, SchedulingOptions(flags, correlation=correlation)
-    )
+def request(correlation: int | str, flags: int = 0, **batching: Any) -> CheckedRequest:
+    model = version_info("m", input=[], output=[], **(batching or {"sequence_batching": {}}))
+    return prepared(model, SchedulingOptions(flags, correlation=correlation))
 
 
 @pytest.mark.row("E78")
@@ -200,7 +188,7 @@ def test_requests_of_no_sequence_open_none() -> None:
     sequences = OpenSequences()
 
     sequences.note(request(0))
-    sequences.note(request(7, SEQUENCE_START, model="plain"))
+    sequences.note(request(7, SEQUENCE_START, dynamic_batching={}))
     sequences.note(request(8, SEQUENCE_START | SEQUENCE_END))
 
     assert not sequences

@@ -134,6 +134,14 @@ class World:
                 await asyncio.sleep(0)
         return name
 
+    async def wait(self, name: str) -> None:
+        """Wait until that is cancelled, and work for a millisecond then."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.worked.append(name)
+            self.now += 0.001
+
     def begin(
         self, name: str, milliseconds: int, address: str = "a", spent_s: float = 0.002
     ) -> asyncio.Task[str]:
@@ -231,29 +239,22 @@ async def test_tasks_whose_order_matters_begin_at_once_and_wait_then(world: Worl
 
 @scenario(run)
 async def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits(world: World, /) -> None:
-    async def wait(ended: list[int], number: int) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(number)
-
-    ended: list[int] = []
     loop = asyncio.get_running_loop()
-    begun = loop.create_task(world.turn("a").take(wait, ended, 1))
+    begun = loop.create_task(world.turn("a").take(world.wait, "begun"))
     await asyncio.sleep(0)
     others = [world.begin("others", 50) for _ in range(5)]
     await asyncio.sleep(0)
-    waiting = loop.create_task(world.turn("a").take(wait, ended, 2))
+    waiting = loop.create_task(world.turn("a").take(world.wait, "waiting"))
     await asyncio.sleep(0)
-    unborn = loop.create_task(world.turn("a").take(wait, ended, 3))
+    unborn = loop.create_task(world.turn("a").take(world.wait, "unborn"))
 
     for task in (begun, waiting, unborn):
         task.cancel()
     results = await asyncio.gather(begun, waiting, unborn, return_exceptions=True)
 
     assert [asyncio.CancelledError] * 3 == [type(one) for one in results]
-    assert 1 in ended
-    assert 3 not in ended
+    assert "begun" in world.worked
+    assert "unborn" not in world.worked
     await asyncio.gather(*others)
 
 
@@ -275,14 +276,8 @@ async def test_no_more_is_done_in_a_round_where_tasks_work_for_longer_than_expec
 
 @scenario(run)
 async def test_tasks_that_are_cancelled_at_once_end_in_turns(world: World, /) -> None:
-    async def wait(number: int) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await world.work(str(number), world.turn("a"), 1)
-
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(world.turn("a").take(wait, number)) for number in range(100)]
+    tasks = [loop.create_task(world.turn("a").take(world.wait, "ended")) for _ in range(100)]
     await asyncio.sleep(0)
 
     for task in tasks:
@@ -294,13 +289,8 @@ async def test_tasks_that_are_cancelled_at_once_end_in_turns(world: World, /) ->
 
 @scenario(run)
 async def test_work_that_is_cancelled_twice_ends_at_once(world: World, /) -> None:
-    async def wait() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            world.worked.append("ended")
-
-    ending = asyncio.get_running_loop().create_task(world.turn("a", 0.05).take(wait))
+    loop = asyncio.get_running_loop()
+    ending = loop.create_task(world.turn("a", 0.05).take(world.wait, "ended"))
     await asyncio.sleep(0)
     others = [world.begin("others", 50) for _ in range(20)]
     await asyncio.sleep(0)

@@ -173,40 +173,37 @@ async def test_it_ends_when_its_clients_have_gone(world: World, /) -> None:
 
 
 @pytest.mark.parametrize("later_s", [0.0, 600.0])
-def test_it_ends_with_clients_when_the_earliest_time_is_up(
-    later_s: float, caplog: pytest.LogCaptureFixture
+@scenario(run)
+async def test_it_ends_with_clients_when_the_earliest_time_is_up(
+    world: World, /, later_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(world: World) -> None:
-        world.service.has_clients = True
-        await world.open()
-        world.events.clear()
+    world.service.has_clients = True
+    await world.open()
+    world.events.clear()
 
-        world.gateway.on_stop(600_000 if not later_s else 0)
-        await asyncio.sleep(0.05)
-        world.process.stop(later_s)
+    world.gateway.on_stop(600_000 if not later_s else 0)
+    await asyncio.sleep(0.05)
+    world.process.stop(later_s)
 
-        await world.running
-        assert ["end", "give up", "close", "gateway closed"] == world.events
-
-    run(test)
+    await world.running
+    assert ["end", "give up", "close", "gateway closed"] == world.events
     assert "left with clients that were not answered in time" in caplog.text
 
 
-def test_a_check_that_fails_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@scenario(run)
+async def test_a_check_that_fails_ends_nothing(
+    world: World, /, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("zmqtriton_frontends.serving.process._CHECK_EVERY_S", 0.01)
+    world.service.fails = True
+    await world.open()
 
-    async def test(world: World) -> None:
-        world.service.fails = True
-        await world.open()
-        while world.service.checks < 3:
-            await asyncio.sleep(0.01)
-        assert not world.running.done()
-        world.gateway.on_stop(0)
+    while world.service.checks < 3:
+        await asyncio.sleep(0.01)
 
-    run(test)
+    assert not world.running.done()
     assert "a defect" in caplog.text
+    world.gateway.on_stop(0)
 
 
 @pytest.mark.parametrize(

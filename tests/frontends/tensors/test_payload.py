@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import mmap
 import os
 import subprocess
@@ -22,7 +21,7 @@ from tests.support.segments import segment
 from tests.support.server import ROOT
 from tests.support.waiting import loop_turns
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, Arena
+from zmqtriton_floor.arena import Arena
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
@@ -31,7 +30,7 @@ from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor, d
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.tensors import segments
 from zmqtriton_frontends.tensors.payload import COPY_BYTES, Payload
-from zmqtriton_frontends.tensors.references import has_references, is_large
+from zmqtriton_frontends.tensors.references import has_references
 
 LARGE = os.urandom(200_000)
 
@@ -146,13 +145,6 @@ def run(test: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(within())
 
 
-def test_only_large_tensors_are_placed() -> None:
-    small = Tensor("IN", 2, [3], b"abc")
-    assert not is_large(RequestBody("", {}, [], [small, small]))
-    assert not is_large(RequestBody("", {}, [], [small._replace(data=b"x" * INLINE_BYTES)]))
-    assert is_large(RequestBody("", {}, [], [small, small._replace(data=LARGE)]))
-
-
 @scenario(run)
 async def test_a_request_s_large_tensors_are_references_until_it_is_answered(
     world: World, /
@@ -234,18 +226,29 @@ async def test_others_have_their_turn_while_a_large_tensor_is_placed(world: Worl
     assert turns >= 2
 
 
+def send_a_large_tensor(world: World) -> Awaitable[Any]:
+    return world.send(bytes(3 * COPY_BYTES))
+
+
+def gather_a_large_body(world: World) -> Awaitable[Any]:
+    return world.payload.gather([bytes(2 * COPY_BYTES), bytes(COPY_BYTES)], 3 * COPY_BYTES, 33)
+
+
+@pytest.mark.parametrize(
+    ("begin", "keeps_segment"), [(send_a_large_tensor, True), (gather_a_large_body, False)]
+)
 @scenario(run)
-async def test_a_client_that_leaves_while_its_tensor_is_placed_leaks_nothing(
-    world: World, /
+async def test_a_client_that_leaves_while_its_data_are_placed_leaks_nothing(
+    world: World, /, begin: Callable[[World], Awaitable[Any]], keeps_segment: bool
 ) -> None:
-    sending = asyncio.ensure_future(world.send(bytes(3 * COPY_BYTES)))
+    placing = asyncio.ensure_future(begin(world))
     while not world.payload.arena.used:
         await asyncio.sleep(0)
-    sending.cancel()
+    placing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await sending
+        await placing
 
-    assert 0 == world.payload.arena.used
+    assert (0, keeps_segment) == (world.payload.arena.used, world.payload.arena.bytes > 0)
 
 
 @scenario(run)
@@ -283,28 +286,6 @@ async def test_pieces_of_a_body_are_dropped_while_others_are_gathered(world: Wor
 
     assert [0, COPY_BYTES] in sizes
     gathering.result().free()
-
-
-@scenario(run)
-async def test_a_gathered_body_whose_client_leaves_amid_it_leaks_nothing(world: World, /) -> None:
-    pieces: list[bytes | bytearray] = [bytes(2 * COPY_BYTES), bytes(COPY_BYTES)]
-
-    gathering = asyncio.ensure_future(world.payload.gather(pieces, 3 * COPY_BYTES, 33))
-    while not world.payload.arena.used:
-        await asyncio.sleep(0)
-    gathering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await gathering
-
-    assert (0, 0) == (world.payload.arena.used, world.payload.arena.bytes)
-
-
-@scenario(run)
-async def test_a_request_that_cannot_be_sent_leaves_nothing(world: World, /) -> None:
-    placed = await world.payload.place(unchecked(Tensor("IN", 2, [1], LARGE)))
-    assert 1 == world.payload.arena.used
-    placed.take_back()
-    assert 0 == world.payload.arena.used
 
 
 @pytest.mark.parametrize("faults", [[], ["unwritable"]])
@@ -397,22 +378,6 @@ async def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
     world.answer(late)
     assert wire.FreeSegment(late.segment) == world.messages[-1]
     assert 0 == world.payload.arena.bytes
-
-
-@scenario(run)
-async def test_a_client_that_leaves_amid_the_growth_leaks_nothing(world: World, /) -> None:
-    world.is_silent = True
-    task = asyncio.ensure_future(world.send(LARGE))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert isinstance(world.messages[0], wire.CreateSegment)
-
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    world.answer(world.messages[0])
-
-    assert wire.FreeSegment(world.messages[0].segment) == world.messages[-1]
 
 
 @scenario(run)
@@ -553,15 +518,6 @@ async def test_an_unsealed_segment_is_not_mapped(world: World, /) -> None:
     assert 1 == world.payload.segments.malformed
 
 
-@scenario(run)
-async def test_references_of_a_request_name_this_process(world: World, /) -> None:
-    body = await world.send(LARGE)
-    reference = body.inputs[0].data
-    assert type(reference) is Reference
-    assert (3, len(LARGE)) == (reference.owner, reference.size)
-    gc.collect()
-
-
 #: Opens a response in a process that has not imported numpy yet, and prints which threads did.
 _FIRST_RESPONSE = """
 import asyncio, sys, threading
@@ -621,18 +577,6 @@ async def test_a_request_s_memory_stays_until_nobody_reads_the_answer_in_it(
     assert 1 == world.payload.arena.used
     del part
     assert (0, []) == (world.payload.arena.used, world.released)
-
-
-@scenario(run)
-async def test_an_answer_that_nobody_wants_keeps_nothing(world: World, /) -> None:
-    await _place(world, 7)
-
-    kept = world.payload.keep(7)
-    assert 1 == world.payload.arena.used
-    del kept
-
-    assert 0 == world.payload.arena.used
-    assert world.payload.keep(7) is None
 
 
 @scenario(run)

@@ -48,8 +48,7 @@ def check(gateway: FakeGateway, service: str = "") -> int:
     answer = InMemoryTransport(gateway).call_unary_async(
         "Check", REQUEST(service=service), service="grpc.health.v1.Health"
     )
-    status: int = asyncio.run(answer).status
-    return status
+    return int(asyncio.run(answer).status)
 
 
 @pytest.mark.row("D01", "D13")
@@ -90,24 +89,13 @@ class Watcher:
 
     async def next(self) -> int:
         data = await asyncio.wait_for(self._stream.__anext__(), 10)
-        status: int = RESPONSE.FromString(data).status
-        return status
+        return int(RESPONSE.FromString(data).status)
 
     async def leave(self) -> None:
         waiting = asyncio.ensure_future(self.next())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
-
-
-@scenario(asyncio.run)
-async def test_a_watcher_is_told_the_status_and_each_change(gateway: FakeGateway) -> None:
-    watcher = Watcher(Health(gateway))
-    assert await watcher.next() == SERVING
-    gateway.catalogue.update(version_info("m", ready_instances=0))
-    assert await watcher.next() == NOT_SERVING
-    gateway.catalogue.update(version_info("m"))
-    assert await watcher.next() == SERVING
 
 
 @pytest.mark.row("A28")
@@ -123,18 +111,6 @@ async def test_a_watcher_is_told_what_models_say_of_themselves(
         assert await watcher.next() == status
     await watcher.leave()
     assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
-
-
-@scenario(asyncio.run)
-async def test_a_watch_ends_when_the_server_stops(gateway: FakeGateway) -> None:
-    watcher = Watcher(Health(gateway))
-    assert await watcher.next() == SERVING
-
-    gateway.is_stopping = gateway.is_ending = True
-
-    assert await watcher.next() == NOT_SERVING
-    with pytest.raises(StopAsyncIteration):
-        await watcher.next()
 
 
 @scenario(asyncio.run)

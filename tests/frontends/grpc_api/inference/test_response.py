@@ -205,28 +205,6 @@ async def fill(outbox: StreamOutbox, message: bytes = b"x") -> None:
 
 
 @scenario(play)
-async def test_messages_come_out_in_the_order_in_which_they_were_sent(
-    outbox: StreamOutbox, /
-) -> None:
-    for each in (b"a", b"b", b"c"):
-        await outbox.send(each)
-    outbox.end()
-
-    assert [b"a", b"b", b"c"] == [message async for message in outbox]
-
-
-@scenario(play)
-async def test_a_reader_waits_for_the_first_message(outbox: StreamOutbox, /) -> None:
-    reader = asyncio.ensure_future(anext(outbox))
-    await loop_turns(5)
-    assert not reader.done()
-
-    await outbox.send(b"a")
-
-    assert await reader == b"a"
-
-
-@scenario(play)
 async def test_a_sender_waits_while_it_is_full_and_none_overtakes_it(
     outbox: StreamOutbox, /
 ) -> None:

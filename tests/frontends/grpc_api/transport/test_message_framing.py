@@ -39,14 +39,6 @@ pytestmark = pytest.mark.slow
 # --------------------------------------------------------------------- message framing
 
 
-def test_a_message_in_one_piece_is_there_at_once() -> None:
-    messages = Assembly(Unfinished(share_of(Book(2 << 30)))).feed(
-        memoryview(prefix(False, 5) + b"hello")
-    )
-
-    assert [(False, b"hello")] == messages
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     rng = random.Random(seed)

@@ -141,24 +141,30 @@ def test_what_does_not_lie_in_the_region_is_refused(
     assert text in result.json["error"]
 
 
-def test_an_output_has_one_form(gateway: FakeGateway, memory: int) -> None:
+@pytest.mark.parametrize(
+    ("changes", "status", "text"),
+    [
+        (
+            {"shared_memory_byte_size": 4},
+            500,
+            "(4 bytes) should be at least 8 bytes to hold the results",
+        ),
+        (
+            {"classification": 2},
+            400,
+            "Output can't set both 'shared_memory_region' and 'classification'",
+        ),
+    ],
+)
+def test_an_output_fits_into_its_region_and_has_one_form(
+    *, gateway: FakeGateway, memory: int, changes: dict[str, int], status: int, text: str
+) -> None:
     region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    both = {**region, "classification": 2}
 
-    result = infer(gateway, region, [{"name": "OUTPUT0", "parameters": both}])
+    result = infer(gateway, region, [{"name": "OUTPUT0", "parameters": {**region, **changes}}])
 
-    text = "Output can't set both 'shared_memory_region' and 'classification'"
-    assert (400, text) == (result.status_code, result.json["error"])
-
-
-def test_an_output_that_does_not_fit_is_an_error(gateway: FakeGateway, memory: int) -> None:
-    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    small = {**region, "shared_memory_byte_size": 4}
-
-    result = infer(gateway, region, [{"name": "OUTPUT0", "parameters": small}])
-
-    assert result.status_code == 500
-    assert "(4 bytes) should be at least 8 bytes to hold the results" in result.json["error"]
+    assert result.status_code == status
+    assert text in result.json["error"]
 
 
 # ----------------------------------------------------------------------- file contents

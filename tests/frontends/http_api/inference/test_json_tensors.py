@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.server.test_connections import POST
+from tests.support.refusals import refusal
 from tests.support.scenarios import scenario
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument
@@ -68,14 +69,11 @@ def test_rows_may_be_nested_in_any_way_that_has_as_many_elements(data: Any) -> N
     [(2, [1]), (2, [1, 2, 3]), (2, []), (0, [1]), (2**62, [1]), (4, [[1, 2], [3]]), (1, [[[]]])],
 )
 def test_another_number_of_elements_than_the_shape_says_is_refused(count: int, data: Any) -> None:
-    with pytest.raises(InvalidArgument) as refusal:
-        read("FP32", count, data)
-
     size = len(json.dumps(data).replace("[", "").replace("]", "").replace(",", " ").split())
-    assert refusal.value.text == (
+    assert (
         "Unable to parse 'data': Shape does not match true shape of 'data' field "
         f"(input 'A' has {size} elements in 'data' and {count} in 'shape')"
-    )
+    ) == refusal(InvalidArgument, read, "FP32", count, data)
 
 
 def test_no_element_is_right_where_the_shape_has_none() -> None:

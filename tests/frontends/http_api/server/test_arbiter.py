@@ -182,29 +182,6 @@ def test_a_request_that_is_on_its_way_at_the_stop_is_answered(server: FakeServer
         assert end_of(server, 30.0) == 0
 
 
-@pytest.mark.long(
-    "frontends/http_api/server/test_arbiter.py::test_a_request_that_is_on_its_way_at_the_stop_is_answered",
-    "frontends/http_api/server/test_inferences.py::test_who_waits_while_the_server_ends_is_answered_and_closed",
-)
-def test_what_is_in_flight_is_finished_when_idle_connections_have_ended(
-    server: FakeServer,
-) -> None:
-    with connection(server) as busy, connection(server) as other:
-        ask(other)
-        start_held(server, busy)
-
-        server.stop()
-        eventually(lambda: is_refused(server), 30.0, "the listener closed")
-
-        assert other.sock.recv(1) == b""
-        assert server.process.poll() is None
-        server.answer_held(1, ResponseBody({}, []))
-        response = busy.getresponse()
-        response.read()
-        assert (200, "close") == (response.status, response.getheader("Connection"))
-        assert end_of(server, 30.0) == 0
-
-
 def is_refused(server: FakeServer) -> bool:
     try:
         plug(server).close()
