@@ -25,7 +25,8 @@ _NAMED_METRICS, _APPLICATION_UTILIZATION = 8, 9
 _KEY, _VALUE = 1, 2
 #: An entry of the broker's answer: one version of a model.
 Entry = Mapping[str, Any]
-_SUMS = (
+#: What is added up over the versions.
+SUMS = (
     "queued",
     "executing",
     "unanswered",
@@ -41,7 +42,7 @@ _SUMS = (
 
 def of_model(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return the load of some versions of a model together."""
-    total = {key: sum(entry[key] for entry in entries) for key in _SUMS}
+    total = {key: sum(entry[key] for entry in entries) for key in SUMS}
     limits = [entry["limit"] for entry in entries]
     # without a limit for one of them there is none for all
     return _describe(total, sum(limits) if all(limits) else 0)
@@ -52,7 +53,7 @@ def of_server(answer: Mapping[str, Any]) -> dict[str, Any]:
     entries: list[Entry] = answer["loads"]
     # what an ensemble asks for is counted at its members
     own = [entry for entry in entries if not entry["is_ensemble"]]
-    total = {key: sum(entry[key] for entry in own) for key in _SUMS}
+    total = {key: sum(entry[key] for entry in own) for key in SUMS}
     total["unanswered"] = answer["unanswered"]
     document = _describe(total, answer["limit"])
     document["utilization"] = round(utilization(answer), 3)

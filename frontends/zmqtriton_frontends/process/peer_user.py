@@ -54,7 +54,7 @@ async def user_of(client: Endpoint, server: Endpoint) -> int:
 
 def find_user(client: Endpoint, server: Endpoint) -> int:
     """Return the user of the client; see user_of()."""
-    if not (server.host and _may_ask()):
+    if not (server.host and may_ask()):
         return find_in_tables(client, server)
     answers = [_ask(client, server, interface) for interface in _INTERFACES]
     # where there is no such connection, it may be what listens there; one that its process has
@@ -73,7 +73,7 @@ def _only(users: set[int], proc: Path) -> int:
 
 
 @cache
-def _may_ask() -> bool:
+def may_ask() -> bool:
     """True if the kernel answers: it takes a module and, in a container, the permission."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:

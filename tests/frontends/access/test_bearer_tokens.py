@@ -332,6 +332,7 @@ def test_however_many_addresses_there_are_the_memory_is_bounded(limit: FailureLi
     limit.add("x" * 10_000, 0.0)
 
     assert len(limit) == MAX_ADDRESSES
+    # a long address would be kept whole
     assert max(len(holder) for holder in limit._buckets) <= 64
 
 

@@ -316,4 +316,5 @@ async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
     assert isinstance(trace, Trace)
     assert checked.observer is not None
     assert trace.context == checked.observer.context
+    # before it is written
     assert any("SEND_START" == name for name, _ in trace._marks)

@@ -28,7 +28,7 @@ from zmqtriton_frontends.inference.admission import (
 # Reports to a client beside its answer: what it asks for, and no more than it may know.
 
 
-SUMS = dict.fromkeys((*load_metrics._SUMS, "limit"), 1)
+SUMS = dict.fromkeys((*load_metrics.SUMS, "limit"), 1)
 
 
 class Frontend(FakeGateway):

@@ -53,7 +53,7 @@ class World:
     """A link, and brokers by their epochs."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = str(directory)
+        self.directory = str(directory)
         #: Frames that have come, and what takes them.
         self.seen: list[Any] = []
         self.take: Callable[[list[bytes]], Steps | None] = self.seen.append
@@ -69,14 +69,21 @@ class World:
         self.introduced.append(epoch)
         return [wire.Hello(5, bytes(16), epoch)], [wire.AskStatistics(1, "m", 1, 0)]
 
+    @property
+    def dealer(self) -> CountedDealer:
+        """What the link writes to."""
+        dealer = self.link._dealer  # how messages are put together shows here alone
+        assert isinstance(dealer, CountedDealer)
+        return dealer
+
     def listen(self, epoch: int) -> None:
-        self.router = FakeRouter(endpoints.requests_address(self._directory, epoch))
+        self.router = FakeRouter(endpoints.requests_address(self.directory, epoch))
         self._routers.append(self.router)
 
     async def start(self) -> bytes:
         """The first broker is there and knows this process, by what is returned."""
         self.listen(1)
-        self.link.connect(1, self._directory, self.releases)
+        self.link.connect(1, self.directory, self.releases)
         return await self.welcome(1)
 
     async def change(self, epoch: int) -> None:
@@ -100,8 +107,7 @@ class World:
     async def start_and_count(self) -> CountedDealer:
         """Start, and return the dealer with nothing counted yet."""
         await self.start()
-        dealer = self.link._dealer
-        assert isinstance(dealer, CountedDealer)
+        dealer = self.dealer
         dealer.sent.clear()
         dealer.flushes.clear()
         return dealer
@@ -190,7 +196,7 @@ async def test_what_cannot_wait_leaves_at_once_or_never(world: World, /) -> None
     world.link.send(wire.Release([]))
 
     await world.change(2)
-    again: Any = world.link._dealer
+    again = world.dealer
     assert [wire.Hello, wire.AskStatistics] == kinds(again.sent)
 
 
@@ -221,7 +227,7 @@ async def test_without_a_broker_requests_wait_for_one(world: World, /) -> None:
 
     await world.start()
 
-    dealer: Any = world.link._dealer
+    dealer = world.dealer
     assert [wire.Hello, wire.AskStatistics, wire.Infer] == kinds(dealer.sent)
     assert 0 == dealer.sent[2].requests[0].flags
 
@@ -234,7 +240,7 @@ async def test_the_next_broker_is_asked_again_between_first_and_last(world: Worl
 
     await world.change(2)
 
-    dealer: Any = world.link._dealer
+    dealer = world.dealer
     assert [wire.Hello, wire.Infer, wire.AskStatistics] == kinds(dealer.sent)
     assert wire.RESENT & dealer.sent[1].requests[0].flags
     assert [1, 2] == world.introduced
@@ -248,7 +254,7 @@ async def test_a_broker_that_has_died_is_not_listened_to_any_more(
     monkeypatch.setattr(broker_link, "_RECONNECT_AFTER_S", 0.0)
 
     world.listen(1)
-    world.link.connect(1, world._directory, world.releases)
+    world.link.connect(1, world.directory, world.releases)
     identity, _ = await world.receive()
     if is_welcome:
         world.link.welcomed(1)

@@ -520,6 +520,7 @@ async def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(it: Worl
 async def test_a_stub_that_has_ended_is_not_waited_for(it: World, /) -> None:
     it.reply(it.open(), 0)
 
+    # what is kept of a stub that ended would only grow
     assert not it.streams.publishers._sources
 
 

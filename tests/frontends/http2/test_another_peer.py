@@ -168,11 +168,13 @@ class Pair:
 
     def check_windows(self) -> None:
         connection = self.talk.connection
+        # what both sides believe must agree at every step
         assert connection._credit == self.client.outbound_flow_control_window
         assert connection.window == self.client.inbound_flow_control_window
         for number in self._open() - self.reset:
             stream = self.talk.streams[number]
             if number in self.sending:
+                # as what is sent next goes by both
                 ours = min(connection._credit, stream.credit)
                 assert ours == self.client.local_flow_control_window(number)
             if not stream.has_ended:

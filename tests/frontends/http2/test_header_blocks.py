@@ -64,6 +64,7 @@ def test_what_is_kept_has_room_and_gives_it_back() -> None:
     for block in many:
         blocks.decode(block)
 
+    # what is kept is seen by its memory alone
     assert 10 < len(blocks._kept) < 30
     assert sum(map(len, blocks._kept)) + 100 * len(blocks._kept) < held[0] <= 4096
     assert ((b"a29", b"b" * 100),) == blocks.decode(many[-1])
@@ -78,6 +79,7 @@ def test_what_a_client_repeats_without_end_is_not_all_kept() -> None:
         blocks.blocks.decode(literal([(b"n", b"%d" % number)]))
     blocks.blocks.decode(literal([(b"n", b"x" * 3000)]))
 
+    # what is kept is seen by its memory alone
     assert len(blocks.blocks._kept) <= 32
     assert all(len(block) <= 512 for block in blocks.blocks._kept)
 

@@ -140,6 +140,7 @@ async def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() 
     head = InferenceHead(("m", ""), "/v2/models/m/infer", fields, 0, 0)
     exchange = HttpInference(Inference(gateway), head)
     exchange.begin(b"")
+    # nothing is sent that would tell that it waits
     loading = exchange._task
     assert loading is not None
     await asyncio.sleep(0)

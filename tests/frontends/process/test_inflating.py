@@ -48,11 +48,13 @@ def test_small_bodies_are_free_and_clients_that_leave_are_forgotten() -> None:
         budgets.spend(client, 1 << 20)
     assert budgets.wait_s(client) == 0
     budgets.spend(client, 2 * MAX_BYTES)
+    # what clients leave would only grow
     assert len(budgets._left) == 1
 
     del client
     gc.collect()
 
+    # what clients leave would only grow
     assert len(budgets._left) == 0
 
 

@@ -163,5 +163,6 @@ def test_a_client_that_has_left_leaves_nothing(ledger: Ledger) -> None:
     for one in [LedgerClient(ledger, "a") for _ in range(3)]:
         one.end()
 
+    # what clients leave would only grow
     assert not ledger._clients
     assert not ledger._addresses

@@ -145,7 +145,7 @@ def test_the_kernel_tells_users_apart() -> None:
 def test_one_connection_is_asked_for_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not peer_user._may_ask():
+    if not peer_user.may_ask():
         pytest.skip("this kernel answers no question about one connection")
     with connected(socket.AF_INET, "127.0.0.1") as (client, server):
         monkeypatch.delattr(peer_user, "find_in_tables")

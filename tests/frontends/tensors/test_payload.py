@@ -54,9 +54,9 @@ class World:
         self.seen = Mappings(is_private=False)
         self.stub = Arena(9)
         self.stub_segments: dict[int, int] = {}
-        self.payload = Payload(3, Memory(), self._hear, self._release)
+        self.payload = Payload(3, Memory(), self.hear, self.release)
 
-    def _hear(self, message: Any) -> None:
+    def hear(self, message: Any) -> None:
         self.messages.append(message)
         if not self.is_silent:
             asyncio.get_running_loop().call_soon(self.answer, message)
@@ -80,7 +80,7 @@ class World:
         elif isinstance(message, wire.FreeSegment):
             self.seen.remove(3, message.segment)
 
-    def _release(self, message: wire.Release) -> None:
+    def release(self, message: wire.Release) -> None:
         self.released += message.blocks
 
     async def see_released(self, count: int) -> list[wire.Block]:
@@ -339,7 +339,7 @@ async def test_short_memory_is_an_error_of_the_request(world: World, /) -> None:
 async def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
     world: World, /
 ) -> None:
-    world.payload = Payload(3, Memory(is_poisoned=True), world._hear, world._release)
+    world.payload = Payload(3, Memory(is_poisoned=True), world.hear, world.release)
     for own_id in (1, 2):
         await world.send(bytes(500_000), own_id=own_id)
     world.payload.answered(1)
@@ -486,6 +486,7 @@ async def test_a_response_that_nobody_wants_is_released(world: World, /) -> None
 async def test_a_release_travels_with_the_next_message(world: World, /) -> None:
     blocks = [wire.Block(9, 1, number) for number in (1, 2)]
 
+    # as when an array is collected
     world.payload.mappings._on_release(blocks)
     taken = world.payload.releases.take()
 
@@ -498,6 +499,7 @@ async def test_a_release_travels_with_the_next_message(world: World, /) -> None:
 @scenario(run)
 async def test_many_releases_do_not_wait_for_a_message(world: World, /) -> None:
     for number in range(9):
+        # as when an array is collected
         world.payload.mappings._on_release([wire.Block(9, 1, number)])
 
     await loop_turns(3)  # and no time

@@ -29,7 +29,7 @@ from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
-from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming, _Exchange
+from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.turns import RequestShares
@@ -151,7 +151,8 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
     async def run() -> None:
         gateway = FakeGateway(version_info("m"), version_info("d", decoupled=True))
         entrance, shares = Entrance(gateway, "RECV", "SEND"), RequestShares()
-        exchange = _Exchange(gateway, entrance, shares, FakeCall())
+        # closed from outside, amid what it reads: a call does it when its loop ends
+        exchange = stream_infer._Exchange(gateway, entrance, shares, FakeCall())
         for model in ("m", "d", "nobody"):
             exchange._begin(written(model, "1"))
         reading = exchange._reading = asyncio.create_task(loop_turns(10))
@@ -491,6 +492,7 @@ async def test_streams_with_many_requests_have_their_share_of_those_of_the_proce
     gate.set()
 
     assert [100] * 4 == [len(await each) for each in reading]
+    # what has ended would only grow
     assert (0, 0) == (streaming._shares.requests, streaming._shares.clients)
 
 

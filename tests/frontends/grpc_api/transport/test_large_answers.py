@@ -181,6 +181,7 @@ async def test_others_have_their_turn_amid_a_very_large_answer(
             part = WIDE[start : start + 1000]
             http2.get_buffer(-1)[: len(part)] = part
             http2.buffer_updated(len(part))
+        # the stream has no request: it only sends
         connection = http2._http2
         stream = connection.streams[1] = Http2Stream(connection, 1)
         await asyncio.sleep(0)  # what was said so far is out

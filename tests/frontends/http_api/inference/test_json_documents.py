@@ -170,6 +170,7 @@ async def test_a_document_waits_for_none_that_is_much_larger() -> None:
     await large
 
 
+# several of the steps that a loop takes over it
 LONG = 3 * json_documents._STEP + 7
 ODD = np.arange(LONG, dtype=np.float64)
 ODD[::1000] = np.nan
