@@ -163,13 +163,6 @@ class RunningStub:
     def acknowledge_responses(self, own_id: int, responses: int) -> None:
         self._send([wire.encode(wire.StreamAcks([wire.StreamAck(3, own_id, responses)]))])
 
-    def send_garbage(self) -> None:
-        self._send([b"\xff\xfe"])
-
-    @property
-    def has_results(self) -> bool:
-        return bool(self._router.poll(0))
-
     def receive_results(self) -> tuple[wire.Results, list[bytes]]:
         """The next Results and its bodies."""
         header, *bodies = self._receive()
