@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import threading
@@ -17,9 +16,9 @@ import pytest
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
-from zmqtriton_floor import endpoints, execution_progress, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
-from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_floor.settings.codec import encode
@@ -85,18 +84,7 @@ class HostedStub(RunningStub):
     """Said and awaited one by one, as with a process."""
 
     def __init__(self, directory: Path, model_class: Any = Same, **config: Any) -> None:
-        self.directory = directory
-        self.received_messages = []
-        self.hello_bodies = []
-        self._epoch = 1
-        self._ids = itertools.count(1)
-        self._identity = b""
-        self._router = self._open(1)
-        ours, theirs = pair()
-        self.lifeline = Lifeline(ours)
-        page = os.memfd_create("page")
-        os.truncate(page, execution_progress.SIZE)
-        self.progress = execution_progress.ProgressView(page)
+        end, page, listener = self._take_places(directory, 1)
         os.close(page)
         self.events: list[str] = []
         self.config = {"name": "m", **config}
@@ -105,8 +93,7 @@ class HostedStub(RunningStub):
         self.surroundings = Surroundings(type("TritonPythonModel", (model_class,), own))
         self.status: int | None = None
         around: Any = self.surroundings
-        listener = endpoints.listen(str(directory), _SERIAL)
-        self.stub = Stub(Lifeline(theirs), self.progress, listener, around)
+        self.stub = Stub(Lifeline(end), self.progress, listener, around)
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 

@@ -113,8 +113,6 @@ class SupervisorHarness:
         self.log_options: list[LogOptions] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
-        #: The lines that were logged when all services were open.
-        self.told_open: list[list[str]] = []
         #: What was done with new connections to ports that others share, and how often was looked
         #: who these are.
         self.port_actions: list[str] = []
@@ -328,8 +326,6 @@ class SupervisorHarness:
             case actions.ReadStacks(ticket, serials):
                 lines = {serial: [f"stack of {self.stub_names[serial]}"] for serial in serials}
                 self._schedule(lambda: self.core.plan.answer(ticket, lines))
-            case actions.TellOpen():
-                self.told_open.append([*self.log])
             case actions.KeepSegments(owner, segments):
                 self.kept_segments.append((owner, [*segments]))
             case actions.SendElsewhere() | actions.TakeClientsBack():
