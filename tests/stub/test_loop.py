@@ -26,7 +26,6 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.loop import Stub
 
-_SERIAL = 7
 _PATH = Path("/repository/m")
 
 
