@@ -208,9 +208,8 @@ def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         stub.signal(number)
-    response = stub.answer_to()
 
-    assert response.parameters == {"codes": "-15 -15"}
+    assert stub.answer_to().parameters == {"codes": "-15 -15"}
     assert stub.finish() == 0
 
 
@@ -270,9 +269,7 @@ def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
     """
     stub.start(write_model(code))
 
-    response = stub.answer_to()
-
-    assert response.parameters == {"found": str(MAIN.parent / "model_path")}
+    assert stub.answer_to().parameters == {"found": str(MAIN.parent / "model_path")}
 
 
 def test_children_of_a_model_see_the_same_classes(stub: RunningStub, write_model: Write) -> None:
@@ -293,9 +290,7 @@ def test_children_of_a_model_see_the_same_classes(stub: RunningStub, write_model
     """
     stub.start(write_model(code))
 
-    response = stub.answer_to()
-
-    assert response.parameters == {"same": True}
+    assert stub.answer_to().parameters == {"same": True}
 
 
 def test_children_of_a_model_run_what_its_files_have_now(
@@ -320,8 +315,7 @@ def test_children_of_a_model_run_what_its_files_have_now(
         os.utime(model / "1" / "helper.py", (1, 1))
         if not numbers:
             stub.start(model)
-        response = stub.answer_to()
-        numbers.append(response.parameters["number"])
+        numbers.append(stub.answer_to().parameters["number"])
 
     assert numbers == [1, 2]
     assert not list(model.rglob("__pycache__"))

@@ -254,8 +254,7 @@ class Machine:
 
     def request(self, *serials: int) -> None:
         for serial in serials:
-            turn = self.turns.request(serial, serial)
-            turn.then(partial(self._begin, serial))
+            self.turns.request(serial, serial).then(partial(self._begin, serial))
 
     def _begin(self, serial: int, _: None) -> None:
         self.begun.append(serial)

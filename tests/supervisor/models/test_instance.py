@@ -83,11 +83,6 @@ class Bench:
 
 
 @pytest.fixture
-def ready() -> Bench:
-    return Bench().serve()
-
-
-@pytest.fixture
 def bench() -> Bench:
     return Bench()
 
