@@ -129,10 +129,6 @@ class RunningStub:
 
     # ---------------------------------------------------------------- broker
 
-    def close_broker(self) -> None:
-        """The broker is dead, and nobody tells."""
-        self._router.close()
-
     def move_broker(self, epoch: int) -> None:
         """Closes this broker's socket, opens the next one's, and tells of it."""
         self._router.close()

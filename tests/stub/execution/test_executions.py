@@ -204,19 +204,17 @@ def test_padding_is_zeros_where_nothing_is_given(datatype: int, size: int) -> No
 
 
 class _Iterative(_Batches):
-    """The model wants each request again, until it is told otherwise."""
+    """The model wants each request again."""
 
     def __init__(self, answer: Any = None, *, is_iterative: bool = True) -> None:
         super().__init__(self._step)
         self.link.instance.is_iterative = is_iterative
-        self.wants = True
         self.answer = answer
 
     def _step(self, requests: Any) -> Any:
         for request in requests:
-            if self.wants:
-                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-        return [self.answer if self.wants else pb_utils.InferenceResponse() for _ in requests]
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        return [self.answer for _ in requests]
 
     def rescheduled(self) -> list[list[wire.RequestKey]]:
         return [message.rescheduled for message, _ in self.link.messages]

@@ -38,14 +38,13 @@ def way(tmp_path: Path) -> InOneDirectory:
 def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
     way: InOneDirectory, who: str
 ) -> None:
-    way.start()
-    [before] = way.servers
-    after = way.next()
-    way.servers.append(after)
-    imports = after.block_imports("add_sub")
-    imports.touch()
-    after.launch()
-    try:
+    with way:
+        [before] = way.servers
+        after = way.next()
+        way.servers.append(after)
+        imports = after.block_imports("add_sub")
+        imports.touch()
+        after.launch()
         eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
         killed, left = (before, after) if who == "the old one" else (after, before)
         killed.kill()
@@ -56,8 +55,6 @@ def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
         if left is before:
             way.servers.reverse()
             way.replace()
-    finally:
-        way.close()
 
     assert not way.runtime.exists()
 
@@ -70,10 +67,9 @@ def _replace(way: ByTakeOver, *words: str) -> Any:
 
 
 def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
-    way.start()
-    [server] = way.servers
-    before = server.pid
-    try:
+    with way:
+        [server] = way.servers
+        before = server.pid
         imports = server.repository / "add_sub" / "1" / "model.py"
         text = imports.read_text()
         imports.write_text(f"{text}\nraise ValueError('no weights')\n")
@@ -98,8 +94,6 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         assert told == server.request_json("/v2/logging")
         os.kill(answer["pid"], signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
-    finally:
-        way.close()
 
 
 _SCRIPT = """#!{python}
@@ -138,8 +132,7 @@ def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
     monkeypatch.setattr(Server, "command", property(command))
     link = program.parent.parent
     link.symlink_to(folders[0])
-    way.start()
-    try:
+    with way:
         for folder in reversed(folders):
             link.unlink()
             link.symlink_to(folder)
@@ -149,8 +142,6 @@ def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
             assert str(folder / "bin" / "python") == psutil.Process(pid).cmdline()[0]
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
-    finally:
-        way.close()
 
 
 #: A view of /proc that hides the processes of other users, and a user who is not root there.

@@ -92,11 +92,8 @@ def test_programs_that_people_use_lose_nothing(
 )
 def test_the_other_server_serves_if_one_is_killed(tmp_path: Path, kill: Kill) -> None:
     way = ByTakeOver(tmp_path)
-    way.start()
-    try:
+    with way:
         crowd, wrong, serves = asyncio.run(kill_under_load(way, kill, FEW, pause_s=1.0))
-    finally:
-        way.close()
 
     assert [] == wrong
     assert serves

@@ -175,7 +175,7 @@ def held_port(*programs: list[str]) -> Iterator[tuple[int, list[int]]]:
         pids: list[int] = []
         for words in programs:
             command = [sys.executable, "-c", *words]
-            holder = holders.enter_context(subprocess.Popen(command, **how))
+            holder: Any = holders.enter_context(subprocess.Popen(command, **how))
             holders.callback(os.killpg, holder.pid, signal.SIGKILL)
             holder.stdout.readline()
             pids.append(holder.pid)
