@@ -377,6 +377,38 @@ def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) 
         _greet_twice(stub)
 
 
+@pytest.mark.parametrize("moves", [1, 3])
+def test_a_broker_that_dies_while_the_model_loads_is_no_failure_to_load(
+    tmp_path: Path, moves: int
+) -> None:
+    with HostedStub(tmp_path) as stub:
+        completed = stub.load(_PATH, stub.config)
+        for epoch in range(2, 2 + moves):
+            stub.move_broker(epoch)
+
+        stub.initialize(completed)
+
+        assert [fp32("X")] == stub.answer_to(fp32("X")).outputs
+        assert 0 == stub.finish()
+
+
+def test_what_will_be_answered_later_is_told_to_the_next_broker_and_answered(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, Keeping) as stub:
+        [kept] = stub.send_batches([body()])
+        stub.receive_results()
+
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
+        stub.senders.pop().send(pb_utils.InferenceResponse(parameters={"n": 1}), wire.FINAL)
+        results, bodies = stub.receive_results()
+
+        assert ([wire.RequestKey(3, kept)], []) == (hello.received, hello.unconfirmed)
+        assert [kept] == [outcome.id for outcome in results.outcomes]
+        assert [{"n": 1}] == [wire.decode_response(each).parameters for each in bodies]
+
+
 def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) -> None:
     class Slow(Same):
         def execute(self, requests: Any) -> Any:

@@ -32,20 +32,6 @@ pytestmark = pytest.mark.slow
 # A stub's process whose broker dies: what it says to the next one.
 
 
-#: Keeps each sender, and answers with the last but one when another request comes.
-_KEEPING = """
-    class TritonPythonModel:
-        def initialize(self, args):
-            self.senders = []
-        def execute(self, requests):
-            for request in requests:
-                self.senders.append((request.get_response_sender(), request.inputs()))
-                if len(self.senders) > 1:
-                    sender, inputs = self.senders.pop(0)
-                    sender.send(pb_utils.InferenceResponse(inputs), flags=1)
-"""
-
-
 def test_a_model_that_looks_around_within_execute_says_hello_from_there(
     stub: RunningStub, tmp_path: Path, write_model: Write
 ) -> None:
@@ -116,46 +102,6 @@ def test_a_thread_says_hello_while_the_model_waits_for_it(
         hello = stub.welcome_stub()
 
         assert (hello.received, hello.is_executing) == ([wire.RequestKey(3, own_id)], 1)
-
-
-def test_it_names_what_it_will_answer_later_and_answers_it(
-    stub: RunningStub, write_model: Write
-) -> None:
-    stub.start(write_model(_KEEPING))
-    [kept] = stub.send_batches([body(fp32("X"))], batch=1)
-    stub.receive_results()
-
-    stub.move_broker(epoch=2)
-    hello = stub.welcome_stub()
-    [other] = stub.send_batches([body(fp32("Y"))], batch=2)
-    results, bodies = stub.receive_results()
-
-    assert hello.received == [wire.RequestKey(3, kept)]
-    assert hello.unconfirmed == []
-    assert [outcome.id for outcome in results.outcomes] == [kept]
-    assert wire.decode_response(bodies[0]).outputs == [fp32("X")]
-    assert other != kept
-
-
-@pytest.mark.parametrize("moves", [1, 3])
-def test_a_broker_that_dies_while_the_model_loads_is_no_failure_to_load(
-    stub: RunningStub, write_model: Write, moves: int
-) -> None:
-    code = """
-        class TritonPythonModel:
-            def execute(self, requests):
-                return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
-    """
-    completed = stub.load(write_model(code), {"name": "m"})
-    for epoch in range(2, 2 + moves):
-        stub.move_broker(epoch)
-
-    stub.send_message(wire.Initialize('{"name": "m"}'))
-    stub.welcome_stub()
-    stub.receive_message(wire.ModelLoaded)
-
-    assert completed["name"] == "m"
-    assert isinstance(stub.infer(fp32("X")), wire.ResponseBody)
 
 
 # ------------------------------------------------------------------------------ hellos
