@@ -97,6 +97,7 @@ def check_dlpack() -> None:
     row = wire.Tensor("B", 14, [2], b"1234")
     again = pb_tensor.Tensor.from_dlpack("B", pb_tensor.received(row).to_dlpack())
     assert pb_tensor.packed(again) == row
+    # what old numpy is given
     assert dlpack.take(dlpack._give_copy(array)).array.tolist() == array.tolist()
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,20 +30,7 @@ class RunningStub:
     """Everything is said and awaited one by one, so nothing has to be guessed."""
 
     def __init__(self, directory: Path, python: str = sys.executable, epoch: int = 1) -> None:
-        self.directory = directory
-        self.received_messages: list[Any] = []
-        #: The bodies of the last hello.
-        self.hello_bodies: list[bytes] = []
-        self._epoch = epoch
-        self._ids = itertools.count(1)
-        self._identity = b""
-        self._router = self._open(epoch)
-        own_end, end = pair()
-        self.lifeline = Lifeline(own_end)
-        page = os.memfd_create("page")
-        os.truncate(page, execution_progress.SIZE)
-        self.progress = execution_progress.ProgressView(page)
-        listener = endpoints.listen(str(directory), _SERIAL)
+        end, page, listener = self._take_places(directory, epoch)
         descriptors = ["--lifeline", str(end.fileno()), "--progress", str(page)]
         descriptors += ["--listener", str(listener)]
         self.process = subprocess.Popen(
@@ -56,6 +44,23 @@ class RunningStub:
         end.close()
         os.close(page)
         os.close(listener)
+
+    def _take_places(self, directory: Path, epoch: int) -> tuple[socket.socket, int, int]:
+        """Be supervisor and broker; return the stub's lifeline, progress page and listener."""
+        self.directory = directory
+        self.received_messages: list[Any] = []
+        #: The bodies of the last hello.
+        self.hello_bodies: list[bytes] = []
+        self._epoch = epoch
+        self._ids = itertools.count(1)
+        self._identity = b""
+        self._router = self._open(epoch)
+        own_end, end = pair()
+        self.lifeline = Lifeline(own_end)
+        page = os.memfd_create("page")
+        os.truncate(page, execution_progress.SIZE)
+        self.progress = execution_progress.ProgressView(page)
+        return end, page, endpoints.listen(str(directory), _SERIAL)
 
     def __enter__(self) -> RunningStub:
         return self
@@ -124,10 +129,6 @@ class RunningStub:
 
     # ---------------------------------------------------------------- broker
 
-    def close_broker(self) -> None:
-        """The broker is dead, and nobody tells."""
-        self._router.close()
-
     def move_broker(self, epoch: int) -> None:
         """Closes this broker's socket, opens the next one's, and tells of it."""
         self._router.close()
@@ -143,7 +144,6 @@ class RunningStub:
         assert len(self.hello_bodies) == len(hello.unconfirmed)
         [held] = [wire.decode(frame) for frame in self._receive()]
         assert type(held) is wire.HeldBlocks
-        self.held_blocks = held.blocks
         self._send([wire.encode(wire.Welcome(self._epoch))])
         return hello
 
@@ -162,13 +162,6 @@ class RunningStub:
 
     def acknowledge_responses(self, own_id: int, responses: int) -> None:
         self._send([wire.encode(wire.StreamAcks([wire.StreamAck(3, own_id, responses)]))])
-
-    def send_garbage(self) -> None:
-        self._send([b"\xff\xfe"])
-
-    @property
-    def has_results(self) -> bool:
-        return bool(self._router.poll(0))
 
     def receive_results(self) -> tuple[wire.Results, list[bytes]]:
         """The next Results and its bodies."""

@@ -34,11 +34,7 @@ class FakeSupervisor:
         self.released: list[wire.Block] = []
         self.memory.release = lambda message: self.released.extend(message.blocks)
         self.refusal = ""
-        #: Larger ones are refused.
-        self.max_segment_bytes = 1 << 40
         self.freed_segments: list[int] = []
-        #: What is in the way before each answer.
-        self.message_before_answer: Any = None
         #: What others see of the stub's arena.
         self.mappings = Mappings(is_private=False)
         self.frontend = Arena(3)
@@ -56,16 +52,11 @@ class FakeSupervisor:
         while not self.lifeline.ended:
             self.lifeline.wait()
             for message, _ in self.lifeline.receive():
-                if self.message_before_answer is not None:
-                    self.lifeline.send(self.message_before_answer)
                 self._answer(message)
 
     def _answer(self, message: Any) -> None:
         if isinstance(message, wire.CreateSegment) and self.refusal:
             self.lifeline.send(wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal))
-        elif isinstance(message, wire.CreateSegment) and message.size > self.max_segment_bytes:
-            text = "There is no room for more."
-            self.lifeline.send(wire.SegmentCreated(*message[:2], Unavailable.number, text))
         elif isinstance(message, wire.CreateSegment):
             descriptor = segment(message.size)
             self.stub_segments[message.segment] = os.dup(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import threading
@@ -17,9 +16,9 @@ import pytest
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
-from zmqtriton_floor import endpoints, execution_progress, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
-from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_floor.settings.codec import encode
@@ -27,7 +26,6 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.loop import Stub
 
-_SERIAL = 7
 _PATH = Path("/repository/m")
 
 
@@ -85,18 +83,7 @@ class HostedStub(RunningStub):
     """Said and awaited one by one, as with a process."""
 
     def __init__(self, directory: Path, model_class: Any = Same, **config: Any) -> None:
-        self.directory = directory
-        self.received_messages = []
-        self.hello_bodies = []
-        self._epoch = 1
-        self._ids = itertools.count(1)
-        self._identity = b""
-        self._router = self._open(1)
-        ours, theirs = pair()
-        self.lifeline = Lifeline(ours)
-        page = os.memfd_create("page")
-        os.truncate(page, execution_progress.SIZE)
-        self.progress = execution_progress.ProgressView(page)
+        end, page, listener = self._take_places(directory, 1)
         os.close(page)
         self.events: list[str] = []
         self.config = {"name": "m", **config}
@@ -105,8 +92,7 @@ class HostedStub(RunningStub):
         self.surroundings = Surroundings(type("TritonPythonModel", (model_class,), own))
         self.status: int | None = None
         around: Any = self.surroundings
-        listener = endpoints.listen(str(directory), _SERIAL)
-        self.stub = Stub(Lifeline(theirs), self.progress, listener, around)
+        self.stub = Stub(Lifeline(end), self.progress, listener, around)
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
@@ -375,6 +361,7 @@ def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> Non
 
 def _greet_twice(stub: HostedStub) -> None:
     """The broker ends before its welcome, and another one is there."""
+    # the broker's end of this stub
     assert stub._router.poll(30_000)
 
     stub._router.close()
@@ -389,6 +376,38 @@ def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) 
     with HostedStub(tmp_path) as stub:
         stub.load_and_initialize()
         _greet_twice(stub)
+
+
+@pytest.mark.parametrize("moves", [1, 3])
+def test_a_broker_that_dies_while_the_model_loads_is_no_failure_to_load(
+    tmp_path: Path, moves: int
+) -> None:
+    with HostedStub(tmp_path) as stub:
+        completed = stub.load(_PATH, stub.config)
+        for epoch in range(2, 2 + moves):
+            stub.move_broker(epoch)
+
+        stub.initialize(completed)
+
+        assert [fp32("X")] == stub.answer_to(fp32("X")).outputs
+        assert 0 == stub.finish()
+
+
+def test_what_will_be_answered_later_is_told_to_the_next_broker_and_answered(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, Keeping) as stub:
+        [kept] = stub.send_batches([body()])
+        stub.receive_results()
+
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
+        stub.senders.pop().send(pb_utils.InferenceResponse(parameters={"n": 1}), wire.FINAL)
+        results, bodies = stub.receive_results()
+
+        assert ([wire.RequestKey(3, kept)], []) == (hello.received, hello.unconfirmed)
+        assert [kept] == [outcome.id for outcome in results.outcomes]
+        assert [{"n": 1}] == [wire.decode_response(each).parameters for each in bodies]
 
 
 def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_strings_and_types_without_numpy_are_joined() -> None:
         received_tensor(wire.Tensor("B", BF16, [9, 1], halves.tobytes())),
     ]
     request = request_of()
+    # a request of a broker has no others
     request._inputs = tensors
 
     [response] = divided(echo)([request])

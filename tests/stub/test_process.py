@@ -155,48 +155,6 @@ def test_a_model_that_fails_to_load_says_why_and_ends(
     assert stub.process.wait(30) == 1
 
 
-def test_the_first_instance_completes_the_configuration(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        class TritonPythonModel:
-            @staticmethod
-            def auto_complete_config(config):
-                config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})
-                return config
-    """
-    completed = stub.load(write_model(code), {"name": "m"}, auto_complete=1)
-
-    assert completed["output"] == [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}]
-
-
-def test_a_stub_that_waits_for_its_configuration_may_be_finished(
-    stub: RunningStub, write_model: Write
-) -> None:
-    stub.load(write_model(_ECHO), {"name": "m"})
-
-    assert stub.finish() == 0
-
-
-def test_finalize_runs_at_the_end_and_its_exception_is_swallowed(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        class TritonPythonModel:
-            def finalize(self):
-                print("finalized")
-                raise ValueError("late")
-    """
-    stub.start(write_model(code))
-
-    assert stub.finish() == 0
-
-    assert stub.process.stdout is not None
-    assert stub.process.stdout.read() == b"finalized\n"
-    said = stub.receive_message(wire.LogLine)
-    assert (said.level, said.text.split("\n")[0]) == ("I", "ValueError: late")
-
-
 def test_log_lines_carry_the_model_s_file_and_line(stub: RunningStub, write_model: Write) -> None:
     code = """
         class TritonPythonModel:
@@ -250,9 +208,8 @@ def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         stub.signal(number)
-    response = stub.answer_to()
 
-    assert response.parameters == {"codes": "-15 -15"}
+    assert stub.answer_to().parameters == {"codes": "-15 -15"}
     assert stub.finish() == 0
 
 
@@ -268,57 +225,6 @@ def test_its_name_tells_the_instance(stub: RunningStub, write_model: Write) -> N
     stub.start(write_model(_ECHO))
 
     assert Path(f"/proc/{stub.process.pid}/comm").read_text() == "stub m_0_0\n"
-
-
-def test_a_thread_of_the_model_answers_while_the_main_thread_waits(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        import threading
-        class TritonPythonModel:
-            def execute(self, requests):
-                for request in requests:
-                    threading.Thread(target=self.answer, args=(request,)).start()
-            def answer(self, request):
-                response = pb_utils.InferenceResponse(request.inputs())
-                request.get_response_sender().send(response, 1)
-    """
-    stub.start(write_model(code))
-
-    answered: set[int] = set()
-    executed: set[int] = set()
-    for turn in range(200):
-        stub.send_batches([body(fp32("X"))] * 4, batch=turn)
-    while len(answered) < 800 or len(executed) < 200:
-        results, _ = stub.receive_results()
-        answered |= {outcome.id for outcome in results.outcomes if not outcome.code}
-        executed |= {row.batch for row in results.executed}
-
-    assert (len(answered), len(executed)) == (800, 200)
-
-
-def test_cancellation_reaches_a_model_that_is_executing(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        import time
-        class TritonPythonModel:
-            def execute(self, requests):
-                deadline = time.monotonic() + 30
-                pb_utils.Logger.log_info("executing")
-                while not requests[0].is_cancelled() and time.monotonic() < deadline:
-                    time.sleep(0.001)
-                seen = [request.is_cancelled() for request in requests]
-                return [pb_utils.InferenceResponse(parameters={"seen": s}) for s in seen]
-    """
-    stub.start(write_model(code))
-    first, _ = stub.send_batches([body(), body()])
-    stub.receive_message(wire.LogLine)
-
-    stub.cancel_execution(first)
-    _, bodies = stub.receive_results()
-
-    assert [wire.decode_response(b).parameters["seen"] for b in bodies] == [True, False]
 
 
 def test_what_is_cancelled_before_it_begins_is_not_executed(
@@ -347,34 +253,6 @@ def test_what_is_cancelled_before_it_begins_is_not_executed(
     assert [(first, 0), (second, Cancelled.number)] == [(o.id, o.code) for o in outcomes]
 
 
-def test_what_does_not_decode_is_dropped(stub: RunningStub, write_model: Write) -> None:
-    stub.start(write_model(_ECHO))
-
-    stub.send_garbage()
-
-    assert _answer(stub) == [fp32("X")]
-
-
-def test_after_the_broker_s_death_it_says_hello_to_the_next_one(
-    stub: RunningStub, write_model: Write
-) -> None:
-    stub.start(write_model(_ECHO))
-    assert _answer(stub) == [fp32("X")]
-
-    stub.move_broker(epoch=2)
-
-    assert stub.welcome_stub().epoch == 2
-    assert _answer(stub) == [fp32("X")]
-
-
-def test_it_answers_a_sync(stub: RunningStub, write_model: Write) -> None:
-    stub.start(write_model(_ECHO))
-
-    stub.send_message(wire.Sync(12))
-
-    assert stub.receive_message(wire.Synced).number == 12
-
-
 def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
     stub: RunningStub, write_model: Write
 ) -> None:
@@ -391,9 +269,7 @@ def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
     """
     stub.start(write_model(code))
 
-    response = stub.answer_to()
-
-    assert response.parameters == {"found": str(MAIN.parent / "model_path")}
+    assert stub.answer_to().parameters == {"found": str(MAIN.parent / "model_path")}
 
 
 def test_children_of_a_model_see_the_same_classes(stub: RunningStub, write_model: Write) -> None:
@@ -414,9 +290,7 @@ def test_children_of_a_model_see_the_same_classes(stub: RunningStub, write_model
     """
     stub.start(write_model(code))
 
-    response = stub.answer_to()
-
-    assert response.parameters == {"same": True}
+    assert stub.answer_to().parameters == {"same": True}
 
 
 def test_children_of_a_model_run_what_its_files_have_now(
@@ -441,8 +315,7 @@ def test_children_of_a_model_run_what_its_files_have_now(
         os.utime(model / "1" / "helper.py", (1, 1))
         if not numbers:
             stub.start(model)
-        response = stub.answer_to()
-        numbers.append(response.parameters["number"])
+        numbers.append(stub.answer_to().parameters["number"])
 
     assert numbers == [1, 2]
     assert not list(model.rglob("__pycache__"))

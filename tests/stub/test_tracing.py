@@ -36,10 +36,6 @@ FP16, BF16, INT64, BOOL, BYTES = 10, 14, 9, 1, 13
 class Sender:
     def __init__(self) -> None:
         self.spans: list[tuple[str, dict[str, Any]]] = []
-        self.is_closed = False
-
-    def close(self) -> None:
-        self.is_closed = True
 
     def send(self, trace: str, details: dict[str, Any]) -> None:
         self.spans.append((trace, json.loads(json.dumps(details))))
@@ -54,12 +50,6 @@ def tracing(sender: Sender, *, has_contexts: bool = False) -> StubTracing:
     tracing = StubTracing("", has_contexts=has_contexts)
     tracing._sender = sender  # type: ignore[assignment]
     return tracing
-
-
-def test_its_end_is_that_of_its_socket(sender: Sender) -> None:
-    tracing(sender).close()
-
-    assert sender.is_closed
 
 
 def pending(flags: int = 0, trace: str = TRACE) -> OpenRequest:

@@ -67,8 +67,7 @@ class Readings:
         selection: VersionSelection = NO_EXCEPTIONS,
     ) -> Blueprint | ReadFailure:
         answers: list[Blueprint | ReadFailure] = []
-        action = ReadModel(1, name, override, copied, selection)
-        self._lookups.read(action).then(answers.append)
+        self._lookups.read(ReadModel(1, name, override, copied, selection)).then(answers.append)
         [reading] = answers
         return reading
 

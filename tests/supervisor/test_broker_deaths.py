@@ -11,7 +11,6 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
 KILLED = "killed by SIGKILL"
-FRONTENDS = ("http", "grpc", "metrics")
 
 
 @pytest.fixture

@@ -163,13 +163,15 @@ def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness
     assert world.latest_version_info("m").ready_instances == 1
 
 
-def test_a_frozen_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
-    stub = world.serial("m_0_0")
+@pytest.mark.parametrize("role", ["m_0_0", "grpc"])
+def test_what_is_frozen_is_killed_and_replaced(world: SupervisorHarness, role: str) -> None:
+    frozen = world.serial(role)
 
-    world.core.events.process_frozen(stub)
+    world.core.events.process_frozen(frozen)
     world.run_until_idle().tick()
 
-    assert stub not in world.alive
+    assert frozen not in world.alive
+    assert world.serial(role) > frozen
     assert world.latest_version_info("m").ready_instances == 1
 
 
@@ -220,15 +222,6 @@ def test_a_gunicorn_process_is_born_with_all_news(world: SupervisorHarness) -> N
     (expected,) = [e for e in world.messages_to("broker", wire.ExpectPeer) if e.serial == serial]
     # It is in its arbiter's process group, which the broker is told of already.
     assert expected.pid == 0
-
-
-def test_a_frozen_frontend_is_killed(world: SupervisorHarness) -> None:
-    grpc = world.serial("grpc")
-
-    world.core.events.process_frozen(grpc)
-    world.run_until_idle().tick()
-
-    assert world.serial("grpc") != grpc
 
 
 def test_an_instance_that_executes_before_each_death_is_never_given_up(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import pytest
 
-from tests.supervisor.world import SupervisorHarness, make_blueprint
 from tests.support.refusals import refusal
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.logs.guard import guarded
@@ -29,7 +25,6 @@ from zmqtriton.supervisor.backoff import (
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState, InstanceState, LoadState, ModelState
-from zmqtriton_floor import wire
 
 # ------------------------------------------------------------------------------ states
 
@@ -237,51 +232,6 @@ def test_an_answer_is_taken_once_by_the_call_that_expects_it() -> None:
     plan.forget(99)
 
 
-# ------------------------------------------------------------------------------ growth
-# The work for one model, which must not grow with the number of the others.
-
-
-class _Count:
-    """The functions and generators of the supervisor that were entered."""
-
-    number = 0
-
-
-@contextmanager
-def _calls() -> Iterator[_Count]:
-    count = _Count()
-
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and "zmqtriton" in frame.f_code.co_filename:
-            count.number += "/tests/" not in frame.f_code.co_filename
-
-    sys.setprofile(note)
-    try:
-        yield count
-    finally:
-        sys.setprofile(None)
-
-
-def _serve(models: int) -> SupervisorHarness:
-    blueprints = [make_blueprint(f"m{number}") for number in range(models)]
-    return SupervisorHarness(*blueprints, control_mode="explicit", startup_models=("*",)).start()
-
-
-def _reload(world: SupervisorHarness, model: str) -> None:
-    for verb in ("unload", "load"):
-        assert world.call(verb, {"model": model, "parameters": {}}).answer is not None
-
-
-def _die(world: SupervisorHarness, model: str) -> None:
-    world.kill_process(world.serial(f"{model}_0_0"))
-    world.advance(1.0)
-    assert world.instance(model).restarts == 1
-
-
-def _execute(world: SupervisorHarness, model: str) -> None:
-    world.receive(world.serial("broker"), wire.FirstExecutionDone(world.serial(f"{model}_0_0")))
-
-
 # ---------------------------------------------------------------------------------- finalize turns
 # The order in which instances finalize.
 
@@ -304,8 +254,7 @@ class Machine:
 
     def request(self, *serials: int) -> None:
         for serial in serials:
-            turn = self.turns.request(serial, serial)
-            turn.then(partial(self._begin, serial))
+            self.turns.request(serial, serial).then(partial(self._begin, serial))
 
     def _begin(self, serial: int, _: None) -> None:
         self.begun.append(serial)

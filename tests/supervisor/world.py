@@ -88,7 +88,7 @@ class SupervisorHarness:
             max_instances=policy.pop("max_instances", float("inf")),
             log_lines=lambda *arguments: self.log_lines(*arguments),
             clock_step_s=lambda: self.clock_step_s,
-            segment_bytes=lambda: self.segment_bytes,
+            segment_bytes=dict,
         )
         features = policy.pop("features", all_features())
         self.core = SupervisorCore(Policy(**policy), server, features, pid=1)
@@ -113,8 +113,6 @@ class SupervisorHarness:
         self.log_options: list[LogOptions] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
-        #: The lines that were logged when all services were open.
-        self.told_open: list[list[str]] = []
         #: What was done with new connections to ports that others share, and how often was looked
         #: who these are.
         self.port_actions: list[str] = []
@@ -123,9 +121,8 @@ class SupervisorHarness:
         #: What the service manager has heard.
         self.service_manager_texts: list[str] = []
         self.status: int | None = None
-        #: Directories of loads, and of generations.
+        #: Directories of loads.
         self.removed: list[str] = []
-        self.removed_bytecode: list[str] = []
         #: The models whose files were looked at last.
         self.watched: tuple[str, ...] = ()
         self.sent: list[tuple[int, Any]] = []
@@ -135,9 +132,7 @@ class SupervisorHarness:
         self.is_grpc_up = True
         #: Roles and stubs that do not end when they are asked to.
         self.stubborn: set[str] = set()
-        #: Why clients' shared memory cannot be opened; None: it can.
-        self.region_error: ZmqTritonError | None = None
-        #: Stubs may map it if it can be opened.
+        #: Stubs may map clients' shared memory.
         self.can_map_regions = False
         #: Why a directory cannot be added or taken away; None: it can.
         self.repository_error: ZmqTritonError | None = None
@@ -148,8 +143,6 @@ class SupervisorHarness:
         #: Whether all were to be waited for, for each listing.
         self.patience: list[bool] = []
         self.open_regions: set[int] = set()
-        #: Shared memory by the serial of its owner.
-        self.segment_bytes: dict[int, int] = {}
         #: Dead processes, each with the numbers of the segments that stay.
         self.kept_segments: list[tuple[int, list[int]]] = []
         #: Those that requests use.
@@ -158,7 +151,6 @@ class SupervisorHarness:
         self.region_readers: set[int] = set()
         #: What the broker has counted.
         self.model_stats: list[dict[str, Any]] = []
-        self.broker_stats: dict[str, Any] = {}
         #: Answers what a thread would be asked.
         self.answer_in_background: Callable[[Any], Any] = lambda call: call()
         #: Whether the broker still has requests of retired generations.
@@ -304,9 +296,8 @@ class SupervisorHarness:
                 self.service_manager_texts.append(text)
             case actions.PrintError(text):
                 self.complaints.append(text)
-            case actions.RemoveDirectory(path):
-                is_bytecode = path.startswith(f"/run/x/{BYTECODE_FOLDER}/")
-                (self.removed_bytecode if is_bytecode else self.removed).append(path)
+            case actions.RemoveDirectory(path) if f"/{BYTECODE_FOLDER}/" not in path:
+                self.removed.append(path)
             case actions.Exit(status):
                 self.status = status
             case _:
@@ -328,8 +319,6 @@ class SupervisorHarness:
             case actions.ReadStacks(ticket, serials):
                 lines = {serial: [f"stack of {self.stub_names[serial]}"] for serial in serials}
                 self._schedule(lambda: self.core.plan.answer(ticket, lines))
-            case actions.TellOpen():
-                self.told_open.append([*self.log])
             case actions.KeepSegments(owner, segments):
                 self.kept_segments.append((owner, [*segments]))
             case actions.SendElsewhere() | actions.TakeClientsBack():
@@ -344,10 +333,8 @@ class SupervisorHarness:
     def _perform_on_files(self, action: actions.Action) -> None:
         match action:
             case actions.OpenRegion(ticket, number):
-                if self.region_error is None:
-                    self.open_regions.add(number)
-                opened = self.region_error or self.can_map_regions
-                self._schedule(lambda: self.core.plan.answer(ticket, opened))
+                self.open_regions.add(number)
+                self._schedule(lambda: self.core.plan.answer(ticket, self.can_map_regions))
             case actions.CloseRegion(number, ticket):
                 self.open_regions.discard(number)
                 self._schedule(lambda: self.core.plan.answer(ticket, self.region_readers))
@@ -415,7 +402,7 @@ class SupervisorHarness:
         elif role == "stub":
             self.react_as_stub(serial, message)
         elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
-            document = json.dumps({"model_stats": self.model_stats, "zmqtriton": self.broker_stats})
+            document = json.dumps({"model_stats": self.model_stats, "zmqtriton": {}})
             self._reply(serial, wire.Statistics(message.id, 0, "", document))
         elif isinstance(message, wire.Listen) and role == "grpc" and self.is_grpc_up:
             self._reply(

@@ -176,16 +176,13 @@ def _kill_at_each_step(name: str, times: int, numbers: Crowd) -> list[KillRow]:
     with tempfile.TemporaryDirectory() as directory:
         way = WAYS[name](Path(directory))
         assert isinstance(way, ByTakeOver)
-        way.start()
-        try:
+        with way:
             for kill in KILLS * times:
                 clients, wrong, serves = asyncio.run(kill_under_load(way, kill, numbers))
                 failed = sum(map(_failed, clients)) - len(wrong)
                 requests = failed + len(wrong) + sum(client.right for client in clients)
                 rows.append(KillRow(name, kill, requests, failed, len(wrong), serves))
                 print("\n".join((rows[-1].text(), *wrong[:20])), flush=True)
-        finally:
-            way.close()
     return rows
 
 

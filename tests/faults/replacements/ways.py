@@ -112,6 +112,13 @@ class Way(ABC):
     def __init__(self, directory: Path) -> None:
         """Set up; files of the servers lie there."""
 
+    def __enter__(self) -> Way:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     @abstractmethod
     def start(self) -> None:
         """Start the first server."""

@@ -16,7 +16,7 @@ from zmqtriton_stub import instance
 from zmqtriton_stub.api import callers, functions
 from zmqtriton_stub.api.callers import NOBODY, Caller, find_caller
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.api.metrics import Metric, MetricFamily
+from zmqtriton_stub.api.metrics import MetricFamily
 from zmqtriton_stub.api.pb_utils import ModelConfig
 from zmqtriton_stub.execution.responses import OpenRequest
 
@@ -75,34 +75,29 @@ def test_readiness_is_that_of_a_version_or_of_any(
     assert [("ready", {"model": "other", "version": version})] == plane.calls
 
 
-@pytest.mark.parametrize("version", ["-1", "1.5", "x"])
-def test_a_version_that_is_none_is_refused(plane: ControlPlane, version: str) -> None:
-    with pytest.raises(TritonModelException, match="failed to get model version from specified"):
-        functions.is_model_ready("other", version)
-
-    assert [] == plane.calls
+_NO_VERSION = "failed to get model version from specified"
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("function", "arguments", "error", "text"),
     [
-        lambda: functions.load_model(1),  # type: ignore[arg-type]
-        lambda: functions.load_model("m", {}),  # type: ignore[arg-type]
-        lambda: functions.load_model("m", "{}", {"file:a": "text"}),
-        lambda: functions.unload_model("m", 1),  # type: ignore[arg-type]
-        lambda: functions.is_model_ready("m", 1),  # type: ignore[arg-type]
+        (functions.load_model, [1], TypeError, "takes a"),
+        (functions.load_model, ["m", {}], TypeError, "takes a"),
+        (functions.load_model, ["m", "{}", {"file:a": "text"}], TypeError, "takes a"),
+        (functions.load_model, ["m", "{}", [b"x"]], TritonModelException, "should be a dictionary"),
+        (functions.unload_model, ["m", 1], TypeError, "takes a"),
+        (functions.is_model_ready, ["m", 1], TypeError, "takes a"),
+        *(
+            (functions.is_model_ready, ["m", one], TritonModelException, _NO_VERSION)
+            for one in ("-1", "1.5", "x")
+        ),
     ],
 )
-def test_an_argument_of_another_type_is_refused(plane: ControlPlane, call: Any) -> None:
-    with pytest.raises(TypeError, match="takes a"):
-        call()
-
-    assert [] == plane.calls
-
-
-def test_files_are_a_dictionary(plane: ControlPlane) -> None:
-    with pytest.raises(TritonModelException, match="files should be a dictionary"):
-        functions.load_model("m", "{}", [b"x"])
+def test_an_argument_of_another_type_or_form_is_refused(
+    plane: ControlPlane, function: Any, arguments: list[Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        function(*arguments)
 
     assert [] == plane.calls
 
@@ -209,6 +204,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_what_nobody_holds_is_dropped(measures: Any) -> None:
     family, kept = MetricFamily("f", "about", COUNTER), MetricFamily("g", "about", GAUGE)
     metric, other = family.Metric({"a": "b"}), kept.Metric()
+    # what is told when it is collected has its number
     assert family._life is not None
     assert metric._measured is not None
     of_family, of_metric = family._life.number, metric._measured.number
@@ -258,11 +254,6 @@ def test_what_makes_no_metric_is_refused(
 
     with pytest.raises(TritonModelException, match=text):
         family.Metric(**arguments)
-
-
-def test_metrics_are_made_by_families(measures: Any) -> None:
-    with pytest.raises(TypeError, match="No constructor defined"):
-        Metric()
 
 
 # ------------------------------------------------------------------------ model config

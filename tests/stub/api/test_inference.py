@@ -39,9 +39,9 @@ def _received(link: FakeLink, request: wire.RequestBody) -> pb_utils.InferenceRe
 def test_a_received_request_tells_what_the_client_sent() -> None:
     request = _received(FakeLink(), body(fp32("IN"), outputs=["B", "A"]))
 
+    start = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
     assert ("r1", "sequence") == (request.request_id(), request.correlation_id())
-    assert request.flags() == pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
-    assert request.timeout() == 1500
+    assert (start, 1500) == (request.flags(), request.timeout())
     assert json.loads(request.parameters()) == {"a": 1}
     assert request.requested_output_names() == {"A", "B"}
     assert [tensor.name() for tensor in request.inputs()] == ["IN"]
@@ -88,12 +88,11 @@ def test_cancellation_is_read_when_asked_for() -> None:
         ({"correlation_id": 1.5}, "Correlation ID must be integer or string"),
         (
             {"request_id": "7", "requested_output_names": [""]},
-            "Requested output name for request with id '7' and model name 'other' should not be "
-            "empty.",
+            "Requested output name for request with id '7' and model name 'm' should not be empty.",
         ),
         (
             {"inputs": [None]},
-            "Input tensor for request with id '' and model name 'other' should not be empty.",
+            "Input tensor for request with id '' and model name 'm' should not be empty.",
         ),
         (
             {"parameters": {"a": 1.5}},
@@ -106,12 +105,7 @@ def test_cancellation_is_read_when_asked_for() -> None:
     ],
 )
 def test_a_wrong_request_to_another_model_is_refused(arguments: dict[str, Any], text: str) -> None:
-    right: dict[str, Any] = {"inputs": [], "requested_output_names": [], "model_name": "other"}
-
-    assert (
-        refusal(pb_utils.TritonModelException, pb_utils.InferenceRequest, **{**right, **arguments})
-        == text
-    )
+    assert text == refusal(pb_utils.TritonModelException, _request, **arguments)
 
 
 def test_the_three_required_arguments_of_a_request_are_required() -> None:
@@ -130,13 +124,16 @@ def test_the_three_required_arguments_of_a_request_are_required() -> None:
         {"preferred_memory": 1},
         {"trace": "trace"},
         {"unknown": 1},
+        {"model_name": 7},
+        {"inputs": [np.zeros(1)]},
+        {"flags": "x"},
+        {"requested_output_names": [1]},
     ],
+    ids=str,
 )
 def test_arguments_of_other_types_are_refused(arguments: dict[str, Any]) -> None:
-    right: dict[str, Any] = {"inputs": [], "requested_output_names": [], "model_name": "other"}
-
     with pytest.raises(TypeError):
-        pb_utils.InferenceRequest(**{**right, **arguments})
+        _request(**arguments)
 
 
 def test_memory_is_preferred_by_kind_and_number() -> None:
@@ -183,20 +180,10 @@ def test_an_error_has_a_message_and_a_code() -> None:
 
 
 def test_a_test_of_a_model_may_bring_requests_and_tensors_of_its_own() -> None:
-    class Tensor:
-        def name(self) -> str:
-            return "IN"
+    tensor: Any = SimpleNamespace(name=lambda: "IN")
+    request: Any = SimpleNamespace(inputs=lambda: [tensor])
 
-    class Request:
-        def inputs(self) -> list[Tensor]:
-            return [tensor]
-
-    tensor = Tensor()
-    request: Any = Request()
-
-    same_tensor: Any = pb_utils.get_input_tensor_by_name(request, "IN")
-
-    assert same_tensor is tensor
+    assert tensor is pb_utils.get_input_tensor_by_name(request, "IN")
 
 
 def test_numbers_names_and_types_of_numpy_translate() -> None:
@@ -265,19 +252,13 @@ def test_a_directory_without_a_server_is_refused() -> None:
 
 @pytest.mark.parametrize("version", [-(1 << 63), (1 << 63) - 1])
 def test_a_version_has_64_bits(version: int) -> None:
-    request = pb_utils.InferenceRequest(
-        model_name="m", model_version=version, requested_output_names=[], inputs=[]
-    )
-
-    assert version == request._model_version
+    assert version == _request(model_version=version)._model_version
 
 
 @pytest.mark.parametrize("version", [-(1 << 63) - 1, 1 << 63])
 def test_a_larger_version_is_refused(version: int) -> None:
     with pytest.raises(TypeError, match="64 bits"):
-        pb_utils.InferenceRequest(
-            model_name="m", model_version=version, requested_output_names=[], inputs=[]
-        )
+        _request(model_version=version)
 
 
 def test_the_time_that_remains_counts_to_the_deadline_and_not_below_zero() -> None:
@@ -476,15 +457,6 @@ def test_what_cannot_be_sent_is_a_response_with_an_error(
     assert [] == asker.requests
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"model_name": 7}, {"inputs": [np.zeros(1)]}, {"flags": "x"}, {"requested_output_names": [1]}],
-)
-def test_arguments_of_wrong_types_are_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
-        _request(**arguments)
-
-
 def test_outside_of_execute_a_model_may_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "current", StubInstance(LOAD, lambda message: None))
 
@@ -506,32 +478,29 @@ def test_an_iterator_gives_what_comes_and_an_empty_response_for_a_bare_end(
 # ----------------------------------------------------------------- asyncio
 
 
+async def _awaited(within_s: float | None = None, decoupled: bool = False, **arguments: Any) -> Any:
+    call = _request(**arguments).async_exec(decoupled=decoupled)
+    return await asyncio.wait_for(call, within_s)
+
+
 def test_an_awaited_stream_is_an_iterator(asker: FakeAsker) -> None:
     asker.replies = [_reply(flags=0), _EMPTY]
 
-    async def ask() -> Any:
-        return await _request().async_exec(decoupled=True)
+    iterator = asyncio.run(_awaited(decoupled=True))
 
-    iterator = asyncio.run(ask())
     assert isinstance(iterator, ResponseIterator)
     assert 2 == len(list(iterator))
 
 
 def test_awaiting_what_cannot_be_sent(asker: FakeAsker) -> None:
-    async def ask() -> Any:
-        return await _request(correlation_id="c" * 2000).async_exec()
-
-    assert asyncio.run(ask()).has_error()
+    assert asyncio.run(_awaited(correlation_id="c" * 2000)).has_error()
 
 
 def test_who_stops_waiting_cancels(asker: FakeAsker) -> None:
     asker.replies = []
 
-    async def ask() -> None:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(_request().async_exec(), 0.01)
-
-    asyncio.run(ask())
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(_awaited(within_s=0.01))
 
     assert ["watch", "unwatch", "cancel", "drop"] == asker.did
 
@@ -564,6 +533,7 @@ def test_outputs_stay_on_a_gpu_where_that_is_preferred_and_there_is_one(
         monkeypatch.setattr(instance, "current", current)
 
         expected = {"as the model": takes_gpu, "never": False, "where there is one": is_usable}
+        # the answer shows it on a GPU alone
         assert expected[takes] == bls._takes_gpu(preferred)
 
 
@@ -584,4 +554,5 @@ def test_inputs_on_a_gpu_are_not_copied_to_be_looked_up(
     inputs = [wire.Tensor("A", 11, [1], bytes(4)), wire.Tensor("B", 11, [1], span)]
 
     asked = wire.Request(1, 0, "m", -1, 0, 0, 0, 0, 0, 0, 0)
+    # the answer shows it on a GPU alone
     assert flags == bls._placing(memory, asked, inputs[: 1 + is_on_gpu])

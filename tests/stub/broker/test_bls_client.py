@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import select
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -87,13 +86,13 @@ class World:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.woken: list[bool] = []
-        self.duties: dict[int, Callable[[], None]] = {}
+
         self.brokers = [Broker(directory, 1)]
         self.memory = memory = FakeMemory()
         self.asker = BlsClient(
             self._bootstrap(1),
             cast(Any, memory),
-            lambda: self.duties,
+            dict[int, Any],
             lambda: self.woken.append(True),
         )
 
@@ -173,23 +172,7 @@ def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:
 
     assert "first" == _text(world.asker.wait(first))
     assert "second" == _text(world.asker.wait(second))
-
-
-def test_the_main_thread_does_its_duties_while_it_waits(world: World, question: BlsCall) -> None:
-    end, other_end = os.pipe()
-    os.write(other_end, b"x")
-    done: list[bytes] = []
-
-    def duty() -> None:
-        done.append(os.read(end, 1))
-        world.broker.reply(question.row.id)
-
-    world.duties = {end: duty}
-    world.asker.wait(question)
-    os.close(end)
-    os.close(other_end)
-
-    assert [b"x"] == done
+    assert {} == world.asker._open, "nothing is left of what was answered"
 
 
 def test_threads_get_their_own_replies_in_whichever_order_they_come(world: World) -> None:
@@ -211,21 +194,6 @@ def test_threads_get_their_own_replies_in_whichever_order_they_come(world: World
         assert [str(n) for n in range(64)] == [future.result(10) for future in futures]
 
 
-def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: World) -> None:
-    first, second = world.open(2)
-    with ThreadPoolExecutor(2) as threads:
-        reader = threads.submit(world.asker.wait, first)
-        eventually(world.asker.waits._reading.locked, 60, "somebody reads")
-        other = threads.submit(world.asker.wait, second)
-        eventually(lambda: len(world.asker.waits.threads) == 2, 60, "both wait")
-
-        world.broker.reply(first.row.id, "first")
-        assert "first" == _text(reader.result(10))
-        world.broker.reply(second.row.id, "second")
-
-        assert "second" == _text(other.result(10))
-
-
 def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(
     world: World, question: BlsCall, waiting: Future[Any]
 ) -> None:
@@ -233,12 +201,6 @@ def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(
     world.turn_until(lambda: question.is_answered)
 
     waiting.result(10)
-
-
-def test_an_error_is_a_reply_too(world: World, question: BlsCall) -> None:
-    world.broker.reply(question.row.id, code=InternalError.number)
-
-    assert InternalError.number == world.asker.wait(question)[0].code
 
 
 def test_blocks_are_freed_after_the_leases_that_were_sent_before_the_reply(world: World) -> None:
@@ -418,18 +380,6 @@ def _referring(number: int) -> wire.Tensor:
     return wire.Tensor("OUT", 11, [1024], wire.Reference(_STUB, 1, number, 0, 4096))
 
 
-def test_the_memory_of_the_inputs_is_free_with_the_final_reply(world: World) -> None:
-    [question] = world.open(1, [wire.Block(7, 1, 2)])
-    world.broker.reply(question.row.id, flags=0)
-    world.asker.wait(question)
-    assert [] == world.memory.freed
-
-    world.broker.reply(question.row.id, number=1)
-    world.asker.wait(question)
-
-    assert [wire.Block(7, 1, 2)] == world.memory.freed
-
-
 def test_responses_that_nobody_reads_are_released(world: World, question: BlsCall) -> None:
     iterator = ResponseIterator(world.asker, question)
     world.broker.reply(question.row.id, "here", _referring(1), flags=0)
@@ -482,28 +432,6 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
 
     assert [str(number) for number in range(1, 21)] == asyncio.run(ask())
     assert {} == world.asker.waits.loops
-
-
-def test_an_event_loop_that_waits_for_nothing_reads_no_more(world: World) -> None:
-    watched: list[int] = []
-
-    class Loop:
-        """Reads nothing, but knows what it would."""
-
-        def add_reader(self, descriptor: int, look: Callable[[], None]) -> None:
-            watched.append(descriptor)
-
-        def remove_reader(self, descriptor: int) -> None:
-            watched.remove(descriptor)
-
-    loop, waits = Loop(), world.asker.waits
-    for _ in range(2):
-        waits.watch(loop)
-    waits.unwatch(loop)
-    assert [] != watched
-    waits.unwatch(loop)
-
-    assert [] == watched
 
 
 # ------------------------------------------------------------------ broker
@@ -565,15 +493,6 @@ def test_at_the_end_whoever_waits_gets_an_error(world: World, waiting: Future[An
 
     assert Unavailable.number == waiting.result(10)[0].code
     assert Unavailable.number == world.asker.wait(world.ask())[0].code
-
-
-def test_nothing_is_left_of_what_was_answered(world: World) -> None:
-    for _ in range(100):
-        [question] = world.open(1)
-        world.broker.reply(question.row.id)
-        world.asker.wait(question)
-
-    assert {} == world.asker._open
 
 
 # ------------------------------------------------------------------- calls of others

@@ -6,7 +6,6 @@ import itertools
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -23,7 +22,6 @@ from zmqtriton_floor import endpoints, wire
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.broker.unconfirmed_answers import SETTLED_NS, UnconfirmedAnswers
 from zmqtriton_stub.execution.responses import OpenRequest, state_lock
 from zmqtriton_stub.execution.streams import OpenStream
 from zmqtriton_stub.instance import StubInstance
@@ -73,21 +71,9 @@ class World:
         """To the next broker, which hears the hello."""
         self.listen()
         self.link.connect(self.address(), wire.Hello(7, TOKEN, self._epoch))
-        hello, self.hello_bodies, self.hello_parts = self._receive_hello(), self.bodies, 1
-        while hello.is_continued:
-            rest = self._receive_hello()
-            hello = rest._replace(
-                received=hello.received + rest.received,
-                unconfirmed=hello.unconfirmed + rest.unconfirmed,
-            )
-            self.hello_bodies += self.bodies
-            self.hello_parts += 1
+        hello: wire.Hello = self.receive(wire.Hello)
+        self.hello_bodies = self.bodies
         self.held_blocks = self.receive(wire.HeldBlocks).blocks
-        return hello
-
-    def _receive_hello(self) -> wire.Hello:
-        hello = self.receive(wire.Hello)
-        assert isinstance(hello, wire.Hello)
         return hello
 
     def welcome(self) -> None:
@@ -248,14 +234,13 @@ def test_an_answer_that_may_be_lost_is_told_again_with_the_hello(connected: Worl
     connected.execute(work(1))
     [(_, [pending])] = connected.link.batches
     connected.link.batches.clear()
-    pending.send(pb_utils.InferenceResponse(), wire.FINAL)
-    assert [1] == [outcome.id for outcome in connected.receive(wire.Results).outcomes]
+    pending.send(pb_utils.InferenceResponse(parameters={"n": 1}), wire.FINAL)
+    [outcome] = connected.receive(wire.Results).outcomes
 
     hello = connected.connect()
 
-    assert [(A, 1)] == [(outcome.peer, outcome.id) for outcome in hello.unconfirmed]
-    assert 1 == len(connected.hello_bodies)
-    assert [] == hello.received
+    assert ([], [outcome]) == (hello.received, hello.unconfirmed)
+    assert [{"n": 1}] == [wire.decode_response(b).parameters for b in connected.hello_bodies]
 
 
 def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: World) -> None:
@@ -269,24 +254,6 @@ def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: 
     [outcome] = connected.connect().unconfirmed
     assert "before the rescheduled request could be executed again" in outcome.text
     assert {} == connected.link.pending
-
-
-def test_what_one_hello_cannot_hold_is_told_in_several(
-    connected: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connected.execute(*map(work, range(1, 9)))
-    connected.link.batches.clear()
-    for own_id in range(1, 6):
-        connected.link.pending[A, own_id].send(pb_utils.InferenceResponse(), wire.FINAL)
-    monkeypatch.setattr(wire, "MAX_ROWS", 2)
-
-    hello = connected.connect()
-
-    assert [1, 2, 3, 4, 5] == [outcome.id for outcome in hello.unconfirmed]
-    assert 5 == len(connected.hello_bodies)
-    assert [6, 7, 8] == [key.id for key in hello.received]
-    assert connected.hello_parts > 2
-    connected.welcome()
 
 
 # --------------------------------------------------------------------- batches
@@ -305,6 +272,7 @@ def test_requests_come_in_their_batches(connected: World) -> None:
 def test_requests_of_a_decoupled_model_are_streams(connected: World) -> None:
     connected.instance.is_decoupled = True
     connected.execute(work(1))
+    connected.link.batches.clear()
     stream = connected.link.pending[A, 1]
     assert type(stream) is OpenStream
 
@@ -312,7 +280,11 @@ def test_requests_of_a_decoupled_model_are_streams(connected: World) -> None:
         stream.send(pb_utils.InferenceResponse(), 0)
     connected.send(wire.StreamAcks([wire.StreamAck(A, 1, 2), wire.StreamAck(A, 9, 2)]))
 
+    # what is acknowledged counts before anybody waits for room
     assert 2 == stream._taken
+    assert [wire.RequestKey(A, 1)] == connected.connect().received
+    stream.send(None, wire.FINAL)
+    assert [(1, 3)] == [(end.id, end.number) for end in connected.connect().unconfirmed]
 
 
 def test_the_end_of_a_sequence_is_no_request(connected: World) -> None:
@@ -385,13 +357,6 @@ def test_a_cancelled_request_hears_of_it(connected: World) -> None:
     assert [False, True] == [p.is_cancelled for p in connected.link.pending.values()]
 
 
-def test_a_sync_is_answered(connected: World) -> None:
-    connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
-    connected.turn_until(lambda: connected.router.poll(0))
-
-    assert wire.Synced(4) == connected.receive(wire.Synced)
-
-
 def test_what_makes_no_sense_is_counted_and_dropped(connected: World) -> None:
     connected.say_raw(b"\xc1")
     connected.send(wire.Execute([work(1)]))  # without its body
@@ -435,6 +400,7 @@ def test_what_is_sent_after_the_end_is_dropped(connected: World) -> None:
     connected.link.send([wire.encode(wire.Synced(1))])
 
     assert connected.link.is_closed
+    # what nobody will read would only grow
     assert not connected.link._outgoing
 
 
@@ -467,6 +433,7 @@ def test_waiting_ends_when_something_arrives_or_in_time(connected: World) -> Non
 
 
 def test_a_thread_that_finds_another_one_at_work_leaves_it_the_rest(connected: World) -> None:
+    # as a thread that is amid a write
     with connected.link._lock:
         connected.link.send([wire.encode(wire.Synced(1))])
         assert not connected.router.poll(0)
@@ -529,18 +496,3 @@ def test_who_publishes_nothing_takes_no_subscribers(world: World, publishes: boo
 
     with nullcontext() if publishes else pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(listener)
-
-
-def test_of_unconfirmed_answers_so_many_bytes_are_kept_of_the_newest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(unconfirmed_answers, "MAX_BYTES", 10)
-    answers = UnconfirmedAnswers()
-    answers.add(wire.Outcome(3, 1, 0, "", wire.FINAL), b"x" * 6)
-    answers.note_message(time.monotonic_ns() + 2 * SETTLED_NS)
-
-    for own_id in (2, 3):
-        answers.add(wire.Outcome(3, own_id, 0, "", wire.FINAL), bytes([own_id]) * 6)
-
-    outcomes, bodies = answers.recall()
-    assert ([2, 3], [b"", b"\3" * 6]) == ([outcome.id for outcome in outcomes], bodies)

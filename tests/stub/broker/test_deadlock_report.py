@@ -308,16 +308,15 @@ class _Thread:
 def while_main(world: World, wait: Callable[[], None], name: str) -> list[wire.WaitEdge]:
     """Return what another thread reports while the main one is in this function."""
     edges: list[wire.WaitEdge] = []
-    go_on: list[Callable[[], None]] = []
 
     def look() -> None:
         eventually(lambda: _is_in(name), 30)
         edges.extend(world.look())
-        for release in go_on:
+        for release in RELEASES:
             release()
 
     looking = threading.Thread(target=look)
-    go_on.extend(RELEASES)
+
     looking.start()
     wait()
     looking.join()

@@ -143,6 +143,7 @@ def test_one_thread_reads_for_all_and_then_another(world: World) -> None:
         thread.join(30)
     assert [REPLY] * 3 == answers
     assert {} == world.waits.threads
+    # the next one may read
     assert not world.waits._reading.locked()
 
 

@@ -25,6 +25,7 @@ class _Batches:
     def __init__(self, execute: Any, is_decoupled: bool = False) -> None:
         self.link = FakeLink(is_decoupled)
         model = PythonModel(LOAD, None)
+        # in place of code that is loaded from a file
         model._execute, model._is_decoupled = execute, is_decoupled
         self.model = model
         link: Any = self.link
@@ -149,6 +150,7 @@ def test_what_has_begun_is_written_down_before_the_model_is_called(is_decoupled:
         seen.append(progress.begin.call_args.args[1])
 
     batches = _Batches(look, is_decoupled=is_decoupled)
+    # the page that the broker reads when this process is dead
     progress = batches.executions._progress
     batches.run(body(), body())
 
@@ -164,6 +166,7 @@ def test_what_may_have_to_be_repeated_is_what_is_here_and_what_was_just_answered
     batches.run(body(), body())
     batches.executions.begin(10, [batches.link.add_request(body(), 7)])
 
+    # the page that the broker reads when this process is dead
     progress: Any = batches.executions._progress
     assert {(3, 0), (3, 1), (3, 7)} == set(progress.begin.call_args.args[2]())
 
@@ -194,6 +197,7 @@ def test_padding_is_zeros_where_nothing_is_given(datatype: int, size: int) -> No
     seen: list[bytes] = []
 
     def execute(requests: Any) -> Any:
+        # as it would be sent on
         seen.extend(bytes(tensor._data) for tensor in requests[0].inputs())
         return [pb_utils.InferenceResponse()]
 
@@ -204,19 +208,17 @@ def test_padding_is_zeros_where_nothing_is_given(datatype: int, size: int) -> No
 
 
 class _Iterative(_Batches):
-    """The model wants each request again, until it is told otherwise."""
+    """The model wants each request again."""
 
     def __init__(self, answer: Any = None, *, is_iterative: bool = True) -> None:
         super().__init__(self._step)
         self.link.instance.is_iterative = is_iterative
-        self.wants = True
         self.answer = answer
 
     def _step(self, requests: Any) -> Any:
         for request in requests:
-            if self.wants:
-                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-        return [self.answer if self.wants else pb_utils.InferenceResponse() for _ in requests]
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        return [self.answer for _ in requests]
 
     def rescheduled(self) -> list[list[wire.RequestKey]]:
         return [message.rescheduled for message, _ in self.link.messages]

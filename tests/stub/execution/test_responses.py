@@ -184,7 +184,7 @@ def test_the_shapes_of_the_first_response_are_compared(
 # Implicit states in the stub: what a model is given, what it leaves, and when that is gone.
 
 
-_INT32, _BYTES = 8, 13
+_INT32 = 8
 
 
 def _config(states: list[dict[str, Any]], **batching: Any) -> dict[str, Any]:

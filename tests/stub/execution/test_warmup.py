@@ -61,6 +61,7 @@ class Warming:
 
     def run(self) -> Warming:
         model = PythonModel(LOAD, None)
+        # in place of code that is loaded from a file
         model._execute = lambda requests: self.execute(requests)
         model._is_decoupled = self.link.instance.is_decoupled
         link: Any = self.link
@@ -86,17 +87,14 @@ def zeros(**more: Any) -> dict[str, Any]:
 
 
 def test_a_batch_has_as_many_requests_as_the_sample_says(tmp_path: Path) -> None:
-    warming = Warming(tmp_path, sample(size=3, A=zeros()), max_batch_size=4).run()
+    [batch] = Warming(tmp_path, sample(size=3, A=zeros()), max_batch_size=4).run().batches
 
-    [batch] = warming.batches
     assert 3 == len(batch)
     assert [(1, 2)] * 3 == [request.inputs()[0].as_numpy().shape for request in batch]
 
 
 def test_a_sample_without_requests_is_none(tmp_path: Path) -> None:
-    warming = Warming(tmp_path, sample(size=0, A=zeros())).run()
-
-    assert [] == warming.batches
+    assert [] == Warming(tmp_path, sample(size=0, A=zeros())).run().batches
 
 
 @pytest.mark.parametrize(("limit", "size", "texts"), [(0, 2, 2), (4, 5, 5), (4, 1000, 64)])

@@ -139,6 +139,7 @@ class RelayedFork:
         self.instance.find_request = self.link.pending.get
         self._relay = Relay(self.instance)
         self._relay.open_inlet()
+        # what a fork would inherit
         [(_, end)] = self._relay._opening.values()
         self._inlet = end.dup()  # a fork inherits it
         self._relay.serve()
@@ -146,6 +147,7 @@ class RelayedFork:
 
     def close(self) -> None:
         self._inlet.close()
+        # a fork ends with its process
         if self.line._dealer is not None:
             self.line._dealer.close()
         eventually(lambda: not self._relay._is_running, 30, "nothing is served any more")

@@ -178,6 +178,7 @@ def test_memory_that_the_supervisor_refuses_is_given_back(pair: Pair, driver: Ho
 
 
 def test_who_takes_none_gets_a_copy_on_the_cpu(pair: Pair) -> None:
+    # as the pair has one
     both = OnGpus(pair.arena, pair._register, pair.released.extend)
     both.borrowed = pair.borrowed
     reference = pair.give(ARRAY)
@@ -328,6 +329,7 @@ def test_a_copy_is_one(driver: HostGpu) -> None:
 @pytest.mark.row("A47")
 def test_bfloat16_and_booleans_keep_their_names_on_a_gpu(driver: HostGpu) -> None:
     source = driver.give(gpu.uploaded(0, bytes(8)), np.dtype(np.uint16), (4,), None)
+    # numpy has no bfloat16
     dlpack._tensor_of(source).datatype.code = 4
     bfloat = pb_utils.Tensor.from_dlpack("A", source)
     boolean = pb_utils.Tensor.from_dlpack("B", OnGpu(np.array([True, False])))

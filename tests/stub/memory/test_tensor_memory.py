@@ -145,18 +145,6 @@ def _respond(array: Any) -> InferenceResponse:
     return InferenceResponse([PbTensor("OUT", array)])
 
 
-def test_a_response_for_which_memory_is_short_is_an_error(
-    world: FakeSupervisor, link: FakeLink
-) -> None:
-    world.refusal = "There is none."
-
-    link.add_request(body()).send(_respond(LARGE), wire.FINAL)
-
-    [outcome] = link.outcomes()
-    assert (Unavailable.number, []) == (outcome.code, outcome.blocks)
-    assert "Failed to increase the shared memory pool size" in outcome.text
-
-
 def test_a_response_that_may_not_be_sent_leaves_nothing(
     world: FakeSupervisor, link: FakeLink
 ) -> None:
@@ -396,6 +384,7 @@ def test_what_was_released_long_ago_is_forgotten() -> None:
         arena.leases.end([number])
 
     assert not memory.is_full(3)
+    # what was freed would only grow
     assert len(memory._blocks[3]) < 600
 
 

@@ -11,54 +11,22 @@ from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.reading.blueprint import Blueprint
 from zmqtriton.supervisor.control.verbs import Verb, Verbs
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Reason
 
 
 class Witness(Feature):
-    """Overrides every hook, and keeps which were called."""
-
-    def __init__(self, core: CoreParts) -> None:
-        self.core = core
-        self.calls: list[str] = []
-        self.is_patient = False
+    """Shows itself wherever a feature may."""
 
     @property
     def verbs(self) -> Verbs:
-        return {
-            "look": Verb(lambda call: sorted(self.core.server.models)),
-            "look.operators": Verb(lambda call: "seen", of_operators=True),
-            "look.models": Verb(lambda call: "seen", of_models=True),
-            "look.repository": Verb(lambda call: "seen", needs_repository=True),
-        }
+        return {"look": Verb(lambda call: "seen")}
 
     @property
     def why_never_loaded(self) -> Reason:
         return because("nobody has looked")
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def defer_stop(self) -> bool:
-        self.calls.append("defer_stop")
-        return self.is_patient
-
-    def stop(self) -> None:
-        self.calls.append("stop")
-
-    def load_began(self, blueprint: Blueprint) -> None:
-        self.calls.append(f"load_began {blueprint.name}")
-
-    def load_succeeded(self, blueprint: Blueprint) -> None:
-        self.calls.append(f"load_succeeded {blueprint.name}")
-
-    def load_ended(self, name: str) -> None:
-        self.calls.append(f"load_ended {name}")
-
-    def forget_model(self, name: str) -> None:
-        self.calls.append(f"forget_model {name}")
 
     def news(self) -> Iterable[Any]:
         return [wire.ServerDraining(1)]
@@ -71,21 +39,11 @@ class Witness(Feature):
         return "watching"
 
 
-class Witnessed:
-    """A server with a witness beside its features."""
-
-    def __init__(self, **policy: Any) -> None:
-        features = [*all_features(), self._make]
-        models = [make_blueprint("m"), make_blueprint("n")]
-        self.world = SupervisorHarness(*models, features=features, **policy).start()
-
-    def _make(self, core: CoreParts) -> Witness:
-        self.witness = Witness(core)
-        return self.witness
-
-
 def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
-    world = Witnessed(control_mode="explicit").world
+    features = [*all_features(), Witness]
+    world = SupervisorHarness(
+        make_blueprint("m"), features=features, control_mode="explicit"
+    ).start()
     world.fork_http_worker()
 
     status = world.call("status").result

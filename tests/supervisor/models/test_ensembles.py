@@ -12,7 +12,6 @@ import pytest
 
 from tests.floor.reasons import text_of
 from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
-from zmqtriton.config.errors import ConfigError
 from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
 from zmqtriton.supervisor.models.model_report import troubles
@@ -27,13 +26,11 @@ from zmqtriton_floor import wire
 LOAD_E = {"model": "e", "parameters": {}}
 
 
-def ensemble(name: str, *members: str, version: int = -1, misfit: str = "") -> Blueprint:
+def ensemble(name: str, *members: str, version: int = -1) -> Blueprint:
     """Calls each of these models once."""
 
     def finish(configs: Mapping[str, FinalConfig]) -> FinalConfig:
         assert set(members) == set(configs)
-        if misfit:
-            raise ConfigError(misfit)
         return FinalConfig('{"name": "e"}', b"proto", ())
 
     parts = EnsembleBlueprint(tuple((member, version) for member in members), finish)
@@ -231,10 +228,6 @@ def served(world: SupervisorHarness) -> list[str]:
 def ended(world: SupervisorHarness) -> list[str]:
     lines = [line for line in world.log if "successfully unloaded" in line]
     return [line.split("'")[1] for line in lines]
-
-
-def load(world: SupervisorHarness, model: str) -> None:
-    assert world.call("load", {"model": model, "parameters": {}}).result is None
 
 
 @pytest.mark.row("F14")

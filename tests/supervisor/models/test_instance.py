@@ -13,7 +13,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub, Template
+from zmqtriton.supervisor.actions import Action, Log, Send, Signal, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.models.instance import FINALIZE_WITHIN_S, StubPlace
@@ -83,11 +83,6 @@ class Bench:
 
 
 @pytest.fixture
-def ready() -> Bench:
-    return Bench().serve()
-
-
-@pytest.fixture
 def bench() -> Bench:
     return Bench()
 
@@ -105,13 +100,6 @@ def test_a_verbose_line_says_where_an_instance_is_created(
     lines = [action for action in bench.plan.take_actions() if isinstance(action, Log)]
     text = f"Creating instance m_0_0 on {place} using artifact 'model.py'"
     assert [("V", text)] == [(line.level, line.text) for line in lines[1:]]
-
-
-def test_a_start_asks_for_a_process_in_the_models_interpreter(bench: Bench) -> None:
-    todo = bench.handle(states.StartRequested())
-
-    assert [SpawnStub(1, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
-    assert bench.instance.state is InstanceState.STARTING
 
 
 @pytest.fixture

@@ -119,15 +119,6 @@ def test_a_wrong_completion_fails_the_load_with_its_reason() -> None:
     assert world.living("stub") == []
 
 
-def test_a_model_without_a_version_says_so() -> None:
-    world = SupervisorHarness(make_blueprint("m", versions=()), control_mode="explicit").start()
-
-    assert "at least one version must be available" in world.call("load", LOAD_M).error[1]
-    assert table_rows(world.core.models["m"]) == [
-        ("m", "-", "Not loaded: No model version was found")
-    ]
-
-
 @pytest.mark.row("F12")
 def test_an_unload_is_answered_before_requests_under_way_end(world: SupervisorHarness) -> None:
     world.is_busy = True
@@ -284,6 +275,8 @@ def test_a_model_without_versions_is_known_until_it_is_unloaded(empty: Superviso
     text = f"load failed for model 'm': {no_version_text('m')}\n"
     assert (InvalidArgument.number, text) == call.error
     assert "UNAVAILABLE" == empty.latest_version_info("m", 0).state
+    untold = ("m", "-", "Not loaded: No model version was found")
+    assert [untold] == table_rows(empty.core.models["m"])
 
     empty.call("unload", {"model": "m"})
 

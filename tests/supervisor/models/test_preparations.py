@@ -476,24 +476,16 @@ def test_a_model_is_current_if_these_files_serve_in_all_versions() -> None:
     assert not _loaded(nothing).is_current(nothing, None, {})
 
 
-def test_after_an_unload_nothing_is_current_and_no_scale_holds() -> None:
+def test_after_an_unload_nothing_is_current_no_scale_holds_and_there_is_no_problem() -> None:
     history = _loaded()
     history.record_scale(Scale(3), BLUEPRINT)
+    history.record_read_failure(ReadFailure(Reason.of(Kind.OTHER, "no such setting"), "1"))
 
     history.record_unloaded()
 
     assert not history.is_current(BLUEPRINT, None, _versions(1, 2))
-    assert history.scale is None
+    assert (None, None) == (history.scale, history.read_problem)
     assert history.was_attempted("1")
-
-
-def test_a_model_that_was_unloaded_has_no_problem_any_more() -> None:
-    history = LoadHistory()
-    history.record_read_failure(ReadFailure(Reason.of(Kind.OTHER, "no such setting"), "7"))
-
-    history.record_unloaded()
-
-    assert history.read_problem is None
 
 
 def test_an_attempt_is_of_files_or_of_what_came_with_it() -> None:

@@ -105,21 +105,6 @@ def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> N
     assert {"1": ("READY", ""), "2": ("UNAVAILABLE", FAILED)} == states(world_with(model))
 
 
-# ----------------------------------------------------------------------- version infos
-# News of a model for frontends: those of each version, or that it has none.
-NAME = "m"
-
-
-def serve(model: Blueprint, **policy: object) -> SupervisorHarness:
-    return SupervisorHarness(
-        model, control_mode="explicit", startup_models=(NAME,), exit_on_error=False, **policy
-    ).start()
-
-
-def infos(world: SupervisorHarness) -> list[wire.VersionInfo]:
-    return world.core.models[NAME].version_infos()
-
-
 # ------------------------------------------------------------------------------- index
 # The entries of models that were never loaded; those of others are in control's tests.
 NOT_A_MODEL, LATER = Reason.of(Kind.OTHER, "no configuration"), Reason.of(Kind.OTHER, "not yet")

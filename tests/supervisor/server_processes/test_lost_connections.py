@@ -30,30 +30,22 @@ def lose(world: SupervisorHarness, serial: int) -> None:
     world.receive(world.serial("broker"), wire.ConnectionLost(serial))
 
 
-def test_a_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
-    stub, broker = world.serial("m_0_0"), world.serial("broker")
+@pytest.mark.parametrize(
+    ("role", "text"),
+    [("m_0_0", "stub m_0_0 is killed: "), ("grpc", " is killed: "), ("metrics", " is killed: ")],
+)
+def test_a_process_is_killed_and_replaced(world: SupervisorHarness, role: str, text: str) -> None:
+    others, lost = {*world.alive} - {world.serial(role)}, world.serial(role)
 
-    lose(world, stub)
-    assert stub in world.alive, "it may be dying, of which its death tells"
+    lose(world, lost)
+    assert lost in world.alive, "it may be dying, of which its death tells"
     world.advance(_DEATH_IS_SEEN_S)
 
-    assert stub not in world.alive
-    assert broker in world.alive
+    assert others < world.alive
+    assert lost not in world.alive
+    assert world.serial(role) > lost
     assert InstanceState.READY is world.instance("m").state
-    assert world.has_logged("stub m_0_0 is killed: its connection to the broker has ended")
-
-
-@pytest.mark.parametrize("role", ["grpc", "metrics"])
-def test_a_frontend_is_killed_and_replaced(world: SupervisorHarness, role: str) -> None:
-    broker, frontend, stub = (world.serial(each) for each in ("broker", role, "m_0_0"))
-
-    lose(world, frontend)
-    world.advance(_DEATH_IS_SEEN_S)
-
-    assert {broker, stub} <= world.alive
-    assert frontend not in world.alive
-    assert world.serial(role) > frontend
-    assert world.has_logged("is killed: its connection to the broker has ended")
+    assert world.has_logged(f"{text}its connection to the broker has ended")
 
 
 def test_a_broker_that_loses_two_living_processes_at_once_is_replaced(

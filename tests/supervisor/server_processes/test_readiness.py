@@ -140,10 +140,6 @@ def test_what_is_no_list_of_generations_is_refused(
 # The place of a generation's bytecode: told to its stubs, and gone with the last of them.
 
 
-def _places(world: SupervisorHarness) -> list[str]:
-    return [load.bytecode for load in world.messages_to("stub", wire.LoadModel)]
-
-
 # ----------------------------------------------------------------- fork server process
 # The fork server as the core sees it: a process of its own, replaced when it dies.
 

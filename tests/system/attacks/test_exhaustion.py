@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import select
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.journal import read_journal
@@ -100,3 +103,47 @@ def test_a_client_that_sends_on_without_reading_fills_nothing(server: Server) ->
 
         assert is_served(server)
         assert pss_mib(server) < before + 64
+
+
+# ------------------------------------------------------------------------- templates without an end
+# A server that is told to end while a chat template has no end.
+
+
+ENDLESS = (
+    "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'a' * 100000 }}"
+    "{% endfor %}{% endfor %}"
+)
+
+
+def renders(server: Server) -> bool:
+    """Return whether a process of templates is busy."""
+    for pid in server.pids()["http"]:
+        for child in psutil.Process(pid).children(recursive=True):
+            if sum(child.cpu_times()[:2]) > 0.5:
+                return True
+    return False
+
+
+@pytest.mark.long(
+    "extras/openai/templates/test_children.py::test_a_template_without_an_end_is_ended_and_keeps_no_other_model_waiting",
+    "extras/openai/templates/test_children.py::test_who_leaves_ends_a_template_that_grows",
+)
+def test_a_template_without_an_end_keeps_no_server_from_ending(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", options=["--allow-openai"], frontends=())
+    (server.add_model("parrot", "endless") / "chat_template.jinja").write_text(ENDLESS)
+    body = json.dumps({"model": "endless", "messages": [{"role": "user", "content": "x"}]})
+    request = raw_request("POST", "/v1/chat/completions", body.encode())
+
+    with server, ExitStack() as stack:
+        clients = [connect(server, stack, request)]
+
+        def is_rendered() -> bool:
+            if select.select(clients[-1:], [], [], 0)[0]:
+                # it was ended by its limit before a busy machine looked
+                clients.append(connect(server, stack, request))
+            return renders(server)
+
+        eventually(is_rendered, 30, "the template is rendered")
+
+        assert 0 == server.stop(30)
+        assert clients[-1].recv(1 << 16).startswith(b"HTTP/1.1 500 ")

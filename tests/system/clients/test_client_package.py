@@ -163,9 +163,7 @@ def test_with_its_extra_it_asks_over_grpc(server: Server, target: Path) -> None:
     ],
 )
 def test_what_lacks_is_told(target: Path, code: str, error: str) -> None:
-    failed = run_alone(target, code)
-
-    assert f"ModuleNotFoundError: {error}" == failed.stderr.splitlines()[-1]
+    assert f"ModuleNotFoundError: {error}" == run_alone(target, code).stderr.splitlines()[-1]
 
 
 def test_with_its_extra_it_looks_for_a_door(target: Path) -> None:

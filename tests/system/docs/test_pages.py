@@ -1,11 +1,11 @@
-"""The code blocks of the pages beside the guides run as they are printed."""
+"""The code blocks of the pages run as they are printed."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.system.docs.examples_run import run_page
-from tests.system.docs.pages import ENTRANCES, OTHERS
+from tests.system.docs.pages import ENTRANCES, GUIDES, OTHERS
 
 pytestmark = pytest.mark.system
 
@@ -15,7 +15,10 @@ def test_the_examples_of_a_page_run(page: str) -> None:
     run_page(page)
 
 
-@pytest.mark.long("system/docs/test_pages.py::test_the_examples_of_a_page_run")
-@pytest.mark.parametrize("page", OTHERS)
+@pytest.mark.long(
+    "system/docs/test_pages.py::test_the_examples_of_a_page_run",
+    "repo/test_doc_examples.py::test_each_page_with_code_is_run",
+)
+@pytest.mark.parametrize("page", [*OTHERS, *GUIDES])
 def test_the_examples_of_another_page_run(page: str) -> None:
     run_page(page)

@@ -288,7 +288,7 @@ def test_an_idle_stub_is_replaced(server: Server, break_off: Break) -> None:
             "grpc",
             marks=pytest.mark.long(
                 "system/faults/test_broker_death.py::test_a_frontend_is_replaced_and_the_broker_stays",
-                "supervisor/server_processes/test_lost_connections.py::test_a_frontend_is_killed_and_replaced",
+                "supervisor/server_processes/test_lost_connections.py::test_a_process_is_killed_and_replaced",
             ),
         ),
     ],

@@ -1,28 +1,22 @@
-"""Faults of a server that is steered; minutes of it with `make faults SEED=… MINUTES=…`."""
+"""Faults by chance and at each moment; minutes of them with `make faults SEED=… MINUTES=…`."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults import chaos
+from tests.faults import chaos, deaths, failing_calls
 from tests.faults.days.steps import Step, TimedFault
+from tests.support.failing import FailingCalls
 from tests.support.foreign_sockets import needs_pidfd_getfd
+from tests.support.server import Server
 
-pytestmark = [
-    pytest.mark.system,
-    needs_pidfd_getfd,
-    pytest.mark.long(
-        "system/faults/test_forks.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
-        "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
-        "system/faults/test_broker_death.py::test_a_killed_http_process_costs_its_connections",
-        "system/faults/test_broker_death.py::test_a_killed_grpc_process_is_replaced",
-        "system/loads/test_steering.py::test_code_is_rolled_out_without_a_failed_request",
-    ),
-]
+pytestmark = pytest.mark.system
 
-#: What is asked of the server, and what befalls it meanwhile.
+#: What is asked of a server that is steered, and what befalls it meanwhile.
 EXPLICIT = (
     (("scale journal",), "kill a stub"),
     (("roll", "unload and load"), "kill http"),
@@ -37,6 +31,14 @@ EXPLICIT = (
 POLL = ((("roll", "remove and return"), "kill http"),)
 
 
+@needs_pidfd_getfd
+@pytest.mark.long(
+    "system/faults/test_forks.py::test_a_killed_stub_costs_what_it_executed_and_nothing_else",
+    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed",
+    "system/faults/test_broker_death.py::test_a_killed_http_process_costs_its_connections",
+    "system/faults/test_broker_death.py::test_a_killed_grpc_process_is_replaced",
+    "system/loads/test_steering.py::test_code_is_rolled_out_without_a_failed_request",
+)
 @pytest.mark.parametrize(("mode", "day"), [("explicit", EXPLICIT), ("poll", POLL)])
 def test_a_server_that_is_steered_stands_faults(
     tmp_path: Path, mode: str, day: tuple[tuple[tuple[str, ...], str], ...]
@@ -47,3 +49,50 @@ def test_a_server_that_is_steered_stands_faults(
     ]
 
     assert 0 == chaos.run(chaos.Plan(7, 10.0, mode, steps=steps, pause_s=0.05), tmp_path)
+
+
+# ------------------------------------------------------------------------------------ failing calls
+# System calls of the server's processes fail, as on a machine that is short of something.
+
+
+@pytest.fixture(scope="module")
+def under_load(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Server, FailingCalls]]:
+    """One server for all roles: after each fault it is whole."""
+    with failing_calls.server_under_load(tmp_path_factory.mktemp("failing")) as pair:
+        yield pair
+
+
+@pytest.mark.long(
+    "system/faults/test_memory_shortage.py::test_a_process_without_descriptors_refuses_what_needs_one",
+    "system/faults/test_descriptors.py::test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers",
+    "system/faults/test_memory_shortage.py::test_a_process_without_room_refuses_what_is_too_large",
+)
+@pytest.mark.parametrize("role", failing_calls.ROLES)
+def test_the_server_is_whole_again_after_calls_of_a_process_have_failed(
+    under_load: tuple[Server, FailingCalls], role: str
+) -> None:
+    chance = random.Random(role)
+    faults = [fault for fault in failing_calls.all_faults() if fault.role == role]
+
+    results = list(failing_calls.sweep(*under_load, chance.sample(faults, 3), random.Random(1)))
+
+    assert [] == [r for r in results if r.whole_ms > 60_000]
+
+
+# ---------------------------------------------------------------------------------------- templates
+# The process that a model's instances are forks of is killed, at each moment of its life.
+
+
+@pytest.mark.long(
+    "system/model_api/test_instances_forks.py::test_instances_share_what_was_preloaded_and_are_restarted_from_it"
+)
+def test_a_killed_template_costs_no_request_and_no_instance(tmp_path: Path) -> None:
+    options = deaths.TEMPLATE_OPTIONS
+    server = Server(tmp_path / "s", models=["journal"], frontends=(), options=options)
+    deaths.use_forks(server)
+    with server, deaths.template_kills(server) as kill_at_each_moment:
+        times = kill_at_each_moment()
+
+    assert len(deaths.TEMPLATE_MOMENTS) == len(times)

@@ -95,12 +95,11 @@ def _check_strays(server: Server, end: Callable[[Server], object]) -> None:
 
 
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
-    server = shared
-    server.add_model("scripted", "another")
-    server.load("scripted", "another")
-    pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
+    shared.add_model("scripted", "another")
+    shared.load("scripted", "another")
+    pids = [int(pid) for pid in scripted.generate(shared, "scripted", STRAYS).split()]
 
-    server.replace_only("stub", "another")
+    shared.replace_only("stub", "another")
 
     assert all(map(_is_running, pids))
 
@@ -109,21 +108,20 @@ def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(
     shared: SharedServer,
 ) -> None:
     script = "import os\nreturn [reply(os.fork())]"
-    server = shared
-    server.load("scripted")
+    shared.load("scripted")
     # a fork of one before shows itself in the same way, while it ends
-    eventually(lambda: len(server.stub_pids("scripted")) == 1, 60, "one stub")
-    [stub] = server.stub_pids("scripted")
+    eventually(lambda: len(shared.stub_pids("scripted")) == 1, 60, "one stub")
+    [stub] = shared.stub_pids("scripted")
 
-    children = [int(scripted.generate(server, "scripted", script)) for _ in range(20)]
+    children = [int(scripted.generate(shared, "scripted", script)) for _ in range(20)]
 
     assert min(children) > 0, "a child has answered"
     # their numbers may be those of others by now
-    eventually(lambda: not {*children} & _living(server), 60, "the children have ended")
-    assert [stub] == server.stub_pids("scripted")
-    assert "ok" == scripted.generate(server, "scripted", "return [reply('ok')]")
-    unload(server)
-    eventually(lambda: not server.stub_pids("scripted"), 60, "the stub has ended")
+    eventually(lambda: not {*children} & _living(shared), 60, "the children have ended")
+    assert [stub] == shared.stub_pids("scripted")
+    assert "ok" == scripted.generate(shared, "scripted", "return [reply('ok')]")
+    unload(shared)
+    eventually(lambda: not shared.stub_pids("scripted"), 60, "the stub has ended")
 
 
 def _stray_pids(server: Server) -> list[int]:
@@ -203,24 +201,23 @@ def _ask(server: Server) -> list[str]:
 
 
 def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServer) -> None:
-    server = shared
-    server.write_model("last", _CONFIG, _LAST)
-    server.load("last")
+    shared.write_model("last", _CONFIG, _LAST)
+    shared.load("last")
     with ThreadPoolExecutor(4) as clients:
-        [broker] = server.pids()["broker"]
-        stubs = set(server.stub_pids("last"))
-        answers = [clients.submit(_ask, server) for _ in stubs]
-        eventually(lambda: len([*server.scratch.glob("begun-*")]) == len(stubs), 30, "executions")
+        [broker] = shared.pids()["broker"]
+        stubs = set(shared.stub_pids("last"))
+        answers = [clients.submit(_ask, shared) for _ in stubs]
+        eventually(lambda: len([*shared.scratch.glob("begun-*")]) == len(stubs), 30, "executions")
 
         os.kill(broker, signal.SIGSTOP)
         try:
-            (server.scratch / "answer").touch()
-            eventually(lambda: not stubs & set(server.stub_pids("last")), 30, "deaths of the stubs")
+            (shared.scratch / "answer").touch()
+            eventually(lambda: not stubs & set(shared.stub_pids("last")), 30, "deaths of the stubs")
         finally:
             os.kill(broker, signal.SIGCONT)
 
-        assert [[str(server.scratch)]] * 4 == [answer.result(60) for answer in answers]
-        assert [broker] == server.pids()["broker"]
+        assert [[str(shared.scratch)]] * 4 == [answer.result(60) for answer in answers]
+        assert [broker] == shared.pids()["broker"]
 
 
 # ------------------------------------------------------------------------------ deaths
@@ -228,15 +225,14 @@ def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServe
 
 
 def test_a_killed_stub_costs_what_it_executed_and_nothing_else(shared: SharedServer) -> None:
-    server = shared
-    server.load("journal")
+    shared.load("journal")
     hits = kills = 0
-    with Load(server.http_port, clients=8, milliseconds=deaths.EXECUTION_MS) as load:
+    with Load(shared.http_port, clients=8, milliseconds=deaths.EXECUTION_MS) as load:
         while hits < 2:
             kills += 1
-            hits += deaths.kill_stub(server, load) is not None
+            hits += deaths.kill_stub(shared, load) is not None
             time.sleep(0.5)
-    deaths.check_stubs(server, load, hits, kills)
+    deaths.check_stubs(shared, load, hits, kills)
 
 
 _SCRIBBLES = """
@@ -262,19 +258,18 @@ class TritonPythonModel:
 
 
 def test_a_model_that_overwrites_its_progress_page_is_replaced(shared: SharedServer) -> None:
-    server = shared
-    code = server.add_model("add_sub") / "1" / "model.py"
+    code = shared.add_model("add_sub") / "1" / "model.py"
     code.write_text(
         _SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE))
     )
-    server.load("add_sub")
-    first = server.stub_pids("add_sub")
-    assert 200 == ask_add_sub(server)
+    shared.load("add_sub")
+    first = shared.stub_pids("add_sub")
+    assert 200 == ask_add_sub(shared)
 
-    assert 200 == ask_add_sub(server), "what it had not begun goes to the next one"
+    assert 200 == ask_add_sub(shared), "what it had not begun goes to the next one"
 
-    assert first != server.stub_pids("add_sub")
-    eventually(lambda: "how far it is was overwritten" in server.log_text(), 30, "the reason")
+    assert first != shared.stub_pids("add_sub")
+    eventually(lambda: "how far it is was overwritten" in shared.log_text(), 30, "the reason")
 
 
 @pytest.mark.row("B19")

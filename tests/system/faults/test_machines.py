@@ -86,8 +86,7 @@ def _limited_server(directory: Path, *limits: str, models: Sequence[str] = (MODE
     server.wrapper = [find_tool("prlimit", package="util-linux"), *limits]
     if not os.geteuid():
         setpriv = find_tool("setpriv", package="util-linux")
-        by_user = [setpriv, *_NOBODY_ELSE, *server.wrapper]
-        server.wrapper = stub_user.within_reach(by_user)
+        server.wrapper = stub_user.within_reach([setpriv, *_NOBODY_ELSE, *server.wrapper])
         stub_user.open_up(directory)
     return server
 

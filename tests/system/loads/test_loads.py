@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
 import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +17,12 @@ from tritonclient.utils import InferenceServerException
 
 from tests.faults.load import Load
 from tests.standard.ctl.system.commands import ctl
+from tests.support.chain import TIMEOUT_S, chain
 from tests.support.clients import open_client
+from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
+from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.system
 
@@ -102,3 +109,64 @@ def test_ctl_tells_what_runs_and_why_something_died(shared: SharedServer) -> Non
     assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
     ours = sorted(pid for pids in shared.pids().values() for pid in pids)
     assert ours == sorted(p["pid"] for p in processes if p["role"] != "reader")
+
+
+# ------------------------------------------------------------------------------------------- floods
+# Many loads and unloads of several models at once: the models alone are left.
+
+
+MODELS = ["identity_fp32", "add_sub", "string_upper"]
+
+
+@pytest.mark.server(models=MODELS)
+def test_a_flood_of_loads_and_unloads_leaves_the_models_alone(server: Server) -> None:
+    chance = random.Random(7)
+    calls = [(chance.choice(MODELS), chance.choice(["load", "unload"])) for _ in range(60)]
+
+    def ask(what: tuple[str, str]) -> int:
+        model, verb = what
+        return server.request_json(f"/v2/repository/models/{model}/{verb}", {})[0]
+
+    with ThreadPoolExecutor(20) as threads:
+        statuses = set(threads.map(ask, calls))
+        final = set(threads.map(ask, [(model, "load") for model in MODELS]))
+
+    # A load that another request has overtaken may be refused, and nothing worse.
+    assert statuses <= {200, 400, 503}, statuses
+    assert {200} == final
+    eventually(lambda: len(server.pids()["stub"]) == len(MODELS), 30, "one stub for each")
+    assert [200] * len(MODELS) == [server.status(f"/v2/models/{name}/ready") for name in MODELS]
+    assert "Traceback" not in server.log_text()
+
+
+# ------------------------------------------------------------------------------------ last requests
+# The last requests to a version, which a real broker has been sent when it is told of its end.
+
+
+CODE = """
+    class TritonPythonModel:
+        def execute(self, requests):
+            return [pb_utils.InferenceResponse(parameters={"n": 1}) for request in requests]
+"""
+
+
+def test_requests_that_were_sent_before_a_version_retires_are_answered_by_it(
+    tmp_path: Path,
+) -> None:
+    async def check() -> None:
+        async with chain(tmp_path, CODE, is_decoupled=False) as it:
+            it.broker.process.send_signal(signal.SIGSTOP)
+            stream = it.gateway.stream(it.request())
+            first = asyncio.ensure_future(anext(stream))
+            for _ in range(5):  # turns of the loop, of which one sends it
+                await asyncio.sleep(0)
+            it.broker.send_messages(wire.Retire(4))
+            it.broker.process.send_signal(signal.SIGCONT)
+
+            item = await asyncio.wait_for(first, TIMEOUT_S)
+
+            assert item.error is None
+            await stream.aclose()
+            assert 4 == it.broker.receive_message(wire.Drained).generation
+
+    asyncio.run(check())

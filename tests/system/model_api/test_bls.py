@@ -89,12 +89,11 @@ def test_what_the_caller_says_reaches_the_other_model(server: Server) -> None:
 
 def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(shared: SharedServer) -> None:
     ask = {"ID": ["bytes", [["a"]]], "MS": ["int32", [[30_000]]]}
-    server = shared
-    server.load("journal", "bls_report")
+    shared.load("journal", "bls_report")
     with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(_report, server, model_name="journal", inputs=ask)
-        eventually(lambda: read_journal(server.journal), 30, "the model has begun")
-        [stub] = server.stub_pids("journal")
+        future = threads.submit(_report, shared, model_name="journal", inputs=ask)
+        eventually(lambda: read_journal(shared.journal), 30, "the model has begun")
+        [stub] = shared.stub_pids("journal")
         psutil.Process(stub).kill()
 
         [response] = future.result(60)

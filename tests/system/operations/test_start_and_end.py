@@ -1,8 +1,9 @@
-"""When a server opens, and how it ends."""
+"""When a server opens, and how it ends: by itself, in a terminal, and for a service manager."""
 
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from tests.faults.load import Load
 from tests.support.journal import UNTIL_RELEASED, read_journal, release_execution
 from tests.support.server import Server
+from tests.support.service_manager import Manager
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -185,3 +187,98 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
 
     assert 1 == server.returncode
     assert f"error: --tokens={path}: {text}" in server.log_text()
+
+
+# ---------------------------------------------------------------------------------------- terminals
+# A server in the foreground of a terminal ends when the terminal is closed.
+
+
+#: A shell's part: makes stdin the terminal of a session, and runs the arguments in its foreground.
+_IN_TERMINAL = """
+import fcntl, os, signal, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+# the tests themselves may run under nohup
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def _in_terminal(server: Server, how: str) -> tuple[int, subprocess.Popen[bytes]]:
+    """Start the server in a terminal; return the terminal's other end, and the process."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _IN_TERMINAL, how, *server.command],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    return ours, process
+
+
+def test_a_server_in_the_foreground_ends_with_its_terminal(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", ["add_sub"], frontends=())
+    terminal, process = _in_terminal(server, "foreground")
+    try:
+        eventually(server.is_ready, 60, "it serves")
+        os.kill(process.pid, signal.SIGHUP)  # the terminal is there: nothing happens
+        assert server.is_ready()
+
+        os.close(terminal)
+        os.kill(process.pid, signal.SIGHUP)  # a shell's, beside the kernel's
+
+        eventually(lambda: process.poll() is not None, 60, "it has ended")
+        assert 0 == process.returncode
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.long(
+    "system/operations/test_start_and_end.py::test_a_server_in_the_foreground_ends_with_its_terminal",
+    "system/operations/test_log_file.py::test_after_sighup_every_process_writes_to_a_new_file",
+)
+def test_a_server_under_nohup_goes_on(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", ["add_sub"], frontends=())
+    terminal, process = _in_terminal(server, "nohup")
+    try:
+        eventually(server.is_ready, 60, "it serves")
+        os.close(terminal)
+        assert server.is_ready()
+    finally:
+        process.terminate()
+        assert 0 == process.wait(60)
+
+
+# ---------------------------------------------------------------------------------- service manager
+# A service manager that the test plays hears of a real server what systemd would.
+
+
+def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(tmp_path: Path) -> None:
+    manager = Manager(tmp_path / "notify")
+    environment = manager.environment
+    server = Server(tmp_path / "s", ["add_sub"], environment=environment, frontends=("grpc",))
+    server.launch()
+    try:
+        before = manager.hear_until("READY=1")
+        assert "WATCHDOG=1" not in before
+        assert server.is_ready()
+        assert 200 == server.status("/v2/models/add_sub/ready")
+        with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=5):
+            pass
+        assert "STATUS=1 of 1 model versions are ready" in before + manager.hear_until("WATCHDOG=1")
+
+        # Who could speak for the service must be nobody else, above all not gunicorn, which tries.
+        for role, pids in server.pids().items():
+            for pid in pids:
+                has_socket = b"NOTIFY_SOCKET=" in Path(f"/proc/{pid}/environ").read_bytes()
+                assert (role == "supervisor") == has_socket, role
+
+        assert 0 == server.stop()
+        heard = manager.hear_until("STOPPING=1") + manager.hear_for(0.1)
+        assert 1 == heard.count("STOPPING=1")
+        assert "READY=1" not in heard
+    finally:
+        server.kill()
+        manager.close()

@@ -138,10 +138,10 @@ def region(server: Server) -> Iterator[Region]:
 class Held:
     """A request that its model has begun, and does not go on with before the end of `with`."""
 
-    def __init__(self, region: Region, value: float = 1.0, **headers: str) -> None:
+    def __init__(self, region: Region, value: float = 1.0) -> None:
         self.path = region.server.scratch / f"held{next(_numbers)}"
         region.write(value)
-        self._server, self._headers = region.server, headers
+        self._server = region.server
         self.answers: list[tuple[int, Any]] = []
         self._thread = threading.Thread(target=self._ask)
 

@@ -25,11 +25,8 @@ SMALL = ("--http-workers=1", "--grpc-processes=1", "--allow-metrics=false")
 
 def replace_once(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Start a server, and replace it once as replace_running() does."""
-    way.start()
-    try:
+    with way:
         return replace_running(way, numbers, monkeypatch)
-    finally:
-        way.close()
 
 
 def replace_running(way: Way, numbers: clients.Crowd, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,14 +39,13 @@ def way(tmp_path: Path) -> InOneDirectory:
 def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
     way: InOneDirectory, who: str
 ) -> None:
-    way.start()
-    [before] = way.servers
-    after = way.next()
-    way.servers.append(after)
-    imports = after.block_imports("add_sub")
-    imports.touch()
-    after.launch()
-    try:
+    with way:
+        [before] = way.servers
+        after = way.next()
+        way.servers.append(after)
+        imports = after.block_imports("add_sub")
+        imports.touch()
+        after.launch()
         eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
         killed, left = (before, after) if who == "the old one" else (after, before)
         killed.kill()
@@ -56,8 +56,6 @@ def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
         if left is before:
             way.servers.reverse()
             way.replace()
-    finally:
-        way.close()
 
     assert not way.runtime.exists()
 
@@ -70,10 +68,9 @@ def _replace(way: ByTakeOver, *words: str) -> Any:
 
 
 def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
-    way.start()
-    [server] = way.servers
-    before = server.pid
-    try:
+    with way:
+        [server] = way.servers
+        before = server.pid
         imports = server.repository / "add_sub" / "1" / "model.py"
         text = imports.read_text()
         imports.write_text(f"{text}\nraise ValueError('no weights')\n")
@@ -98,8 +95,6 @@ def test_a_server_is_replaced_by_a_command(way: InOneDirectory) -> None:
         assert told == server.request_json("/v2/logging")
         os.kill(answer["pid"], signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
-    finally:
-        way.close()
 
 
 _SCRIPT = """#!{python}
@@ -138,8 +133,7 @@ def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
     monkeypatch.setattr(Server, "command", property(command))
     link = program.parent.parent
     link.symlink_to(folders[0])
-    way.start()
-    try:
+    with way:
         for folder in reversed(folders):
             link.unlink()
             link.symlink_to(folder)
@@ -149,8 +143,6 @@ def test_a_server_is_replaced_by_the_one_to_which_a_link_leads_by_now(
             assert str(folder / "bin" / "python") == psutil.Process(pid).cmdline()[0]
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: not way.runtime.exists(), 60, "it has ended")
-    finally:
-        way.close()
 
 
 #: A view of /proc that hides the processes of other users, and a user who is not root there.
@@ -196,3 +188,54 @@ def test_a_server_behind_sockets_of_systemd_is_replaced_by_a_command(
         os.kill(pid, signal.SIGTERM)
         eventually(lambda: not runtime.exists(), 60, "it has ended")
         systemd.close()
+
+
+# --------------------------------------------------------------------------------------- one by one
+# A server takes the place of another one whose models do not fit twice: requests wait.
+
+
+@pytest.mark.long(
+    "supervisor/control/test_succession.py::test_models_move_when_the_server_before_has_ended",
+    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
+)
+def test_the_command_tells_the_longest_wait_and_goes_back_if_the_new_server_dies(
+    tmp_path: Path,
+) -> None:
+    way = InOneDirectory(tmp_path)
+    way.start()
+    [server] = way.servers
+    imports = server.block_imports("add_sub")
+    imports.touch()
+
+    def begin() -> Any:
+        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{way.http_port}"]
+        return subprocess.Popen(
+            [*command, "replace", "--one-by-one", "-o", "json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    pids = []
+    try:
+        dying = begin()
+        assert 0 == server.wait(60)
+        [killed] = eventually(lambda: pids_in(way.runtime), 60, "it is alone")
+        os.kill(killed, signal.SIGKILL)
+        _, said = dying.communicate(timeout=60)
+        pids = pids_in(way.runtime)
+        assert 1 == dying.returncode
+        assert f"status -9; the one before is started again, as pid {pids[0]}" in said
+
+        imports.unlink()
+        eventually(server.is_ready, 60, "it serves")
+        done, said = begin().communicate(timeout=300)
+        assert re.search(r"requests wait for up to \d+ s: .* within 90 s, .* in [\d.]+ s \(", said)
+        assert server.is_ready()
+        assert pids == [json.loads(done)["before"]]
+        pids = pids_in(way.runtime)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not way.runtime.exists(), 60, "it has ended")
+        way.close()

@@ -96,14 +96,13 @@ def test_a_signal_at_each_moment_leaves_a_server_that_serves(
     tmp_path: Path, moment: str, number: signal.Signals, who: str
 ) -> None:
     way = ByTakeOver(tmp_path, SMALL)
-    way.start()
-    [old] = way.servers
-    new = way.next()
-    way.servers.append(new)
-    is_of_old, text = MOMENTS[moment]
-    hit, other = (old, new) if who == "old" else (new, old)
-    new.launch()
-    try:
+    with way:
+        [old] = way.servers
+        new = way.next()
+        way.servers.append(new)
+        is_of_old, text = MOMENTS[moment]
+        hit, other = (old, new) if who == "old" else (new, old)
+        new.launch()
         eventually(lambda: text in (old if is_of_old else new).log_text(), 60, moment)
         _signal(hit, number)
         if number == signal.SIGSTOP:
@@ -120,8 +119,6 @@ def test_a_signal_at_each_moment_leaves_a_server_that_serves(
             return
         eventually(lambda: serves(other), 120, f"{other.log_text()[-3000:]}")
         assert other.returncode is None
-    finally:
-        way.close()
 
 
 def _signal(server: Server, number: signal.Signals) -> None:

@@ -31,9 +31,8 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
     explicit = ("--model-control-mode=explicit", "--load-model=add_sub", "--load-model=tokens")
     way = ByTakeOver(tmp_path, (*explicit, *SMALL))
     way.frontends = ()
-    way.start()
-    [before] = way.servers
-    try:
+    with way:
+        [before] = way.servers
         for path, document in (
             ("repository/models/identity_fp32/load", {}),
             ("repository/models/add_sub/unload", {}),
@@ -49,8 +48,6 @@ def test_a_server_that_takes_over_has_what_the_one_before_was_told(tmp_path: Pat
         assert "drain" in str(documents["models"])
         way.replace()
         assert documents == what_is_told(way.servers[-1])
-    finally:
-        way.close()
 
     assert "not taken over" not in way.log_text()
     states = {name: (state, reason) for name, state, reason in documents["models"]}

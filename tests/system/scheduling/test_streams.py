@@ -53,12 +53,6 @@ STREAM = """
         sender.send(reply("over"), FINAL)
     threading.Thread(target=stream).start()
 """
-#: The same, of another model that asks for the stream.
-ASK = """
-    requests = [ask("processes", SCRIPT_OF_IT, text_of(request))]
-    texts = [answer_of(one) for one in requests[0].exec(decoupled=True) if one.output_tensors()]
-    return [reply(" ".join(texts))]
-"""
 
 
 class Streams:

@@ -102,7 +102,7 @@ def _state(server: Server, model: str) -> tuple[str, str]:
 @pytest.mark.long(
     "standard/on_demand/test_sleeping.py::test_a_model_that_can_sleep_makes_room_and_keeps_its_process",
     "standard/sleeping/test_sleeping_models.py::test_a_sleeping_model_gives_its_memory_back_and_wakes_up_for_a_request",
-    "stub/test_own_gpu.py::test_an_instance_sees_its_gpu_alone_as_the_first",
+    "stub/test_readiness.py::test_an_instance_sees_its_gpu_alone_as_the_first",
 )
 @pytest.mark.row("L07", "B22")
 def test_models_share_a_gpu_by_sleep_and_each_sees_its_own(server: Server) -> None:

@@ -98,10 +98,12 @@ def test_a_line_without_an_end_does_not_fill_the_memory(pipe: Pipe) -> None:
 
 
 def test_the_last_words_are_the_last_line_that_says_something(pipe: Pipe) -> None:
+    assert ("", "") == (pipe.output.crash, pipe.output.last_words)
+
     pipe.write(b"first\nMemoryError: no\n\n  \n")
     pipe.output.close()
 
-    assert pipe.output.last_words == "MemoryError: no"
+    assert ("", "MemoryError: no") == (pipe.output.crash, pipe.output.last_words)
 
 
 def test_lines_that_nobody_takes_are_dropped_the_oldest_first(
@@ -191,19 +193,6 @@ def test_the_last_words_of_a_crash_name_the_line_of_the_model(
     pipe.write(printed)
 
     assert shown == pipe.output.crash == pipe.output.last_words
-
-
-def test_what_a_model_writes_is_no_crash(pipe: Pipe) -> None:
-    pipe.write(b"one\ntwo\n")
-
-    assert "" == pipe.output.crash
-
-
-def test_the_last_words_are_the_last_line_where_nothing_crashed(pipe: Pipe) -> None:
-    assert "" == pipe.output.last_words
-    pipe.write(b"one\ntwo\n\n")
-
-    assert "two" == pipe.output.last_words
 
 
 def test_a_crash_deep_in_a_recursion_is_told_from_its_head(pipe: Pipe) -> None:

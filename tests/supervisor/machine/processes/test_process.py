@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
+from tests.support.waiting import eventually
 from zmqtriton.start import ports
 from zmqtriton.start.ports import (
     describe_listener,
@@ -37,6 +39,14 @@ def end_of(process: ChildProcess) -> str:
     readable, _, _ = select.select([process.pidfd], [], [], 20)
     assert readable
     return process.reap().text
+
+
+def await_end_of_pipe(reading: int) -> None:
+    """Wait until nobody has its other end any more."""
+    readable, _, _ = select.select([reading], [], [], 20)
+    assert readable
+    assert os.read(reading, 1) == b""
+    os.close(reading)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +96,7 @@ def test_what_a_dead_child_has_left_in_its_group_is_killed() -> None:
     end_of(process)
 
     # The orphan holds the pipe open until it is dead.
-    readable, _, _ = select.select([reading], [], [], 20)
-    assert readable
-    assert os.read(reading, 1) == b""
-    os.close(reading)
+    await_end_of_pipe(reading)
     assert orphan
 
 
@@ -110,10 +117,7 @@ def test_it_dies_with_the_supervisor() -> None:
 
     os.kill(process.pid, signal.SIGKILL)
 
-    readable, _, _ = select.select([reading], [], [], 20)
-    assert readable
-    assert os.read(reading, 1) == b""
-    os.close(reading)
+    await_end_of_pipe(reading)
     end_of(process)
 
 
@@ -131,9 +135,7 @@ def test_a_stopped_process_is_frozen_and_a_running_one_is_not() -> None:
 
     os.kill(process.pid, signal.SIGSTOP)
 
-    deadline_s = time.monotonic() + 20
-    while not processes.is_frozen(process.pid):
-        assert time.monotonic() < deadline_s
+    eventually(lambda: processes.is_frozen(process.pid), 20)
     assert process.pid in processes.take_stopped_children()
     assert process.pid not in processes.take_stopped_children()
     process.signal(signal.SIGKILL, group=True)
@@ -163,30 +165,31 @@ subprocess.run([sys.executable, "-c", sys.argv[1], "program-work"], close_fds=Fa
 """
 
 
+@contextmanager
+def held_port(*programs: list[str]) -> Iterator[tuple[int, list[int]]]:
+    """A port on which these listen, and their pids."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.set_inheritable(True)
+    how: dict[str, Any] = {"close_fds": False, "stdout": subprocess.PIPE, "start_new_session": True}
+    with ExitStack() as holders:
+        pids: list[int] = []
+        for words in programs:
+            command = [sys.executable, "-c", *words]
+            holder: Any = holders.enter_context(subprocess.Popen(command, **how))
+            holders.callback(os.killpg, holder.pid, signal.SIGKILL)
+            holder.stdout.readline()
+            pids.append(holder.pid)
+        with listener:
+            port = listener.getsockname()[1]
+        yield port, pids
+
+
 @pytest.mark.parametrize(
-    "words",
-    [["-c", _HOLDER], ["-c", _PARENT, _HOLDER]],
-    ids=["a program", "a worker of one"],
+    "words", [[_HOLDER], [_PARENT, _HOLDER]], ids=["a program", "a worker of one"]
 )
 def test_whoever_listens_is_named_without_its_options(words: list[str]) -> None:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    port = listener.getsockname()[1]
-    listener.set_inheritable(True)
-    with subprocess.Popen(
-        [sys.executable, *words], close_fds=False, stdout=subprocess.PIPE, start_new_session=True
-    ) as holder:
-        try:
-            assert holder.stdout is not None
-            holder.stdout.readline()
-            listener.close()
-
-            text = describe_listener(port)
-        finally:
-            os.killpg(holder.pid, signal.SIGKILL)
-
-    assert f"process {holder.pid} ({sys.executable})" == text
+    with held_port(words) as (port, [pid]):
+        assert f"process {pid} ({sys.executable})" == describe_listener(port)
 
 
 @pytest.mark.parametrize(
@@ -202,21 +205,7 @@ def test_whoever_listens_is_named_without_its_options(words: list[str]) -> None:
 def test_a_socket_of_systemd_is_that_of_its_service(
     names: list[str], is_shared: bool, waits: bool
 ) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    listener.set_inheritable(True)
-    with ExitStack() as holders:
-        for name in names:
-            holder = holders.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", _HOLDER, name], close_fds=False, stdout=subprocess.PIPE
-                )
-            )
-            holders.callback(holder.kill)
-            assert holder.stdout is not None
-            holder.stdout.readline()
-        listener.close()
-
+    with held_port(*([_HOLDER, name] for name in names)) as (port, _):
         assert (is_shared, waits) == (is_shared_with("zmqtriton", port), waits_in_systemd(port))
 
 
