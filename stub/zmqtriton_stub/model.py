@@ -85,7 +85,7 @@ class PythonModel:
 
     def __init__(self, load: wire.LoadModel, model_class: Any) -> None:
         self._load = load
-        self._class = model_class
+        self.model_class = model_class
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
         #: The model's own is_ready; None if it has none.
@@ -115,9 +115,9 @@ class PythonModel:
 
     def complete(self) -> str:
         """Return the configuration after the model's own auto_complete_config; "" without one."""
-        if not hasattr(self._class, "auto_complete_config"):
+        if not hasattr(self.model_class, "auto_complete_config"):
             return ""
-        config = self._class.auto_complete_config(ModelConfig(self._load.config))
+        config = self.model_class.auto_complete_config(ModelConfig(self._load.config))
         if not isinstance(config, ModelConfig):
             raise TritonModelException(
                 f"auto_complete_config function in model '{self._load.model}' must return a valid "
@@ -128,7 +128,7 @@ class PythonModel:
     def initialize(self, config: str, instance: StubInstance) -> None:
         load = self._load
         self._is_decoupled = instance.is_decoupled
-        self._instance = self._class()
+        self._instance = self.model_class()
         if hasattr(self._instance, "initialize"):
             arguments = {
                 "model_config": config,
@@ -289,7 +289,7 @@ class PythonModel:
 
     def forget(self) -> None:
         """Let go of the model's instance, which ends now unless its own code refers to it."""
-        self._class = self._instance = self._execute = self.is_ready = None
+        self.model_class = self._instance = self._execute = self.is_ready = None
 
 
 def import_class(load: wire.LoadModel) -> Any:

@@ -136,6 +136,12 @@ class RunningStub:
         self._epoch = epoch
         self.send_message(wire.NewEpoch(epoch))
 
+    def replace_broker(self) -> None:
+        """Ends this broker when a stub has come, before its welcome; another one is there."""
+        assert self._router.poll(int(_TIMEOUT_S * 1000))
+        self._router.close()
+        self._router = self._open(self._epoch)
+
     def welcome_stub(self) -> wire.Hello:
         """Awaits a Hello and answers it."""
         header, *self.hello_bodies = self._receive()

@@ -360,12 +360,7 @@ def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> Non
 
 
 def _greet_twice(stub: HostedStub) -> None:
-    """The broker ends before its welcome, and another one is there."""
-    # the broker's end of this stub
-    assert stub._router.poll(30_000)
-
-    stub._router.close()
-    stub._router = stub._open(1)
+    stub.replace_broker()
     stub.welcome_stub()
 
     stub.receive_message(wire.ModelLoaded)

@@ -49,14 +49,14 @@ def test_a_model_may_import_what_lies_beside_it_both_ways(write_model: Write) ->
 
     model = _load(write_model(code, beside="NAME = __name__"))
 
-    assert model._class.both == ("1.beside", "beside", "1.model")
+    assert model.model_class.both == ("1.beside", "beside", "1.model")
 
 
 def test_a_file_outside_of_a_version_is_itself_whatever_has_its_name(write_model: Write) -> None:
     directory = write_model("class TritonPythonModel: pass")
     (directory / "json.py").write_text("import json\nclass TritonPythonModel: text = json.dumps(1)")
 
-    assert _load(directory, "json.py")._class.text == "1"
+    assert _load(directory, "json.py").model_class.text == "1"
 
 
 def test_the_version_s_directory_is_the_package_whatever_has_its_name(
@@ -67,7 +67,9 @@ def test_the_version_s_directory_is_the_package_whatever_has_its_name(
     (other / "__init__.py").write_text("NAME = 'other'")
     monkeypatch.syspath_prepend(str(other.parent))
 
-    assert _load(write_model("class TritonPythonModel: name = __name__"))._class.name == "1.model"
+    assert (
+        _load(write_model("class TritonPythonModel: name = __name__")).model_class.name == "1.model"
+    )
 
 
 def test_a_version_s_directory_may_be_a_package_with_code(write_model: Write) -> None:
@@ -79,7 +81,7 @@ def test_a_version_s_directory_may_be_a_package_with_code(write_model: Write) ->
     directory = write_model(code)
     (directory / "1" / "__init__.py").write_text("NAME = __name__, __path__")
 
-    assert _load(directory)._class.name == ("1", [str(directory / "1")])
+    assert _load(directory).model_class.name == ("1", [str(directory / "1")])
 
 
 def test_the_model_s_directories_come_last_on_the_path(write_model: Write) -> None:
@@ -94,7 +96,7 @@ def test_the_model_s_directories_come_last_on_the_path(write_model: Write) -> No
 def test_the_file_may_have_another_name(write_model: Write) -> None:
     model = _load(write_model("class TritonPythonModel: n = __name__", "1/other.py"), "1/other.py")
 
-    assert model._class.n == "1.other"
+    assert model.model_class.n == "1.other"
 
 
 def test_both_names_of_pb_utils_have_the_same_classes(write_model: Write) -> None:
@@ -104,7 +106,7 @@ def test_both_names_of_pb_utils_have_the_same_classes(write_model: Write) -> Non
             modules = pb_utils, c_python_backend_utils
     """
 
-    one, other = _load(write_model(code))._class.modules
+    one, other = _load(write_model(code)).model_class.modules
 
     assert ("triton_python_backend_utils", "c_python_backend_utils") == (
         one.__name__,
@@ -118,13 +120,13 @@ def test_files_beside_the_model_do_not_shadow_pb_utils(write_model: Write) -> No
 
     model = _load(write_model(code, triton_python_backend_utils="x = 1"))
 
-    assert model._class.module.Tensor is pb_utils.Tensor
+    assert model.model_class.module.Tensor is pb_utils.Tensor
 
 
 def test_code_outside_of_the_model_is_imported_by_its_name_alone(write_model: Write) -> None:
     directory = write_model("class TritonPythonModel: n = __name__", "../backend/shared.py")
 
-    assert _load(directory, "../backend/shared.py")._class.n == "shared"
+    assert _load(directory, "../backend/shared.py").model_class.n == "shared"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -297,6 +299,6 @@ class TritonPythonModel:
     model.run_background(0.0)
     gc.collect()
 
-    assert model._class.ends == []
+    assert model.model_class.ends == []
     model.finalize()
-    assert model._class.ends == [[]]
+    assert model.model_class.ends == [[]]

@@ -99,7 +99,7 @@ def test_strings_and_types_without_numpy_are_joined() -> None:
     strings, numbers_ = response.output_tensors()
     assert texts.tolist() == strings.as_numpy().tolist()
     assert (BF16, [9, 1]) == (numbers_.triton_dtype(), numbers_.shape())
-    assert halves.tobytes() == bytes(numbers_._data)
+    assert halves.tobytes() == bytes(numbers_._data)  # numpy has no bfloat16
 
 
 def test_the_error_of_a_part_is_that_of_the_request_and_the_last_part() -> None:

@@ -27,7 +27,7 @@ Row = List[Any]
 _FLUSH_EVERY_S = 0.1
 _SENT_AT_ONCE = 8
 #: When this many changes are noted they are summed up.
-_MAX_CHANGES = 1000
+MAX_CHANGES = 1000
 #: Characters of JSON in one message; a row is far smaller.
 _MAX_CHARACTERS = 256 << 10
 _PATIENCE_S = 10.0
@@ -227,7 +227,7 @@ class ModelMetrics:
 
     def _put(self, measured: Measured | None, verb: str, what: Any) -> None:
         self.changes.append((measured, verb, what))
-        is_many = len(self.changes) >= _MAX_CHANGES
+        is_many = len(self.changes) >= MAX_CHANGES
         link = self._link
         if link is None:
             if is_many and self.lock.acquire(False):

@@ -252,6 +252,7 @@ def test_a_directory_without_a_server_is_refused() -> None:
 
 @pytest.mark.parametrize("version", [-(1 << 63), (1 << 63) - 1])
 def test_a_version_has_64_bits(version: int) -> None:
+    # a request of a model has no accessor for it
     assert version == _request(model_version=version)._model_version
 
 

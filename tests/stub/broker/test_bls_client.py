@@ -37,12 +37,12 @@ class Broker:
 
     def __init__(self, directory: Path, epoch: int) -> None:
         self.socket = FakeRouter(endpoints.requests_address(str(directory), epoch))
-        self._identity = b""
+        self.identity = b""
 
     def receive(self) -> tuple[Any, list[bytes]]:
         """The next message and its bodies."""
         assert self.socket.poll(10_000), "nothing was said"
-        self._identity, header, *bodies = self.socket.receive()
+        self.identity, header, *bodies = self.socket.receive()
         return wire.decode(header), bodies
 
     def hear_all(self, kind: type[Any], number: int) -> list[Any]:
@@ -57,7 +57,7 @@ class Broker:
     def reply(self, own_id: int, text: str = "", *outputs: wire.Tensor, **fields: Any) -> None:
         row = wire.Reply(own_id, 0, "", wire.FINAL, 0, _STUB)._replace(**fields)
         body = wire.encode_body(wire.ResponseBody({"text": text}, list(outputs)))
-        self.socket.send([self._identity, wire.encode(wire.Replies([row])), body])
+        self.socket.send([self.identity, wire.encode(wire.Replies([row])), body])
 
     def close(self) -> None:
         self.socket.close()
@@ -172,7 +172,7 @@ def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:
 
     assert "first" == _text(world.asker.wait(first))
     assert "second" == _text(world.asker.wait(second))
-    assert {} == world.asker._open, "nothing is left of what was answered"
+    assert {} == world.asker._open  # what is answered would only grow
 
 
 def test_threads_get_their_own_replies_in_whichever_order_they_come(world: World) -> None:
@@ -209,7 +209,7 @@ def test_blocks_are_freed_after_the_leases_that_were_sent_before_the_reply(world
     first, second = world.open(2, [wire.Block(9, 1, 1)])
     world.broker.reply(first.row.id)
     world.asker.wait(first)
-    world.broker.socket.send([world.broker._identity, wire.encode(wire.LeasesSent(4))])
+    world.broker.socket.send([world.broker.identity, wire.encode(wire.LeasesSent(4))])
     world.broker.reply(second.row.id)
 
     world.asker.wait(second)
@@ -218,7 +218,7 @@ def test_blocks_are_freed_after_the_leases_that_were_sent_before_the_reply(world
 
 
 def test_what_makes_no_sense_is_counted(world: World, question: BlsCall) -> None:
-    identity = world.broker._identity
+    identity = world.broker.identity
     world.broker.reply(77)
     world.broker.socket.send([identity, b"rubbish"])
     world.broker.socket.send([identity, wire.encode(wire.Listen())])

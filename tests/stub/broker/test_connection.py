@@ -55,7 +55,7 @@ class World:
         self.unwatched: list[int] = []
         self.link = BrokerConnection(self.instance, self.watched.append, self.unwatched.append)
         self.router: Any = None
-        self._identity = b""
+        self.identity = b""
         self._epoch = 0
         self._syncs = 100
 
@@ -84,7 +84,7 @@ class World:
         """Return the next message of this kind."""
         while True:
             assert self.router.poll(10_000), f"no {kind.__name__} was sent"
-            self._identity, header, *self.bodies = self.router.receive()
+            self.identity, header, *self.bodies = self.router.receive()
             message = wire.decode(header)
             if type(message) is kind:
                 return message
@@ -95,8 +95,8 @@ class World:
 
     def say_raw(self, *frames: bytes) -> None:
         self._syncs += 1
-        self.router.send([self._identity, *frames])
-        self.router.send([self._identity, wire.encode(wire.Sync(self._syncs))])
+        self.router.send([self.identity, *frames])
+        self.router.send([self.identity, wire.encode(wire.Sync(self._syncs))])
         self.turn_until(lambda: self.router.poll(0))
         assert wire.Synced(self._syncs) == self.receive(wire.Synced)
 
@@ -370,7 +370,7 @@ def test_a_batch_is_enough_for_one_turn(connected: World) -> None:
     frames = [wire.encode(wire.Execute([work(1)])), wire.encode_body(body())]
     more = [wire.encode(wire.Execute([work(2, batch=2)])), wire.encode_body(body())]
     for message in (frames, more):
-        connected.router.send([connected._identity, *message])
+        connected.router.send([connected.identity, *message])
 
     connected.turn_until(lambda: len(connected.link.batches) == 2)
 
@@ -378,7 +378,7 @@ def test_a_batch_is_enough_for_one_turn(connected: World) -> None:
 
 
 def test_a_turn_that_only_sends_leaves_what_has_arrived(connected: World) -> None:
-    connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
+    connected.router.send([connected.identity, wire.encode(wire.Sync(4))])
     assert select.select([connected.link.descriptor], [], [], 30)[0]
     connected.link.put([wire.encode(wire.Synced(9))])
 
@@ -425,7 +425,7 @@ def test_a_fork_leaves_the_connection_to_its_parent(connected: World) -> None:
 def test_waiting_ends_when_something_arrives_or_in_time(connected: World) -> None:
     connected.link.wait(0)
 
-    connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
+    connected.router.send([connected.identity, wire.encode(wire.Sync(4))])
     connected.link.wait(30_000)
     connected.turn_until(lambda: connected.router.poll(0))
 

@@ -97,9 +97,9 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(
     measures: ModelMetrics, link: BrokersEnd
 ) -> None:
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
-    for _ in range(model_metrics._MAX_CHANGES + 5):
+    for _ in range(model_metrics.MAX_CHANGES + 5):
         measures.change(counter, "add", 1)
-    expected = float(model_metrics._MAX_CHANGES + 5)
+    expected = float(model_metrics.MAX_CHANGES + 5)
 
     assert expected == measures.value(counter)
 

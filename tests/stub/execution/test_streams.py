@@ -68,6 +68,7 @@ class World:
 @pytest.fixture(autouse=True)
 def new_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """This thread has sent for no stream of another test, which may still be open."""
+    # a thread-local of the module
     monkeypatch.setattr(streams, "_sender", streams._Sender())
 
 

@@ -69,6 +69,7 @@ def test_other_tensors_are_arrays_like_any(
     if why == "no memory":
         world.refusal = "There is none."
     elif why == "no instance":
+        # as the module is before a stub gives it a memory
         monkeypatch.setattr(tensor, "_make_bytes", tensor._nowhere)
 
     output = PbTensor.empty("OUT", [8 if why == "small" else MADE], dtype)

@@ -391,4 +391,5 @@ def test_what_was_released_long_ago_is_forgotten() -> None:
 def test_memory_on_a_gpu_that_is_refused_says_why(world: FakeSupervisor) -> None:
     world.refusal = "The GPU is full."
 
+    # what memory on a GPU calls, which needs a driver
     assert world.refusal == world.memory._register(world.frontend.segment_request(SIZE))
