@@ -90,8 +90,7 @@ def test_a_block_that_is_read_after_its_request_is_leased_once_more(world: Broke
 
     world.core.grant_lease(S, wire.Lease([A, other]))
 
-    assert {S: [A], F: [other]} == world.core.outbox.leases
-    assert 2 == world.core.blocks.leases.count
+    assert ({S: [A], F: [other]}, 2) == (world.core.outbox.leases, world.core.blocks.leases.count)
 
 
 def test_a_readers_grants_reach_the_stub_of_its_request(world: BrokerHarness) -> None:
