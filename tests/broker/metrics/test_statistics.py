@@ -133,18 +133,11 @@ def stubs() -> Stubs:
     return Stubs()
 
 
-def test_increments_of_several_holders_add_up(stubs: Stubs) -> None:
-    for serial in (7, 8):
-        stubs.hold(serial, COUNTER)
-        stubs.report(serial, ["add", 2, serial])
-
-    assert ([15.0], 15.0) == (stubs.values, stubs.ask(7, "value", 2))
-
-
 def test_a_counter_does_not_fall_as_long_as_somebody_holds_it(stubs: Stubs) -> None:
     for serial in (7, 8):
         stubs.hold(serial, COUNTER)
         stubs.report(serial, ["add", 2, serial])
+    assert ([15.0], 15.0) == (stubs.values, stubs.ask(7, "value", 2))
 
     stubs.measures.forget_peer(7)
     assert [15.0] == stubs.values
