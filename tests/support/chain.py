@@ -133,12 +133,6 @@ class ProcessChain:
             self.gateway.catalogue, self.gateway.catalogue.find("m"), body, SchedulingOptions()
         )
 
-    def kill_stub(self) -> None:
-        """As the supervisor does when it has noticed."""
-        self.stub.process.kill()
-        self.stub.process.wait()
-        self.broker.send_messages(wire.PeerDied(STUB, "killed by SIGKILL"))
-
     def close(self) -> None:
         self.stub.close()
         self.broker.close()
