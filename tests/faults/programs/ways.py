@@ -107,7 +107,6 @@ class Way:
 
     def __init__(self, server: Server, number: int) -> None:
         self._server = server
-        self._number = number
         self._connection: Any = None
 
     @property
