@@ -128,8 +128,6 @@ class FakeFrontend(FakePeer):
         self._blocks: dict[int, list[int]] = {}
         #: Blocks of requests whose answers, which are read, lie there.
         self._kept: list[int] = []
-        #: How many answers came so.
-        self.forwarded = 0
 
     def release_next(self) -> None:
         if self._kept:
@@ -182,7 +180,6 @@ class FakeFrontend(FakePeer):
             assert [(self.serial, block) for block in kept] == [(r[0], r[2]) for r in references]
             self.read(references)
             self._kept += kept
-            self.forwarded += 1
             self._end(row)
 
     def _end(self, row: wire.Reply) -> None:

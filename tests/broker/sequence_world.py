@@ -10,7 +10,7 @@ from zmqtriton_floor import wire
 
 F, S, S2 = 1, 2, 3
 IDLE_NS = 5_000_000_000
-FP32, INT32 = 11, 8
+INT32 = 8
 BODY = wire.encode_body(
     wire.RequestBody("r", {}, ["O"], [wire.Tensor("I", INT32, [1, 2], b"\1\0\0\0\2\0\0\0")])
 )

@@ -57,8 +57,7 @@ def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(
     served.cancel(F, 1)
     served.cancel(F, 1)
 
-    assert [(S, wire.RequestKey(F, 1))] == served.cancelled_executions
-    assert [] == served.finals(F, 1)
+    assert ([(S, wire.RequestKey(F, 1))], []) == (served.cancelled_executions, served.finals(F, 1))
     served.finish_batch(S)
     assert 1 == len(served.finals(F, 1))
 
@@ -120,8 +119,7 @@ def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(
 
     served.send_results(S, *outcomes, executed=executed)
 
-    assert 3 == served.core.traffic.malformed
-    assert 1 == len(served.finals(F, 1))
+    assert (3, 1) == (served.core.traffic.malformed, len(served.finals(F, 1)))
     assert not served.finals(F, 2)
     assert served.core.instances[S].is_idle
     with pytest.raises(ProtocolError, match="bodies"):
@@ -142,8 +140,7 @@ def test_of_a_large_batch_the_first_answers_may_leave_before_the_last_is_looked_
     world.core.on_some_replies = send
     world.finish_batch(S)
 
-    assert [8, 8] == there
-    assert 4 == sum(len(world.finals(F, number)) for number in range(20))
+    assert ([8, 8], 4) == (there, sum(len(world.finals(F, number)) for number in range(20)))
 
 
 def test_a_token_opens_only_its_own_door(world: BrokerHarness) -> None:

@@ -27,7 +27,7 @@ from zmqtriton_floor.zmtp import Dealer, ZmtpConnection
 # The peers behind the connections of a ROUTER, with real sockets.
 
 
-PEER, OTHER = 7, 8
+PEER = 7
 
 
 REPLY = (wire.Reply(5, 0, "", wire.FINAL), b"body")
@@ -232,7 +232,6 @@ class Sent:
     def __init__(self) -> None:
         self.by_serial = {OWNER: b"7", NEXT: b"8"}
         self.messages: list[tuple[int, str]] = []
-        self.counts: list[wire.LeasesSent] = []
         #: How many of them were queued when they were written.
         self.flushed = 0
         self.blocked: set[int] = set()
@@ -245,8 +244,6 @@ class Sent:
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
         self.messages.append((serial, type(message).__name__))
-        if type(message) is wire.LeasesSent:
-            self.counts.append(message)
         return serial in self.by_serial
 
     def send_list(self, serial: int, kind: Any, _: Any) -> None:
@@ -344,33 +341,21 @@ def test_a_release_does_not_wait_for_long(sending: SendingWorld) -> None:
     assert ([(OWNER, "Release")], {}) == (sending.flush(), sending.outbox.releases)
 
 
-class TwoSockets:
-    """A stub that also asks: its leases come by one connection, its replies by the other."""
-
-    def __init__(self) -> None:
-        self.core = BrokerCore()
-        self.requests, self.stubs = Sent(), Sent()
-        self.requests.messages = self.stubs.messages
-        lifeline: Any = None
-        sockets: Any = (self.requests, self.stubs)
-        self.sending = PeerSending(self.core, lifeline, *sockets)
-        self.core.expect(wire.ExpectPeer(OWNER, b"t" * 16, "stub", "m", 0))
-
-    def flush(self, *leases: wire.Block) -> list[str]:
-        """Return what is sent along with a reply and these leases."""
-        self.stubs.messages.clear()
-        self.core.outbox.replies[OWNER] = [REPLY]
-        if leases:
-            self.core.outbox.leases[OWNER] = [*leases]
-        self.sending.flush()
-        return [kind for _, kind in self.stubs.messages]
-
-
 def test_a_lease_never_waits_and_goes_before_releases() -> None:
-    world = TwoSockets()
-    world.core.outbox.releases[OWNER] = [BLOCK]
+    core, requests, stubs = BrokerCore(), Sent(), Sent()
+    requests.messages = stubs.messages
+    lifeline: Any = None
+    sockets: Any = (requests, stubs)
+    # a stub that also asks: its leases come by one connection, its replies by the other
+    core.expect(wire.ExpectPeer(OWNER, TOKEN, "stub", "m", 0))
+    core.outbox.releases[OWNER] = [BLOCK]
+    core.outbox.leases[OWNER] = [BLOCK]
+    core.outbox.replies[OWNER] = [REPLY]
 
-    assert ["LeasesSent", "Lease", "Release", "Replies"] == world.flush(BLOCK)
+    PeerSending(core, lifeline, *sockets).flush()
+
+    sent = [kind for _, kind in stubs.messages]
+    assert ["LeasesSent", "Lease", "Release", "Replies"] == sent
 
 
 def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(

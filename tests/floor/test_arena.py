@@ -299,8 +299,7 @@ def test_threads_share_it(arena: Arena) -> None:
         for seed in range(4):
             threads.submit(use, seed)
 
-    assert 0 == arena.used
-    assert 0 == allocate(arena, 1_000_000).reference.offset
+    assert (0, 0) == (arena.used, allocate(arena, 1_000_000).reference.offset)
 
 
 @given(st.integers(0, 1 << 40))

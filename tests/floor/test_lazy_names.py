@@ -123,8 +123,7 @@ def test_the_option_that_passes_it_is_named(name: str, option: str) -> None:
 
 
 def test_nothing_is_said_of_other_variables_and_other_dictionaries() -> None:
-    assert "" == _hint(os.environ, "ELSE")
-    assert "" == _hint({}, "SECRET")
+    assert ("", "") == (_hint(os.environ, "ELSE"), _hint({}, "SECRET"))
     assert "" == withheld_variables.hint(KeyError("SECRET"))
     assert "" == withheld_variables.hint(ValueError("SECRET"))
 

@@ -9,12 +9,22 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from zmqtriton_floor import logs
+
+
+@pytest.fixture
+def root_handlers() -> Iterator[None]:
+    """Give the root logger its handlers and its level back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.mark.row("I01")
@@ -155,18 +165,14 @@ def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:
 
 
 @pytest.mark.row("I01")
+@pytest.mark.usefixtures("root_handlers")
 def test_a_record_may_tell_another_origin_and_raw_text() -> None:
     stream = io.StringIO()
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    try:
-        logs.configure(stream=stream)
-        logging.getLogger("x").info(
-            "hi %d", 5, extra={"origin": (9, "model.py", 3), "raw": "+--+\n|  |"}
-        )
-        logging.getLogger("x").debug("not shown")
-    finally:
-        root.handlers[:], root.level = before[0], before[1]
+    logs.configure(stream=stream)
+
+    more = {"origin": (9, "model.py", 3), "raw": "+--+\n|  |"}
+    logging.getLogger("x").info("hi %d", 5, extra=more)
+    logging.getLogger("x").debug("not shown")
 
     first, *rest = stream.getvalue().splitlines()
     assert first.endswith(' 9 model.py:3] "hi 5"')
@@ -212,21 +218,17 @@ def test_on_a_terminal_a_traceback_has_lines_that_are_no_heads() -> None:
 
 
 @pytest.mark.row("I17")
+@pytest.mark.usefixtures("root_handlers")
 def test_journald_gets_one_record_for_each_line_with_its_priority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
     with (tmp_path / "journal").open("w+") as stream:
         status = os.fstat(stream.fileno())
         monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
-        try:
-            logs.configure(logs.LogOptions(verbose=1), stream)
-            for level in (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG):
-                logging.getLogger("x").log(level, "a\nb")
-            logging.getLogger("x").info("", extra={"raw": "+--+\n|  |"})
-        finally:
-            root.handlers[:], root.level = before[0], before[1]
+        logs.configure(logs.LogOptions(verbose=1), stream)
+        for level in (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG):
+            logging.getLogger("x").log(level, "a\nb")
+        logging.getLogger("x").info("", extra={"raw": "+--+\n|  |"})
         stream.seek(0)
         lines = stream.read().splitlines()
 
@@ -234,17 +236,14 @@ def test_journald_gets_one_record_for_each_line_with_its_priority(
     assert lines[0].endswith('] "a\\nb"')
 
 
+@pytest.mark.usefixtures("root_handlers")
 def test_what_is_not_wanted_is_not_written_and_that_may_change() -> None:
     stream = io.StringIO()
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    try:
-        logs.configure(logs.LogOptions(info=False, error=False), stream)
-        _say_all("first")
-        logs.change(logs.LogOptions("ISO8601", 1, warning=False))
-        _say_all("second")
-    finally:
-        root.handlers[:], root.level = before[0], before[1]
+    logs.configure(logs.LogOptions(info=False, error=False), stream)
+    _say_all("first")
+
+    logs.change(logs.LogOptions("ISO8601", 1, warning=False))
+    _say_all("second")
 
     written = [
         line.split("]")[0][0] + line.split("]")[1] for line in stream.getvalue().split("\n")[:-1]
@@ -274,5 +273,4 @@ def test_json_has_what_a_line_is_about_and_other_forms_do_not() -> None:
     )
     assert ("a" * 32, "a" * 16) == (document["trace_id"], document["span_id"])
     several = logs.subject("m", traces=f"{first} {second}")
-    assert {"model": "m", "traceparents": [first, second]} == several
-    assert {} == logs.subject("")
+    assert ({"model": "m", "traceparents": [first, second]}, {}) == (several, logs.subject(""))

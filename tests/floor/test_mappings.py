@@ -6,9 +6,8 @@ import ctypes
 import gc
 import mmap
 import os
-import random
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +77,21 @@ def test_a_tensor_in_the_middle_of_a_block_can_be_read(pair: Pair) -> None:
     assert (bytes(range(256)) * 100)[5000:5300] == array.tobytes()
 
 
-def test_leased_blocks_are_released_with_the_last_view(pair: Pair) -> None:
-    allocation = pair.write(b"x" * 100_000)
+def _slice(array: Any) -> Any:
+    return memoryview(array)[10:20]
+
+
+def _matrix(array: Any) -> Any:
+    return array.view(np.float32).reshape(100, 100)[3:5].T
+
+
+@pytest.mark.parametrize("view_of", [_slice, _matrix])
+def test_leased_blocks_are_released_with_the_last_view(
+    pair: Pair, view_of: Callable[[Any], Any]
+) -> None:
+    allocation = pair.write(b"x" * 40_000)
     first, second = pair.mappings.open([allocation.reference, allocation.reference], is_leased=True)
-    view = memoryview(first)[10:20]
+    view = view_of(first)
 
     del first
     assert [] == pair.released
@@ -89,17 +99,6 @@ def test_leased_blocks_are_released_with_the_last_view(pair: Pair) -> None:
     assert [] == pair.released
     del view
     assert [allocation.block, allocation.block] == pair.released
-
-
-def test_numpy_views_keep_it_alive_too(pair: Pair) -> None:
-    allocation = pair.write(b"x" * 40_000)
-    [array] = pair.mappings.open([allocation.reference], is_leased=True)
-    shaped = array.view(np.float32).reshape(100, 100)[3:5].T
-
-    del array
-    assert [] == pair.released
-    del shaped
-    assert [allocation.block] == pair.released
 
 
 def test_a_frontend_cannot_write() -> None:
@@ -130,8 +129,7 @@ def test_two_who_read_the_same_block_do_not_see_each_others_changes(private: Pai
     [second] = private.mappings.open([allocation.reference])
     second[5] = 1
 
-    assert ord("x") == second[4]
-    assert {0} == set(first.tobytes())
+    assert (ord("x"), {0}) == (second[4], set(first.tobytes()))
 
 
 def test_one_tensor_that_is_opened_twice_can_be_changed_by_itself(private: Pair) -> None:
@@ -335,34 +333,6 @@ def test_a_reference_up_to_the_very_end_is_read(pair: Pair) -> None:
     assert (3, 0) == (end.nbytes, nothing.nbytes)
 
 
-def test_random_references_are_read_inside_or_refused(pair: Pair) -> None:
-    pair.write(b"x" * 1_000_000)
-    chance = random.Random(5)
-    numbers = [-1, 0, 1, 2, PAGE - 1, PAGE, (1 << 20) - 1, 1 << 20, 2**31, 2**32, HUGE]
-
-    for _ in range(3000):
-        reference = Reference(
-            OWNER,
-            chance.choice([0, 1, 2]),
-            chance.randrange(5),
-            chance.choice(numbers) + chance.randrange(-2, 3),
-            chance.choice(numbers) + chance.randrange(-2, 3),
-        )
-        is_inside = (
-            reference.segment == 1
-            and min(reference[:5]) >= 0
-            and reference.offset + reference.size <= 1 << 20
-        )
-        try:
-            [array] = pair.mappings.open([reference])
-        except ProtocolError:
-            assert not is_inside, reference
-        else:
-            assert is_inside, reference
-            assert reference.size == len(array.tobytes())
-            del array
-
-
 def test_the_name_of_a_block_says_nothing_of_where_it_lies(private: Pair) -> None:
     one = private.write(b"x" * 40_000)
 
@@ -370,20 +340,7 @@ def test_the_name_of_a_block_says_nothing_of_where_it_lies(private: Pair) -> Non
     [first, second] = private.mappings.open([one.reference, one.reference._replace(block=77)])
     first[0] = 0
 
-    assert ord("x") == second[0]
-    assert block_of(one.reference) == one.block
-
-
-def test_allocations_of_the_arena_can_be_read_back(pair: Pair) -> None:
-    chance = random.Random(6)
-    for _ in range(100):
-        data = chance.randbytes(chance.randrange(1, 200_000))
-        allocation = pair.write(data)
-        [array] = pair.mappings.open([allocation.reference], is_leased=True)
-        assert data == array.tobytes()
-        del array
-        pair.arena.leases.end([pair.released.pop().block])
-    assert 1 << 20 == pair.arena.bytes
+    assert (ord("x"), block_of(one.reference)) == (second[0], one.block)
 
 
 @pytest.mark.parametrize("is_private", [False, True])

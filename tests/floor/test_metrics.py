@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +148,7 @@ def test_spans_below_others_are_the_same_for_all_and_no_two_are_one() -> None:
 
     names = {spans.below(above, *pair) for above in (first, second) for pair in pairs}
 
-    assert 2 * len(pairs) == len(names)
-    assert second == spans.below(_NAME, 1, 1)
-    assert 55 == len(second)
+    assert (2 * len(pairs), second, 55) == (len(names), spans.below(_NAME, 1, 1), len(second))
 
 
 def test_a_new_trace_has_ids_of_its_own() -> None:
@@ -206,8 +204,7 @@ def test_a_sequence_stays_and_a_greater_share_takes_none_away() -> None:
     for correlation in [*range(1, 200), *"abcdefgh", "\udc80"]:
         choices = [goes_to_trial(split(weight), correlation) for weight in range(0, ALL, 500)]
 
-        assert sorted(choices) == choices
-        assert choices[3] == goes_to_trial(split(1500), correlation)
+        assert (sorted(choices), choices[3]) == (choices, goes_to_trial(split(1500), correlation))
 
 
 # ------------------------------------------------------------------ execution progress
@@ -257,10 +254,6 @@ def stub(sides: tuple[ProgressView, ProgressView]) -> ProgressView:
 @pytest.fixture
 def broker(sides: tuple[ProgressView, ProgressView]) -> ProgressView:
     return sides[1]
-
-
-def _written(numbers: Iterable[int]) -> frozenset[tuple[int, int]]:
-    return frozenset((3, number) for number in numbers)
 
 
 def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(

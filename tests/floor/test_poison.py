@@ -79,6 +79,14 @@ def pair(request: pytest.FixtureRequest, clock: Clock, findings: list[str]) -> I
     pair.mappings.close()
 
 
+@pytest.fixture
+def private(clock: Clock, findings: list[str]) -> Iterator[Pair]:
+    """One whose reader may write."""
+    pair = Pair(clock, is_private=True)
+    yield pair
+    pair.mappings.close()
+
+
 def test_the_settings_of_a_process_choose_the_kind_of_its_memory() -> None:
     for is_poisoned, arena, mappings in (
         (False, Arena, Mappings),
@@ -377,45 +385,39 @@ def test_a_block_whose_owner_has_written_less_than_all_of_it_is_none(
     assert not findings
 
 
-def test_a_reader_with_pages_of_its_own_is_none(clock: Clock, findings: list[str]) -> None:
-    pair = Pair(clock, is_private=True)
-    written = pair.write(b"x" * PAGE)
-    array = pair.open(written)
+def test_a_reader_with_pages_of_its_own_is_none(private: Pair, findings: list[str]) -> None:
+    written = private.write(b"x" * PAGE)
+    array = private.open(written)
 
-    pair.mappings.detach([written.block])
-    pair.arena.leases.end([written.reference.block])
+    private.mappings.detach([written.block])
+    private.arena.leases.end([written.reference.block])
 
     assert b"x" * PAGE == array.tobytes()
     del array
     gc.collect()
     assert not findings
-    pair.mappings.close()
 
 
-def test_a_reader_that_has_changed_its_pages_is_found(clock: Clock, findings: list[str]) -> None:
-    pair = Pair(clock, is_private=True)
-    written = pair.write(b"x" * PAGE)
-    array = pair.open(written)
+def test_a_reader_that_has_changed_its_pages_is_found(private: Pair, findings: list[str]) -> None:
+    written = private.write(b"x" * PAGE)
+    array = private.open(written)
     array[:] = 1
 
-    pair.arena.leases.end([written.reference.block])
+    private.arena.leases.end([written.reference.block])
     del array
 
     assert len(findings) == 1
-    pair.mappings.close()
 
 
-def test_a_free_block_is_found_before_it_is_passed_on(clock: Clock, findings: list[str]) -> None:
-    pair = Pair(clock, is_private=True)
-    written = pair.write(b"x" * PAGE)
-    array = pair.open(written)
-    pair.arena.leases.end([written.reference.block])
+def test_a_free_block_is_found_before_it_is_passed_on(private: Pair, findings: list[str]) -> None:
+    written = private.write(b"x" * PAGE)
+    array = private.open(written)
+    private.arena.leases.end([written.reference.block])
 
-    assert pair.mappings.locate(memoryview(array)) is not None
+    assert private.mappings.locate(memoryview(array)) is not None
 
     assert len(findings) == 1
     del array
-    pair.mappings.close()
 
 
 def test_a_segment_that_its_owner_has_dropped_is_not_looked_at(

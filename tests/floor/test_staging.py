@@ -239,8 +239,7 @@ def test_output_that_nobody_reads_is_told_as_by_python() -> None:
     status, lines = _end_of("def main(): print('unread')", stdout=write)
 
     os.close(write)
-    assert 120 == status
-    assert "BrokenPipeError: [Errno 32] Broken pipe" == lines[-1]
+    assert (120, "BrokenPipeError: [Errno 32] Broken pipe") == (status, lines[-1])
 
 
 # ---------------------------------------------------------------------------- lifeline
@@ -273,8 +272,7 @@ def test_what_does_not_decode_is_counted_and_its_descriptors_are_closed() -> Non
     socket.send_fds(ours, [b"\x01no message"], [writing])
     os.close(writing)
 
-    assert [] == right.receive()
-    assert 1 == right.malformed
+    assert ([], 1) == (right.receive(), right.malformed)
     assert b"" == os.read(reading, 1), "the writing end is closed everywhere"
     os.close(reading)
     ours.close()

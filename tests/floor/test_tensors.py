@@ -304,10 +304,18 @@ def _request(*tensors: Tensor, outputs: tuple[str, ...] = ()) -> RequestBody:
     return RequestBody("", {}, list(outputs), list(tensors))
 
 
-def test_a_fitting_request_tells_its_batch_size() -> None:
-    admission = ADD_SUB.check(_request(_fp32("A", 3, 4), _fp32("B", 3, 4), outputs=("C",)))
-
-    assert 3 == admission.batch_size
+@pytest.mark.parametrize(
+    ("signature", "request_", "batch_size"),
+    [
+        (ADD_SUB, _request(_fp32("A", 3, 4), _fp32("B", 3, 4), outputs=("C",)), 3),
+        pytest.param(FREE, _request(_fp32("X", 5, 2)), 0, id="an optional input is left out"),
+        pytest.param(FREE, _request(_fp32("X", 0, 2)), 0, id="a tensor without elements"),
+    ],
+)
+def test_a_fitting_request_tells_its_batch_size(
+    signature: Signature, request_: RequestBody, batch_size: int
+) -> None:
+    assert batch_size == signature.check(request_).batch_size
 
 
 def test_what_others_will_check_is_admitted_by_its_shapes_alone() -> None:
@@ -318,10 +326,6 @@ def test_what_others_will_check_is_admitted_by_its_shapes_alone() -> None:
         FREE.check(_request(_fp32("X", n, 2))).batch_key for n in (5, 6)
     }
     assert [2, 1, 0] == [s.rank(n) for s, n in ((ADD_SUB, "A"), (FREE, "S"), (FREE, "nobody"))]
-
-
-def test_optional_inputs_may_be_left_out() -> None:
-    assert 0 == FREE.check(_request(_fp32("X", 5, 2))).batch_size
 
 
 @pytest.mark.row("E30", "E61")
@@ -475,22 +479,18 @@ def test_a_product_that_no_memory_holds_is_a_mismatch() -> None:
         FREE.check(_request(huge))
 
 
-def test_a_zero_size_tensor_fits() -> None:
-    assert 0 == FREE.check(_request(_fp32("X", 0, 2))).batch_size
-
-
 @pytest.mark.row("C46")
-def test_a_batch_is_one_size_that_the_model_takes() -> None:
-    def refused(*shapes: list[int]) -> str:
-        tensors = [
-            Tensor(name, _FP32, shape, b"") for name, shape in zip("AB", shapes, strict=False)
-        ]
-        return refusal(InvalidArgument, lambda: ADD_SUB.check(_request(*tensors))).removeprefix(
-            "[request id: <id_unknown>] "
-        )
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        ([[9, 4], [9, 4]], "inference request batch-size must be <= 8 for 'm'"),
+        ([[2, 4], [3, 4]], "input 'A' batch size does not match other inputs for 'm'"),
+        ([[], [1, 4]], "input 'A' has no shape but model requires batch dimension for 'm'"),
+    ],
+)
+def test_a_batch_is_one_size_that_the_model_takes(shapes: list[list[int]], text: str) -> None:
+    tensors = [Tensor(name, _FP32, shape, b"") for name, shape in zip("AB", shapes, strict=True)]
 
-    assert "inference request batch-size must be <= 8 for 'm'" == refused([9, 4], [9, 4])
-    text = "input 'A' batch size does not match other inputs for 'm'"
-    assert text == refused([2, 4], [3, 4])
-    text = "input 'A' has no shape but model requires batch dimension for 'm'"
-    assert text == refused([], [1, 4])
+    assert f"[request id: <id_unknown>] {text}" == refusal(
+        InvalidArgument, lambda: ADD_SUB.check(_request(*tensors))
+    )

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.journal import Record, executions, read_journal
-from tests.support.server import MODELS_DIRECTORY, Server, free_ports, own_ports, role_of
-
-
-def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path: Path) -> None:
-    server = Server(tmp_path, models=["journal", "add_sub"])
-    renamed = server.add_model("add_sub", "again")
-
-    assert {"journal", "add_sub", "again"} == {path.name for path in server.repository.iterdir()}
-    config = (server.repository / "journal" / "config.pbtxt").read_text()
-    assert f'string_value: "{server.journal}"' in config
-    assert server.repository not in server.journal.parents
-    assert (renamed / "1" / "model.py").read_text() == (
-        MODELS_DIRECTORY / "add_sub" / "1" / "model.py"
-    ).read_text()
-
-
-def test_free_ports_differ_and_can_be_bound() -> None:
-    ports = [*free_ports(3), *free_ports(3)]
-
-    assert 6 == len(set(ports))
-    for port in ports:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
+from tests.support.server import Server, own_ports, role_of
 
 
 def test_processes_that_test_at_once_take_no_port_of_each_other(
@@ -71,8 +48,7 @@ def test_a_journal_is_read_record_by_record(tmp_path: Path) -> None:
         '{"event": "start", "id": "a b", "pid": 8, "ns": 3}\n'
     )
 
-    assert Record("end", "a b", 7, 2) == read_journal(path)[1]
-    assert {"a b": 2} == executions(path)
+    assert (Record("end", "a b", 7, 2), {"a b": 2}) == (read_journal(path)[1], executions(path))
     assert [] == read_journal(tmp_path / "none")
 
 

@@ -71,8 +71,7 @@ def test_what_nobody_needs_is_neither_run_nor_asked_for() -> None:
 
     world.infer_ensemble(1, wire.RequestBody("", {}, ["z"], [tensor("x")]))
 
-    assert {"two"} == world.busy_models()
-    assert ["P"] == world.executing_request("two").outputs
+    assert ({"two"}, ["P"]) == (world.busy_models(), world.executing_request("two").outputs)
     world.respond("two", tensor("P", b"z"))
     assert [tensor("z", b"z")] == world.response(1).outputs
 
@@ -130,11 +129,9 @@ def test_a_body_that_does_not_decode_fails_the_request_alone(world: EnsembleHarn
 def test_a_cancelled_ensemble_stops_between_steps(world: EnsembleHarness) -> None:
     world.cancel(F, 1)
 
-    assert 1 == len(world.cancelled_executions)
-    assert [] == world.finals(F, 1)
+    assert (1, []) == (len(world.cancelled_executions), world.finals(F, 1))
     world.respond("first", tensor("O"))
-    assert set() == world.busy_models()
-    assert ["request was cancelled"] == world.error_texts(1)
+    assert (set(), ["request was cancelled"]) == (world.busy_models(), world.error_texts(1))
     assert 1 == world.counters("e").failures["CANCELED"]
 
 
@@ -224,11 +221,10 @@ def test_statistics_count_the_ensemble_and_each_step(world: EnsembleHarness) -> 
 
     counters = [world.counters(name) for name in ("e", "first", "second")]
 
-    assert [1, 1, 1] == [c.success.count for c in counters]
     # Clients look for the version whose queue was busy, in an ensemble too.
-    assert [1, 1, 1] == [c.queue.count for c in counters]
-    assert [1, 1, 1] == [c.compute_infer.count for c in counters]
-    assert [1, 1, 1] == [c.execution_count for c in counters]
+    assert [(1, 1, 1, 1)] * 3 == [
+        (c.success.count, c.queue.count, c.compute_infer.count, c.execution_count) for c in counters
+    ]
 
 
 def test_a_step_is_in_the_queue_until_its_stub_begins(world: EnsembleHarness) -> None:
@@ -439,8 +435,7 @@ def test_an_error_drops_what_waits_for_its_turn_and_releases_its_memory() -> Non
     world.respond("many", flags=wire.FINAL, number=2)
 
     assert ["in ensemble 'e', no luck"] == world.error_texts(1)
-    assert blocks == sorted(world.released_blocks[serial])
-    assert 0 == world.core.limits.unanswered
+    assert (blocks, 0) == (sorted(world.released_blocks[serial]), world.core.limits.unanswered)
 
 
 RESHAPED = {"reshape": {"shape": [2, 2]}}

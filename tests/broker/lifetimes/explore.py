@@ -18,8 +18,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import random
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -291,29 +289,21 @@ class Exploration:
         self._worlds = 0
         #: Probability of a death at each step of a walk.
         self._death_share = 0.05
-        #: Figures for a report.
+        #: How often everything has come to its end.
         self.ends = 0
-        self.kinds: Counter[str] = Counter()
-        self.seconds = 0.0
-
-    @property
-    def states(self) -> int:
-        return len(self._seen)
 
     @property
     def is_complete(self) -> bool:
-        return self.states < self._max_states
+        return len(self._seen) < self._max_states
 
     def run(self) -> Exploration:
         """Explore. Raises BrokenPromiseError with the shortest story that it has."""
-        begun = time.monotonic()
         gc.disable()
         try:
             self._visit(self._reach([]), [])
         finally:
             gc.enable()
             gc.collect()
-            self.seconds = time.monotonic() - begun
         return self
 
     def _reach(self, path: list[Action]) -> World:
@@ -351,7 +341,6 @@ class Exploration:
             if number:
                 world = self._reach(path)
             following = [*path, action]
-            self.kinds[str(action[0])] += 1
 
             def act(world: World = world, action: Action = action) -> None:
                 perform(world, action)
@@ -380,7 +369,6 @@ class Exploration:
             is_death = len(actions) > len(going_on) and draw.random() < self._death_share
             action = draw.choice([one for one in actions if (one[0] == "kill") == is_death])
             path.append(action)
-            self.kinds[str(action[0])] += 1
 
             def act(action: Action = action) -> None:
                 perform(world, action)
@@ -390,9 +378,3 @@ class Exploration:
         self._attempt(path, lambda: finish(world))
         self.ends += 1
         world.close()
-
-    def __str__(self) -> str:
-        return (
-            f"{self.states} states, {self.ends} ends, {self._worlds} worlds, "
-            f"{self.kinds['kill']} deaths, {self.seconds:.1f} s"
-        )

@@ -242,6 +242,9 @@ class Kept:
 class Process:
     """A process with connections to the broker, and programs that take their steps."""
 
+    arena: Arena
+    mappings: Mappings
+
     def __init__(self, world: World, serial: int, name: str) -> None:
         self.world = world
         self.serial = serial
@@ -249,15 +252,6 @@ class Process:
         self.epoch = 1
         self.kept: list[Kept] = []
         self.programs: list[tuple[Steps, Callable[[], bool] | None]] = []
-        self.problems: list[str] = []
-
-    @property
-    def arena(self) -> Arena:
-        raise NotImplementedError
-
-    @property
-    def mappings(self) -> Mappings:
-        raise NotImplementedError
 
     def keep(self, array: Any, seed: int) -> Kept:
         kept = Kept(array, seed, self.name)
@@ -309,6 +303,7 @@ class StubProcess(Process):
         segments: Any = _SegmentsOf(world.supervisor, serial)
         self.memory = memory = TensorMemory(segments)
         memory.begin(serial, Memory(BLOCKS * PAGE, BLOCKS * PAGE))
+        self.arena, self.mappings = memory.arena, memory.mappings
         load = wire.LoadModel(f"{name}_0", name, 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
         self.instance = instance = StubInstance(load, lambda message: None)
         instance.memory = memory
@@ -332,14 +327,6 @@ class StubProcess(Process):
         self.executions = Executions(instance, model, link, Mock(ProgressView))
         self._program = program
         self._connect()
-
-    @property
-    def arena(self) -> Arena:
-        return self.memory.arena
-
-    @property
-    def mappings(self) -> Mappings:
-        return self.memory.mappings
 
     def enter(self) -> None:
         this_process.take_thread(self.instance)
@@ -435,7 +422,8 @@ class FrontendProcess(Process):
     def __init__(self, world: World) -> None:
         super().__init__(world, FRONTEND, "frontend")
         memory = Memory(BLOCKS * PAGE, BLOCKS * PAGE)
-        self.payload = Payload(FRONTEND, memory, lambda message: None, self._release)
+        self.payload = payload = Payload(FRONTEND, memory, lambda message: None, self._send)
+        self.arena, self.mappings = payload.arena, payload.mappings
         request = self.arena.segment_request(PAGE)._replace(is_gradual=0)
         self.arena.add(request, world.supervisor.make(FRONTEND, request.segment, request.size))
         self.unanswered = Unanswered()
@@ -444,23 +432,12 @@ class FrontendProcess(Process):
         self._last_id = 0
         self._connect()
 
-    @property
-    def arena(self) -> Arena:
-        return self.payload.arena
-
-    @property
-    def mappings(self) -> Mappings:
-        return self.payload.mappings
-
     def _connect(self) -> None:
         self.outgoing, self.incoming = self.world.router("requests").connect(FRONTEND)
         self._send(wire.Hello(FRONTEND, TOKEN, self.epoch))
 
     def _send(self, message: Any, *bodies: bytes) -> None:
         self.outgoing.put([wire.encode(message), *bodies])
-
-    def _release(self, message: wire.Release) -> None:
-        self._send(message)
 
     @property
     def has_releases(self) -> bool:

@@ -313,33 +313,3 @@ def test_shared_memory_has_a_bound_of_its_own_that_costs_small_answers_nothing()
     gone = cache.put(entry(key(4), 100, 4_096))
 
     assert [key(2)] == [one.key for one in gone]
-
-
-def test_the_first_of_two_equal_answers_stays() -> None:
-    cache = ResponseCache(max_bytes=10_000, max_shared=0)
-    cache.put(entry(key(1)))
-
-    assert not cache.fits(entry(key(1)))
-
-
-def test_what_lay_in_the_memory_of_a_dead_process_is_gone() -> None:
-    cache = ResponseCache(max_bytes=1_000_000, max_shared=1_000_000)
-    cache.put(entry(key(1), 100, 4_096, owner=7))
-    cache.put(entry(key(2), 100, 4_096, owner=8))
-    cache.put(entry(key(3)))
-
-    gone = cache.forget_owner(7)
-
-    assert [key(1)] == [one.key for one in gone]
-    assert 2 == len(cache)
-    assert [] == cache.forget_owner(7)
-
-
-def test_generations_have_entries_of_their_own() -> None:
-    cache = ResponseCache(max_bytes=1_000_000, max_shared=0)
-    cache.put(entry(key(1, generation=1)))
-    cache.put(entry(key(1, generation=2)))
-
-    cache.forget_generation(1)
-
-    assert [False, True] == [cache.get(key(1, generation=g)) is not None for g in (1, 2)]

@@ -69,12 +69,6 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(
     assert {} == leases._extents
 
 
-def _body_in(block: Block) -> bytes:
-    """The body of a request with a tensor in this block."""
-    tensor = wire.Tensor("I", 11, [25_000], wire.Reference(*block, 0, 100_000))
-    return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
-
-
 def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     world.kill_peer(F)
@@ -86,12 +80,12 @@ def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None
 
 def test_a_block_that_is_read_after_its_request_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(F, 5, 5)
-    world.infer(F, request(1), body=_body_in(other))
+    tensor = wire.Tensor("I", 11, [25_000], wire.Reference(*other, 0, 100_000))
+    world.infer(F, request(1), body=wire.encode_body(wire.RequestBody("", {}, [], [tensor])))
 
     world.core.grant_lease(S, wire.Lease([A, other]))
 
-    assert {S: [A], F: [other]} == world.core.outbox.leases
-    assert 2 == world.core.blocks.leases.count
+    assert ({S: [A], F: [other]}, 2) == (world.core.outbox.leases, world.core.blocks.leases.count)
 
 
 def test_a_readers_grants_reach_the_stub_of_its_request(world: BrokerHarness) -> None:

@@ -172,30 +172,19 @@ KEPT = Reference(S3, 1, 1, 0, 100_000)
 GONE = (Unavailable.number, "the memory of a tensor is gone with the process that owned it")
 
 
-@pytest.fixture
-def bereaved(world: BrokerHarness) -> BrokerHarness:
-    """S has kept a response of a stub that has died."""
+def test_a_question_about_memory_that_is_gone_is_refused_without_an_accusation(
+    world: BrokerHarness,
+) -> None:
     world.add_stub(S3, 2)
     world.core.blocks.leases.lease(S, [_block(KEPT)])
     world.kill_peer(S3)
-    return world
+    world.core.blocks.release(S, [_block(KEPT)])  # no other process holds it
+    world.tick(0)
 
+    assert not _ask(world, OWN, KEPT)
 
-@pytest.fixture
-def forgetful(bereaved: BrokerHarness) -> BrokerHarness:
-    """S has released the response, which no other process holds."""
-    bereaved.core.blocks.release(S, [_block(KEPT)])
-    bereaved.tick(0)
-    return bereaved
-
-
-def test_a_question_about_memory_that_is_gone_is_refused_without_an_accusation(
-    forgetful: BrokerHarness,
-) -> None:
-    assert not _ask(forgetful, OWN, KEPT)
-
-    [reply] = forgetful.finals(S, 5)
-    assert (GONE, 0) == ((reply.code, reply.text), forgetful.core.blocks.forged)
+    [reply] = world.finals(S, 5)
+    assert (GONE, 0) == ((reply.code, reply.text), world.core.blocks.forged)
 
 
 def _follow(*received: tuple[int, int], held: tuple[Block, ...] = ()) -> BrokerHarness:

@@ -8,7 +8,7 @@ from tests.broker.world import S2, BrokerHarness, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
 
-A, B, C = Block(S2, 1, 1), Block(S2, 1, 2), Block(S2, 3, 1)
+A = Block(S2, 1, 1)
 
 
 @pytest.fixture

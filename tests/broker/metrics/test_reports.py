@@ -100,19 +100,6 @@ def test_an_execution_is_as_old_as_it_is_whatever_others_do(world: BrokerHarness
     assert {} == ages(world)
 
 
-# ------------------------------------------------------------------- the last error
-OFFSET_NS = 5_000_000_000
-
-
-def last_error(world: BrokerHarness) -> Any:
-    return world.figures(OFFSET_NS).get("last_error")
-
-
-def fail(world: BrokerHarness, own_id: int, text: str) -> None:
-    world.infer(F, request(own_id))
-    world.finish_batch(S, code=13, text=text)
-
-
 # ------------------------------------------------------------------- readings for the history
 def read(world: BrokerHarness) -> dict[str, Any]:
     return world.statistics("", wire.READINGS)

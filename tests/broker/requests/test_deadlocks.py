@@ -24,20 +24,6 @@ _MS = 1_000_000
 _SOON = 150 * _MS
 
 
-def _pair(config: dict[str, Any] | None = None) -> BrokerHarness:
-    """Two models with one instance each: m with S, and other with S2."""
-    world = BrokerHarness.serving(config=config)
-    world.add_generation(2, config={"name": "other"})
-    world.add_stub(S, page=Page())
-    world.add_stub(S2, generation=2, page=Page())
-    return world
-
-
-@pytest.fixture
-def pair() -> BrokerHarness:
-    return _pair()
-
-
 def _asks(own_id: int, generation: int) -> wire.Request:
     return request(own_id, generation, flags=wire.CALLER_BLOCKS)
 
@@ -48,10 +34,13 @@ def _is_refused(world: BrokerHarness, peer: int, own_id: int, circle: str) -> bo
 
 
 @pytest.fixture
-def busy_pair(pair: BrokerHarness) -> BrokerHarness:
-    """The pair, with a request that m executes."""
-    pair.infer(F, request(1))
-    return pair
+def busy_pair() -> BrokerHarness:
+    """Two models with one instance each: m with S, which executes a request, and other with S2."""
+    world = BrokerHarness.serving(S, has_pages=True)
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(S2, generation=2, page=Page())
+    world.infer(F, request(1))
+    return world
 
 
 def test_a_model_that_waits_for_itself_is_told(busy_pair: BrokerHarness) -> None:
@@ -110,8 +99,7 @@ def test_a_model_that_waits_for_itself_is_told_when_it_says_so(busy_pair: Broker
 
     assert 0 == _count_reports(busy_pair)
     busy_pair.tick(_SOON)
-    assert 1 == _count_reports(busy_pair)
-    assert [] == busy_pair.finals(S, 1)
+    assert (1, []) == (_count_reports(busy_pair), busy_pair.finals(S, 1))
     _says(busy_pair, S, wire.WaitEdge(0, 1, 0))
 
     assert _is_refused(busy_pair, S, 1, "m -> m")
@@ -153,22 +141,12 @@ ASKER = 9
 _WHERE = "Model m - Error when running inference: "
 
 
-_NOT_READY = f"{_WHERE}Failed for execute the inference request. Model 'm' is not ready."
-
-
 def _ask(own_id: int, **fields: Any) -> wire.Request:
     return request(own_id, generation=0, **{"model": "m", **fields})
 
 
 def _become_asker(world: BrokerHarness) -> None:
     world.core.expect(wire.ExpectPeer(ASKER, b"t" * 16, "stub", "other_0", 0))
-
-
-@pytest.fixture
-def asker(world: BrokerHarness) -> BrokerHarness:
-    """The server, in which m asks."""
-    _become_asker(world)
-    return world
 
 
 @pytest.mark.parametrize(("max_batch_size", "elements"), [(8, 5), (0, 1)])

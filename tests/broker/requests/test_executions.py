@@ -212,17 +212,13 @@ def ends(world: BrokerHarness) -> tuple[int, int, dict[str, int]]:
     return counts["success"]["count"], counts["fail"]["count"], reasons
 
 
-def execute_beyond_deadline(world: BrokerHarness) -> None:
-    world.infer(F, request(1, deadline_ns=world.now + SECOND))
-    world.tick(2 * SECOND)
-
-
 @pytest.mark.row("L18")
 def test_a_request_has_failed_at_its_deadline_however_its_execution_ends(
     world: BrokerHarness,
 ) -> None:
     world.add_stub(S)
-    execute_beyond_deadline(world)
+    world.infer(F, request(1, deadline_ns=world.now + SECOND))
+    world.tick(2 * SECOND)
     assert (0, 1, {"OTHER": 1}) == ends(world)
 
     world.finish_batch(S)

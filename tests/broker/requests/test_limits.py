@@ -19,7 +19,7 @@ from zmqtriton_floor.settings.broker import BrokerSettings, RequestLimits
 FULL = "Exceeds maximum queue size"
 
 
-START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
+START = wire.SEQUENCE_START
 
 
 def _limited(limit: str = "", **settings: int) -> BrokerHarness:

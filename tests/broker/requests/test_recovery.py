@@ -249,21 +249,15 @@ def test_the_time_of_an_execution_is_not_counted_anew_with_the_hello(
 
 
 @pytest.fixture
-def reloading(world: BrokerHarness) -> BrokerHarness:
-    """Generation 2, of a stub that has not said hello either, takes the place of 1."""
+def reloaded(world: BrokerHarness) -> BrokerHarness:
+    """Generation 2, of a stub that has not said hello either, has taken the place of 1."""
     world.add_generation(2)
     world.expect_stub(S3)
     world.attach(S3, 2)
-    return world
-
-
-@pytest.fixture
-def reloaded(reloading: BrokerHarness) -> BrokerHarness:
-    """The first generation is no more."""
     for serial in (S, S2):
-        reloading.kill_peer(serial)
-    reloading.remove(1)
-    return reloading
+        world.kill_peer(serial)
+    world.remove(1)
+    return world
 
 
 @pytest.mark.parametrize("generation", [1, 0], ids=["of a client", "of a model"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.broker.world import S2, BrokerHarness, F, Page, S, request
@@ -74,13 +76,6 @@ def test_one_that_is_not_there_or_leaves_has_no_room(page: Page) -> None:
     assert (0, False) == (instance.free_slots, instance.is_open)
 
 
-def test_batches_of_an_earlier_broker_take_their_slots(instance: Instance) -> None:
-    instance.concurrency, instance.earlier = 4, 3
-    instance.dispatch(_batch(EARLIER))
-
-    assert (3, 1) == (instance.batch_count, instance.free_slots)
-
-
 def test_of_those_that_share_resources_one_begins_in_its_turn_alone(instance: Instance) -> None:
     other = Instance(8, "m_1", 1)
     instance.membership = _member([other])
@@ -88,8 +83,7 @@ def test_of_those_that_share_resources_one_begins_in_its_turn_alone(instance: In
     assert 0 == instance.startable_batches
     instance.membership.is_its_turn = True
 
-    assert 1 == instance.startable_batches
-    assert [other] == instance.membership.blockers()
+    assert (1, [other]) == (instance.startable_batches, instance.membership.blockers())
 
 
 # --------------------------------------------------------------- earlier brokers
@@ -101,8 +95,7 @@ def test_before_its_hello_it_may_have_begun_anything_until_the_fence_holds(page:
     assert instance.may_have_begun((3, 2), 1000 + FENCE_NS - 1)
     assert not instance.may_have_begun((3, 2), 1000 + FENCE_NS)
     assert instance.may_have_begun((3, 1), 1000 + FENCE_NS)
-    assert 2 == page._fence
-    assert 1 == instance.batch_count
+    assert (2, 1) == (page._fence, instance.batch_count)
 
 
 def test_without_a_page_it_may_have_begun_anything_for_ever() -> None:
@@ -171,8 +164,7 @@ def test_when_a_batch_was_begun_its_stub_says_within_reason(
 
     instance.note_beginnings(words, 20)
 
-    assert counted_ns == one.dispatched_ns
-    assert words == instance.reported
+    assert (counted_ns, words) == (one.dispatched_ns, instance.reported)
 
 
 # ----------------------------------------------------------------- sent ahead
@@ -190,34 +182,38 @@ def test_who_waits_behind_a_batch_is_counted(instance: Instance) -> None:
     assert 0 == instance.waiting
 
 
-def test_more_is_sent_ahead_to_one_that_executes_and_asks_nobody(instance: Instance) -> None:
+def test_more_is_sent_ahead_to_one_that_executes(instance: Instance) -> None:
     assert not instance.may_take_ahead(3), "it is idle"
+
     instance.dispatch(_batch(1))
-    assert instance.may_take_ahead(2)
-    assert not instance.may_take_ahead(1)
 
-    instance.open_calls = {(7, 1): _request(1)}
-    assert not instance.may_take_ahead(2)
-    instance.open_calls = {}
-    instance.concurrency = 2
-    assert not instance.may_take_ahead(2)
-    instance.concurrency = 1
-    instance.membership = _member([])
-    assert not instance.may_take_ahead(2)
-    instance.membership = None
-    instance.progress = None
-    assert not instance.may_take_ahead(2)
+    assert (True, False) == (instance.may_take_ahead(2), instance.may_take_ahead(1))
 
 
-def test_nothing_is_sent_ahead_behind_an_earlier_brokers_batch(instance: Instance) -> None:
-    instance.dispatch(_batch(EARLIER))
+@pytest.mark.parametrize(
+    ("number", "state"),
+    [
+        pytest.param(1, {"open_calls": {(7, 1): _request(1)}}, id="it asks somebody"),
+        pytest.param(1, {"concurrency": 2}, id="it executes several at once"),
+        pytest.param(1, {"membership": _member([])}, id="it shares a resource"),
+        pytest.param(1, {"progress": None}, id="it has no page"),
+        pytest.param(EARLIER, {}, id="it executes an earlier broker's batch"),
+    ],
+)
+def test_to_another_nothing_is_sent_ahead(
+    instance: Instance, number: int, state: dict[str, Any]
+) -> None:
+    instance.dispatch(_batch(number))
+    for name, value in state.items():
+        setattr(instance, name, value)
 
-    assert not instance.may_take_ahead(5)
+    assert not instance.may_take_ahead(2)
 
 
 # -------------------------------------------------------------------- its end
 def test_it_has_left_when_it_has_nothing_to_execute_or_to_answer(instance: Instance) -> None:
     one = _request(1)
+    assert not instance.has_left, "nobody has dismissed it"
     instance.dispatch(_batch(1, one))
     instance.dismiss()
     assert not instance.has_left
@@ -227,18 +223,6 @@ def test_it_has_left_when_it_has_nothing_to_execute_or_to_answer(instance: Insta
 
     del instance.open_requests[one.key]
     assert instance.has_left
-
-
-def test_one_that_is_not_dismissed_has_not_left(instance: Instance) -> None:
-    assert not instance.has_left
-
-
-def test_a_dismissal_before_the_hello_changes_no_state(page: Page) -> None:
-    instance = Instance(7, "m_0", 1, page)
-
-    instance.dismiss()
-
-    assert (True, Occupation.ABSENT) == (instance.is_dismissed, instance.state)
 
 
 def test_with_it_dies_what_it_had_begun_and_what_had_run(instance: Instance, page: Page) -> None:

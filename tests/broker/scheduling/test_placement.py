@@ -250,11 +250,6 @@ def two_versions(*configs: dict[str, Any]) -> BrokerHarness:
     return world
 
 
-def late(world: BrokerHarness, own_id: int, flags: int = wire.ANY_VERSION) -> None:
-    """Ask version 1, as a frontend does that has not received what became of it."""
-    world.infer(F, request(own_id)._replace(generation=1, flags=flags))
-
-
 # ------------------------------------------------------------------- sequences
 
 

@@ -107,8 +107,7 @@ def test_who_is_late_may_be_put_behind_all_others() -> None:
     world.tick(4 * MS)
     world.infer(F, request(6))
 
-    assert [1, 5, 6, 3, 2, 4] == executed(world)
-    assert [""] * 6 == world.texts(*range(1, 7))
+    assert ([1, 5, 6, 3, 2, 4], [""] * 6) == (executed(world), world.texts(*range(1, 7)))
 
 
 def test_a_late_one_that_is_not_wanted_any_more_is_not_executed() -> None:
@@ -166,32 +165,6 @@ def test_whoever_leaves_the_queue_makes_room(leaves: str) -> None:
     assert executed(world)[-1] == 3
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_number_of_those_who_wait_never_drifts(seed: int) -> None:
-    chance = random.Random(seed)
-    world = policy(max_queue_size=3, default_timeout_microseconds=5_000)
-    ids = itertools.count(2)
-    for _ in range(300):
-        move = chance.choice(["ask", "ask", "finish", "cancel", "wait"])
-        if move == "ask":
-            world.infer(F, request(next(ids)))
-        elif move == "finish" and world.batched_requests.get(S):
-            world.finish_batch(S)
-        elif move == "cancel":
-            world.cancel(F, *chance.sample(sorted(world.core.peers[F].requests) or [0], 1))
-        else:
-            world.tick(chance.randint(0, 2 * MS))
-    world.tick(10 * MS)
-    world.add_stub(S2)
-
-    world.infer(F, *(request(1_000_000 + i) for i in range(5)))
-
-    waiting = [r for r in range(1_000_000, 1_000_005) if not world.finals(F, r)]
-    assert [FULL] * (5 - len(waiting)) == world.texts(*range(1_000_000, 1_000_005))
-    idle = 1 if world.batched_requests.get(S) and world.batched_requests[S][0].id < 1_000_000 else 2
-    assert 3 + idle == len(waiting)
-
-
 # ------------------------------------------------------------------------- priorities
 
 
@@ -218,8 +191,7 @@ def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
     world.infer(F, *(request(i, priority=2) for i in (4, 5)))
     world.tick(5 * MS)
 
-    assert [FULL, EXPIRED, EXPIRED] == world.texts(3, 4, 5)
-    assert [1, 2] == executed(world)
+    assert ([FULL, EXPIRED, EXPIRED], [1, 2]) == (world.texts(3, 4, 5), executed(world))
 
 
 def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:

@@ -179,8 +179,7 @@ def test_a_request_that_is_cancelled_between_steps_leaves_its_place() -> None:
     world.cancel(F, 1)  # while it is executed
     _return(world, batch)
 
-    assert "request was cancelled" == world.error(1)[1]
-    assert [third, 2] == _ids(_batch(world))
+    assert ("request was cancelled", [third, 2]) == (world.error(1)[1], _ids(_batch(world)))
 
 
 def test_what_ends_while_it_waits_to_be_executed_again_leaves_its_place() -> None:
@@ -195,8 +194,7 @@ def test_what_ends_while_it_waits_to_be_executed_again_leaves_its_place() -> Non
     world.finish_batch(S)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
-    assert 0 == world.core.generations.schedulers[1].pending
-    assert [] == world.executing_ids()
+    assert (0, []) == (world.core.generations.schedulers[1].pending, world.executing_ids())
 
 
 def test_with_a_stub_die_the_requests_that_it_has_begun_and_no_others() -> None:
@@ -259,12 +257,6 @@ def test_a_stub_that_wants_again_what_it_does_not_have_is_told_to_forget_it(
 # The generations of a broker, without requests.
 
 
-def _add_and_remove(registry: GenerationRegistry, number: int, *, is_drained: bool = True) -> None:
-    registry.add_or_update(wire.AddGeneration(number, f"m{number}", 1, "{}"))
-    registry.by_number[number].is_drained = is_drained
-    registry.remove(number)
-
-
 def _departed(registry: GenerationRegistry, number: int) -> str:
     """Return the model of a generation that is gone, if it is remembered."""
     with pytest.raises(NotServed) as refused:
@@ -275,13 +267,9 @@ def _departed(registry: GenerationRegistry, number: int) -> str:
 def test_models_that_go_and_come_back_are_remembered_for_a_while() -> None:
     registry = GenerationRegistry()
     for number in range(1, _MAX_DEPARTED + 2):
-        _add_and_remove(registry, number)
+        registry.add_or_update(wire.AddGeneration(number, f"m{number}", 1, "{}"))
+        registry.by_number[number].is_drained = True
+        registry.remove(number)
 
     last = _MAX_DEPARTED + 1
     assert ["", "m2", f"m{last}"] == [_departed(registry, number) for number in (1, 2, last)]
-
-
-LATE = "the model was unloaded while the request was on its way"
-
-
-MORE = '{"output": [{"name": "MORE"}]}'

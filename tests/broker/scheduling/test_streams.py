@@ -45,8 +45,7 @@ def test_as_many_streams_are_open_as_the_model_allows() -> None:
     world = serving(2)
 
     infer(world, 1, 2, 3, 4)
-    assert [1, 2] == begin_streams(world)
-    assert 2 == world.figures()["pending"]
+    assert ([1, 2], 2) == (begin_streams(world), world.figures()["pending"])
 
     world.send_results(S, outcome(2))
     assert [3] == begin_streams(world)

@@ -60,13 +60,16 @@ class Client:
     def __init__(self, world: Surroundings, way: Way, number: int) -> None:
         self._world = world
         self._way = way
-        self._number = number
         self._name = type(way).__name__
         self._chance = world.plan.chance(f"client {number}")
         #: Its own, so that the same requests are made with any number of looks.
         self._chances_of_looks = world.plan.chance(f"looks of client {number}")
         #: The programs that this way leads to.
-        self.programs = [program for program in world.programs if self._can_ask(program)]
+        self.programs = [
+            program
+            for program in world.programs
+            if program.state <= way.most_elements and way.can_ask(program)
+        ]
         self._kept: deque[_KeptAnswer] = deque()
         self._calls = 0
         #: Earlier questions, which may be asked again: their answers may be in the cache.
@@ -102,10 +105,6 @@ class Client:
         if self._way.has_room(question):
             self.ask(question)
             self._earlier.append(question)
-
-    def _can_ask(self, program: Program) -> bool:
-        has_size = program.state <= self._way.most_elements
-        return has_size and self._way.can_ask(program)
 
     def question(self, program: Program, place: Place | None = None) -> Question:
         """Return a new request."""

@@ -107,7 +107,18 @@ class Way:
 
     def __init__(self, server: Server, number: int) -> None:
         self._server = server
-        self._number = number
+        self._connection: Any = None
+
+    @property
+    def _connected(self) -> Any:
+        """Return the connection, a new one if there is none."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Any:
+        """Return a new connection."""
+        raise NotImplementedError
 
     def can_ask(self, program: Program) -> bool:
         """Return whether it leads to a program."""
@@ -124,6 +135,9 @@ class Way:
 
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def end(self) -> None:
         """Give back what outlives connections."""
@@ -137,14 +151,9 @@ class HttpWay(Way):
 
     has_sequences = True
 
-    def __init__(self, server: Server, number: int) -> None:
-        super().__init__(server, number)
-        self._connection: http.client.HTTPConnection | None = None
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _connect(self) -> http.client.HTTPConnection:
+        port = self._server.http_port
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
 
     def ask(self, question: Question) -> list[Arrays]:
         answer, data = self._exchange(f"{question.path}/infer", *self._body(question))
@@ -163,12 +172,10 @@ class HttpWay(Way):
         expected: int = 200,
         method: str = "POST",
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        if self._connection is None:
-            port = self._server.http_port
-            self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connection = self._connected
         try:
-            self._connection.request(method, path, body or None, headers)
-            answer = self._connection.getresponse()
+            connection.request(method, path, body or None, headers)
+            answer = connection.getresponse()
             data = answer.read()
         except TimeoutError as error:
             raise UnansweredError(f"no answer over HTTP: {path}") from error
@@ -348,15 +355,12 @@ class Region:
         return {**place, "shared_memory_byte_size": size}
 
 
-class RegionWay(HttpWay):
-    """Tensors in a region of shared memory, in which outputs may take the places of inputs."""
-
-    has_sequences = False
+class _WithRegion(Way):
+    """A part of those that have tensors in a region of shared memory."""
 
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
-        self._region = Region(f"http{number}")
-        self._turn = 0
+        self._region = Region(f"{type(self).__name__}{number}")
 
     def close(self) -> None:
         super().close()
@@ -367,6 +371,13 @@ class RegionWay(HttpWay):
 
     def has_room(self, question: Question) -> bool:
         return super().has_room(question) and self._region.has_room(question)
+
+
+class RegionWay(_WithRegion, HttpWay):
+    """Tensors in a region of shared memory, in which outputs may take the places of inputs."""
+
+    has_sequences = False
+    _turn = 0
 
     def ask(self, question: Question) -> list[Arrays]:
         region = self._region
@@ -406,31 +417,23 @@ class TritonHttpWay(Way):
 
     has_sequences = True
 
-    def __init__(self, server: Server, number: int) -> None:
-        super().__init__(server, number)
-        self._client: Any = None
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+    def _connect(self) -> Any:
+        return tritonclient.http.InferenceServerClient(
+            self._server.url.removeprefix("http://"),
+            network_timeout=PATIENCE_S,
+            connection_timeout=PATIENCE_S,
+        )
 
     def end(self) -> None:
         # each thread has an event loop of gevent's
         gevent.get_hub().destroy(destroy_loop=True)
 
     def ask(self, question: Question) -> list[Arrays]:
-        module = tritonclient.http
-        if self._client is None:
-            self._client = module.InferenceServerClient(
-                self._server.url.removeprefix("http://"),
-                network_timeout=PATIENCE_S,
-                connection_timeout=PATIENCE_S,
-            )
+        module, client = tritonclient.http, self._connected
         try:
             wishes = [module.InferRequestedOutput(name) for name in question.outputs]
             inputs = infer_inputs(module, **question.tensors)
-            result = self._client.infer(
+            result = client.infer(
                 question.program.name, inputs, outputs=wishes, **question.parameters
             )
         except InferenceServerException as error:
@@ -462,24 +465,13 @@ class GrpcWay(Way):
 
     has_sequences = True
 
-    def __init__(self, server: Server, number: int) -> None:
-        super().__init__(server, number)
-        self._client: Any = None
-
-    @property
-    def _connected(self) -> Any:
-        if self._client is None:
-            own = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-            self._client = tritonclient.grpc.InferenceServerClient(
-                self._server.grpc_address, channel_args=own
-            )
-        return self._client
+    def _connect(self) -> Any:
+        own = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+        return tritonclient.grpc.InferenceServerClient(self._server.grpc_address, channel_args=own)
 
     def close(self) -> None:
-        if self._client is not None:
-            with suppress(InferenceServerException, RuntimeError):
-                self._client.close()
-            self._client = None
+        with suppress(InferenceServerException, RuntimeError):
+            super().close()
 
     def ask(self, question: Question) -> list[Arrays]:
         inputs = infer_inputs(tritonclient.grpc, **question.tensors)
@@ -502,9 +494,9 @@ class StreamWay(GrpcWay):
         self._responses: queue.Queue[Any] | None = None
 
     def close(self) -> None:
-        if self._client is not None:
+        if self._connection is not None:
             with suppress(InferenceServerException, RuntimeError):
-                self._client.stop_stream(cancel_requests=True)
+                self._connection.stop_stream(cancel_requests=True)
         self._responses = None
         super().close()
 
@@ -557,27 +549,13 @@ class StreamWay(GrpcWay):
                 return answers
 
 
-class RegionStreamWay(StreamWay):
+class RegionStreamWay(_WithRegion, StreamWay):
     """Requests of a stream in a region of shared memory; outputs take the places of inputs.
 
     All responses have the same places, so the last one alone can be read.
     """
 
     has_sequences = False
-
-    def __init__(self, server: Server, number: int) -> None:
-        super().__init__(server, number)
-        self._region = Region(f"stream{number}")
-
-    def close(self) -> None:
-        super().close()
-        self._region.is_registered = False
-
-    def end(self) -> None:
-        self._region.remove()
-
-    def has_room(self, question: Question) -> bool:
-        return super().has_room(question) and self._region.has_room(question)
 
     def ask(self, question: Question) -> list[Arrays]:
         if not self._region.is_registered:
@@ -676,30 +654,19 @@ def outputs_of(response: Any) -> Arrays:
     return in_order(dict(response.outputs))
 
 
-class GuestWay(Way):
-    """A frontend in this process, whose caller uses its arrays again at once.
+class _ModelsWay(Way):
+    """A connection whose models have a method `infer`."""
 
-    The answers are views of the memory of models.
-    """
-
-    is_streamed = has_sequences = lends_answers = True
-
-    def __init__(self, server: Server, number: int) -> None:
-        super().__init__(server, number)
-        self._connection: Any = None
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    is_streamed = has_sequences = True
+    #: Who is asked, for the text of an error.
+    asked: ClassVar[str]
 
     def ask(self, question: Question) -> list[Arrays]:
-        if self._connection is None:
-            self._connection = zmqtriton.connect(path=runtime_directory(self._server))
+        connection = self._connected
         place = question.place or Place(0, is_start=False, is_end=False)
         try:
             tensors = {name: self._made(array) for name, array in question.tensors.items()}
-            responses = self._connection.model(question.program.name).infer(
+            responses = connection.model(question.program.name).infer(
                 inputs=tensors,
                 deadline_s=PATIENCE_S,
                 correlation_id=place.sequence,
@@ -709,9 +676,29 @@ class GuestWay(Way):
             self._sent(tensors)
             return [arrays for response in responses if (arrays := outputs_of(response))]
         except TimeoutError as error:
-            raise UnansweredError("no answer to a guest") from error
+            raise UnansweredError(f"no answer of the {self.asked}") from error
         except ZmqTritonError as error:
-            raise RefusedError(f"guest: {error.http_status} {error.text}") from error
+            raise RefusedError(f"{self.asked}: {error.http_status} {error.text}") from error
+
+    def _made(self, array: Any) -> Any:
+        """Return an input that the request may have."""
+        return array
+
+    def _sent(self, tensors: dict[str, Any]) -> None:
+        """Leave the arrays of a request as they are."""
+
+
+class GuestWay(_ModelsWay):
+    """A frontend in this process, whose caller uses its arrays again at once.
+
+    The answers are views of the memory of models.
+    """
+
+    lends_answers = True
+    asked = "guest"
+
+    def _connect(self) -> Any:
+        return zmqtriton.connect(path=runtime_directory(self._server))
 
     def _made(self, array: Any) -> Any:
         return array.copy()
@@ -726,7 +713,7 @@ class LentWay(GuestWay):
     """The same with inputs in the server's memory, which the caller drops after the answer."""
 
     def _made(self, array: Any) -> Any:
-        room = self._connection.empty(array.shape, array.dtype)
+        room = self._connected.empty(array.shape, array.dtype)
         room[:] = array
         return room
 
@@ -734,37 +721,13 @@ class LentWay(GuestWay):
         """Leave them: models read this memory until they have answered."""
 
 
-class DoorWay(Way):
+class DoorWay(_ModelsWay):
     """The door over ZeroMQ."""
 
-    is_streamed = has_sequences = True
+    asked = "door"
 
-    def __init__(self, server: Server, number: int) -> None:
-        super().__init__(server, number)
-        self._door: Any = None
-
-    def close(self) -> None:
-        if self._door is not None:
-            self._door.close()
-            self._door = None
-
-    def ask(self, question: Question) -> list[Arrays]:
-        if self._door is None:
-            self._door = Door(f"{runtime_directory(self._server)}/door")
-        place = question.place or Place(0, is_start=False, is_end=False)
-        try:
-            responses = self._door.model(question.program.name).infer(
-                inputs=question.tensors,
-                deadline_s=PATIENCE_S,
-                correlation_id=place.sequence,
-                sequence_start=place.is_start,
-                sequence_end=place.is_end,
-            )
-            return [arrays for response in responses if (arrays := outputs_of(response))]
-        except TimeoutError as error:
-            raise UnansweredError("no answer at the door") from error
-        except ZmqTritonError as error:
-            raise RefusedError(f"door: {error.http_status} {error.text}") from error
+    def _connect(self) -> Door:
+        return Door(f"{runtime_directory(self._server)}/door")
 
 
 def runtime_directory(server: Server) -> str:

@@ -189,8 +189,7 @@ def test_lines_that_do_not_fit_are_counted_and_told_with_the_next_one(pipe: Pipe
     pipe.stream.write("and again\n")
 
     text = f"{lost} lines of the log are lost here: nobody has read them in time"
-    assert 3 == lost
-    assert [text, "again", "and again"] == pipe.read().splitlines()
+    assert (3, [text, "again", "and again"]) == (lost, pipe.read().splitlines())
 
 
 def test_what_is_longer_than_the_pipe_comes_whole_or_not_at_all(pipe: Pipe) -> None:

@@ -35,15 +35,12 @@ class LogsCollector(PostReceiver):
         self.rejected = 0
         self.records: list[Record] = []
         self.resources: list[dict[str, Any]] = []
-        #: Messages that have come, whatever was answered.
-        self.tries = 0
 
     def find(self, part: str) -> Record | None:
         """Return the first record with this in its text."""
         return next((record for record in list(self.records) if part in record.text), None)
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        self.tries += 1
         if path != "/v1/logs" or headers["content-type"] != "application/x-protobuf":
             return 404, b""
         if self.status != 200:

@@ -185,18 +185,23 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
 
 
 def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
+    def served(answers: list[overload.Answer]) -> int:
+        return sum(answer.status == 200 for answer in answers)
+
     async def flood() -> tuple[list[overload.Answer], float]:
+        answers, seconds = list[overload.Answer](), 0.25
         with closing(overload.Clients(server, "asleep", 5)) as clients:
-            answers = await clients.flood(1000, 0.5)
+            # Two instances of 5 ms can do 400 a second; a machine that does other things needs
+            # longer for more than the ten that were there first.
+            while served(answers) <= 20:
+                seconds *= 2
+                answers = await clients.flood(1000, seconds)
             return answers, (await clients.request()).status
 
     answers, status_after = asyncio.run(flood())
 
     assert {200, 503} == {answer.status for answer in answers}
     assert all(answer.has_retry_after == (answer.status == 503) for answer in answers)
-    # Two instances of 5 ms could do 400; a machine that does other things does fewer, but more
-    # than the ten that were there first.
-    assert 20 < sum(answer.status == 200 for answer in answers)
     assert 200 == status_after
     eventually(lambda: 0 == unanswered_requests(server), 60, "nothing is unanswered")
 
