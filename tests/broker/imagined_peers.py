@@ -191,6 +191,7 @@ class FakeFrontend(FakePeer):
 
     def lose_broker(self) -> None:
         """Leave a dead broker: what it had sent is valid, and read."""
+        # the death of a broker, which the link would find when it reads
         self._link._dealer = None
         while self.incoming:
             self.receive_next()

@@ -226,6 +226,7 @@ class BrokerHarness:
     def drain_outbox(self) -> None:
         """Ends the turn and empties the outbox, as the service would."""
         self.core.tick(self.now)
+        # held after each turn of every test
         assert not self.core._dispatch.marked, "what can be dispatched would wait for an event"
         self._empty_outbox()
 

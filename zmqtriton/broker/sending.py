@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 SUPERVISOR = 0
 #: Maximum time that a release waits for another message to the same owner, which need not be woken
 #: for it.
-_RELEASE_WITHIN_NS = 5_000_000
+RELEASE_WITHIN_NS = 5_000_000
 #: Empty list of released blocks, shared by all messages that release nothing.
 _NOTHING: list[wire.Block] = []
 #: Maximum number of replies in one message: a frontend has to receive the whole message before it
@@ -261,7 +261,7 @@ class PeerSending:
         if not has_waiting:
             self.release_at_ns = 0
         elif not self.release_at_ns:
-            self.release_at_ns = now_ns + _RELEASE_WITHIN_NS
+            self.release_at_ns = now_ns + RELEASE_WITHIN_NS
 
     def _flush_reported_owners(self, outbox: Outbox) -> None:
         settled, outbox.reported_owners = outbox.reported_owners, []

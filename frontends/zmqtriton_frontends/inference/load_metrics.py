@@ -25,7 +25,7 @@ _NAMED_METRICS, _APPLICATION_UTILIZATION = 8, 9
 _KEY, _VALUE = 1, 2
 #: An entry of the broker's answer: one version of a model.
 Entry = Mapping[str, Any]
-#: What is added up over the versions.
+#: Added up over the versions.
 SUMS = (
     "queued",
     "executing",

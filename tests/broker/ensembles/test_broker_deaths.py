@@ -19,6 +19,7 @@ from zmqtriton_floor.mappings import REGIONS_FROM
 
 def _follow(before: EnsembleHarness, world: EnsembleHarness) -> EnsembleHarness:
     """Have the broker of one world read what that of the other has written."""
+    # the segment is the supervisor's; here the two brokers are of one process
     world.core.begun.adopt(before.core.begun._memory)
     return world
 
@@ -121,6 +122,7 @@ def test_a_run_that_begins_anew_is_written_down_anew() -> None:
     world.respond("second", tensor("O"))
 
     assert [0] == [r.code for r in world.finals(F, 1)]
+    # what the next broker would read
     assert not any(bytes(world.core.begun._memory))
 
 

@@ -126,6 +126,7 @@ def check(world: World) -> None:
         for kept in process.kept:
             first = int(kept.array.flat[0])
             assert kept.is_right, f"{kept.name} finds {first} in what was {kept.seed}"
+        # all that is mapped, also where no array is kept
         for segment in process.mappings._segments.values():
             for view in segment.views.values():
                 if view() is not None and not view.is_own:
@@ -212,6 +213,7 @@ def fingerprint(world: World) -> bytes:
 
 
 def _facts(world: World) -> Iterator[Any]:
+    # two states are one only if all is alike that decides what may follow, shown or not
     broker = world.broker
     assert broker is not None
     core, sending = broker.core, broker.sending

@@ -323,6 +323,7 @@ class StubProcess(Process):
         instance.find_request = link.pending.get
         memory.release = lambda release: link.send([wire.encode(release)])
         model = PythonModel(load, None)
+        # in place of code that is loaded from a file
         model._execute = self._execute
         self.executions = Executions(instance, model, link, Mock(ProgressView))
         self._program = program
@@ -391,6 +392,7 @@ class StubProcess(Process):
     def forget(self) -> None:
         super().forget()
         self.memory.release = lambda release: None
+        # as its end leaves it; nothing of the process runs any more
         self.link.is_closed = self.asker._is_closed = True
         self.link.pending.clear()
         self.asker._open.clear()
@@ -405,6 +407,7 @@ class Call:
         self._world = world
 
     def has_reply(self) -> bool:
+        # to look, and not to wait as a model would
         return not self._responses._question.inbox.empty()
 
     def take(self) -> Any:
@@ -444,6 +447,7 @@ class FrontendProcess(Process):
         return bool(self.payload.releases.blocks)
 
     def release(self) -> None:
+        # the loop would do it a while later
         self.payload.releases._send_all()
 
     def follow(self, epoch: int) -> None:
@@ -528,6 +532,7 @@ class BrokerProcess:
         self.core = core = BrokerCore()
         core.configure(epoch, BrokerSettings())
         self.requests, self.stubs = FakeRouter(), FakeRouter()
+        # the service without its sockets and its loop: each step is taken when the order has it
         self.service = service = BrokerService.__new__(BrokerService)
         service._core = core
         service._requests, service._stubs = self.requests, self.stubs
@@ -549,10 +554,12 @@ class BrokerProcess:
         router = self.requests if kind == "requests" else self.stubs
         router.receive(serial)
         while router.inbox:
+            # a step of the loop
             self.service._read(router)
         self.end_turn()
 
     def remove(self, serial: int) -> None:
+        # a step of the loop
         self.service._remove_dead_peer(wire.PeerDied(serial, "killed"))
         self.end_turn()
 

@@ -64,8 +64,10 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(
     assert not leases.covers(F, A, 0, 1)
     leases.forget_holder(F)
     leases.release(0, [B])
+    # what covers nothing any more would only grow
     assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
     leases.widen_extent(A, 0, 1)
+    # nor here
     assert {} == leases._extents
 
 

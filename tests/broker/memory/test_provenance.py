@@ -139,6 +139,7 @@ def test_of_what_is_leased_only_what_was_told_may_be_passed_on(
     assert not _ask(world, answered._replace(offset=offset, size=size), own_id=7)
 
     world.core.blocks.release(S, [block])
+    # what nobody holds would only grow
     assert not world.core.blocks.leases._extents
     assert not _ask(world, answered, own_id=8)
 

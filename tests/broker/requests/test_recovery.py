@@ -99,6 +99,7 @@ def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again
     before.finish_batch(late)
     assert {} == before.replies
 
+    # the segment is the supervisor's; here the two brokers are of one process
     world.core.begun.adopt(before.core.begun._memory)
     _resend(world, 1, 2)
 
@@ -109,6 +110,7 @@ def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again
     [refused] = world.finals(F, 2)
     assert "kept the answer back" in refused.text
     before.finish_batch(S if late == S2 else S2)
+    # the segment is the supervisor's; here the two brokers are of one process
     world.core.begun.adopt(before.core.begun._memory)
     assert not world.core.begun.had_begun((F, 2))
 

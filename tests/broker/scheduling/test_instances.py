@@ -95,6 +95,7 @@ def test_before_its_hello_it_may_have_begun_anything_until_the_fence_holds(page:
     assert instance.may_have_begun((3, 2), 1000 + FENCE_NS - 1)
     assert not instance.may_have_begun((3, 2), 1000 + FENCE_NS)
     assert instance.may_have_begun((3, 1), 1000 + FENCE_NS)
+    # the stub is told of it by the page alone
     assert (2, 1) == (page._fence, instance.batch_count)
 
 

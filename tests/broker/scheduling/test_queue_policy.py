@@ -284,6 +284,7 @@ def test_what_leaves_a_queue_is_not_kept_until_its_turn_comes() -> None:
         level.leave(request_)
 
     assert 1 == level.size
+    # those that left are forgotten now and then, which no answer tells
     assert len(level._in_time) <= 2 * level.size + 64
     assert waiting[:1] == list(level)
     assert waiting[0] is level.pop()

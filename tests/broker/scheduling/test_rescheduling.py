@@ -15,7 +15,7 @@ from tests.broker.sequence_world import (
     sequence_config,
 )
 from tests.broker.world import Page, outcome, request
-from zmqtriton.broker.scheduling.generations import _MAX_DEPARTED, GenerationRegistry, NotServed
+from zmqtriton.broker.scheduling.generations import MAX_DEPARTED, GenerationRegistry, NotServed
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -266,10 +266,10 @@ def _departed(registry: GenerationRegistry, number: int) -> str:
 
 def test_models_that_go_and_come_back_are_remembered_for_a_while() -> None:
     registry = GenerationRegistry()
-    for number in range(1, _MAX_DEPARTED + 2):
+    for number in range(1, MAX_DEPARTED + 2):
         registry.add_or_update(wire.AddGeneration(number, f"m{number}", 1, "{}"))
         registry.by_number[number].is_drained = True
         registry.remove(number)
 
-    last = _MAX_DEPARTED + 1
+    last = MAX_DEPARTED + 1
     assert ["", "m2", f"m{last}"] == [_departed(registry, number) for number in (1, 2, last)]

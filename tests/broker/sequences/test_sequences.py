@@ -19,7 +19,7 @@ from tests.broker.sequence_world import (
 )
 from tests.broker.world import request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
-from zmqtriton.broker.sequences.batcher import _MAX_CAUSES, LostSequences
+from zmqtriton.broker.sequences.batcher import MAX_CAUSES, LostSequences
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
@@ -436,6 +436,7 @@ def _kept(world: SequenceHarness) -> int:
     """Return what the broker keeps of sequences and requests."""
     sequences = world.core.generations.schedulers[1].sequences
     assert sequences is not None
+    # all that would only grow
     waiting = len(sequences._left)
     waiting += len(sequences.assignment._backlog) + len(sequences.assignment._expiries)
     return (
@@ -585,10 +586,10 @@ def test_a_lost_sequence_is_known_until_it_is_dropped() -> None:
 
 def test_the_newest_are_remembered() -> None:
     lost = LostSequences(100)
-    for correlation in range(_MAX_CAUSES + 1):
+    for correlation in range(MAX_CAUSES + 1):
         lost.add(correlation, DEAD)
 
-    assert (None, DEAD, DEAD) == tuple(lost.find_cause(one, 0) for one in (0, 1, _MAX_CAUSES))
+    assert (None, DEAD, DEAD) == tuple(lost.find_cause(one, 0) for one in (0, 1, MAX_CAUSES))
 
 
 def test_those_of_an_earlier_broker_may_be_any_until_all_clients_were_here_and_idle() -> None:

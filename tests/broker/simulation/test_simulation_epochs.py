@@ -411,6 +411,7 @@ class Epochs:
         broker = self.broker
         if broker is None or self.untold or self.unsettled:
             return
+        # what is owed is in no message yet
         if not (broker.news or broker._sending._held_up or broker.core.recovery._once_over):
             self.kill_broker()
 

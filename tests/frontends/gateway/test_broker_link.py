@@ -71,7 +71,7 @@ class World:
 
     @property
     def dealer(self) -> CountedDealer:
-        """What the link writes to."""
+        """Return the socket of the link."""
         dealer = self.link._dealer  # how messages are put together shows here alone
         assert isinstance(dealer, CountedDealer)
         return dealer

@@ -19,7 +19,7 @@ from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.routing import goes_to_trial, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
 
-_MAX_DEPARTED = 256
+MAX_DEPARTED = 256
 
 
 class Departed(NamedTuple):
@@ -105,7 +105,7 @@ class GenerationRegistry:
             return None
         kept = removed.model, removed.version, removed.interface, removed.is_drained
         self._departed[number] = Departed(*kept)
-        if len(self._departed) > _MAX_DEPARTED:
+        if len(self._departed) > MAX_DEPARTED:
             del self._departed[next(iter(self._departed))]
         versions = self._by_name.get(removed.model, {})
         if versions.get(removed.version) is removed:

@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _NOT_EXECUTED = "one of its requests was not executed: "
 #: Maximum number of lost sequences whose causes are kept.
-_MAX_CAUSES = 10_000
+MAX_CAUSES = 10_000
 
 
 class LostSequences:
@@ -44,7 +44,7 @@ class LostSequences:
 
     def add(self, correlation: wire.Correlation, cause: ZmqTritonError) -> None:
         self._causes[correlation] = cause
-        if len(self._causes) > _MAX_CAUSES:
+        if len(self._causes) > MAX_CAUSES:
             self._causes.popitem(last=False)
 
     def drop(self, correlation: wire.Correlation) -> None:

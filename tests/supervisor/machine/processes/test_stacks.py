@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually
 from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import stacks
 from zmqtriton.supervisor.machine.processes.output import StubOutput
@@ -76,10 +77,14 @@ def hanging() -> Iterator[Hanging]:
 
 
 def test_a_process_whose_python_stands_still_shows_where(hanging: Hanging) -> None:
-    for _ in range(2):
+    def lines_of_hanging() -> list[str]:
+        """Nothing if it does not hang yet, or is too slow to write."""
         [lines] = stacks.wait_for_stacks({1: hanging.reading()}).values()
+        return lines if any(line.endswith("in hang") for line in lines) else []
 
-        assert any(line.endswith("in hang") for line in lines)
+    for _ in range(2):
+        lines = eventually(lines_of_hanging, 60, "it hangs, and writes where")
+
         assert any("await_signals" in line for line in lines)
         assert lines[-1].startswith('  File "<string>", line '), "the main thread comes last"
 
