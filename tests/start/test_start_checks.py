@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refusal
+from tests.support.server import free_ports
 from zmqtriton.host import fitness
 from zmqtriton.host.fitness import TaskLimit
 from zmqtriton.options import parse
@@ -259,7 +260,9 @@ def test_others_are_taken(monkeypatch: pytest.MonkeyPatch, value: object) -> Non
 
 def _start(limit: str) -> str:
     """Return what a start prints under a limit of file sizes."""
-    words = [sys.executable, "-m", "zmqtriton", "--model-repository=/nowhere"]
+    command = [sys.executable, "-m", "zmqtriton", "--model-repository=/nowhere"]
+    [port] = free_ports(1)
+    words = [*command, f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
     script = f'ulimit {limit}; exec "$@" 2>&1 | cat'  # no file of this user's may be written
     done = subprocess.run(
         ["sh", "-c", script, "sh", *words], capture_output=True, text=True, check=False

@@ -153,6 +153,7 @@ class World:
 
 def play(scenario: Callable[[World], Awaitable[None]]) -> None:
     complaints: list[dict[str, Any]] = []
+    gc.freeze()  # what there was before is not looked through
 
     async def all_of_it() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
