@@ -102,13 +102,18 @@ def test_ctl_tells_what_runs_and_why_something_died(shared: SharedServer) -> Non
     shared.replace_only("stub", "add_sub")
     eventually(shared.is_ready, 30, "ready")
 
-    processes = json.loads(ctl(shared, "status", "--json").stdout)["processes"]
-    (stub,) = [p for p in processes if p["role"] == "stub"]
+    def told() -> list[Any]:
+        rows: list[Any] = json.loads(ctl(shared, "status", "--json").stdout)["processes"]
+        return [row for row in rows if row["role"] != "reader"]
 
+    def running() -> list[int]:
+        return sorted(pid for pids in shared.pids().values() for pid in pids)
+
+    # a stub of a test before may be ending
+    eventually(lambda: running() == sorted(row["pid"] for row in told()), 60, "all are told")
+    [stub] = [row for row in told() if row["role"] == "stub"]
     assert shared.stub_pids("add_sub") == [stub["pid"]]
     assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
-    ours = sorted(pid for pids in shared.pids().values() for pid in pids)
-    assert ours == sorted(p["pid"] for p in processes if p["role"] != "reader")
 
 
 # ------------------------------------------------------------------------------------------- floods
