@@ -358,19 +358,22 @@ def problems(name: str, value: str) -> list[str]:
     return [problem.text for problem in parameter_problems(config)]
 
 
-@pytest.mark.parametrize("value", ["none", "64k", "-5", "nan", "inf", "1.5", "", "1000000000"])
-@pytest.mark.parametrize("name", ["max_requests", "MAX_REQUESTS"])
-def test_a_limit_on_requests_is_a_whole_number(name: str, value: str) -> None:
-    text = f"{name} is '{value}', which is no whole number from 0 to 999999999"
+_NO_COUNTS = ["none", "64k", "-5", "nan", "inf", "1.5", "", "1000000000"]
+#: Parameters, values that nobody would understand, and what these are not.
+MISUNDERSTOOD = [
+    ("max_requests", _NO_COUNTS, "no whole number from 0 to 999999999"),
+    ("MAX_REQUESTS", _NO_COUNTS, "no whole number from 0 to 999999999"),
+    ("max_execution_seconds", ["soon", "-1", "nan", "1e9"], "no number of seconds"),
+    ("INSTANCES", ["x"], "neither processes, forks nor threads"),
+]
 
-    assert [text] == problems(name, value)
 
-
-@pytest.mark.parametrize("value", ["soon", "-1", "nan", "1e9"])
-def test_a_limit_on_executions_is_a_number_of_seconds(value: str) -> None:
-    text = f"max_execution_seconds is '{value}', which is no number of seconds"
-
-    assert [text] == problems("max_execution_seconds", value)
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [(name, value, reason) for name, values, reason in MISUNDERSTOOD for value in values],
+)
+def test_a_value_that_nobody_would_understand_is_told(name: str, value: str, reason: str) -> None:
+    assert [f"{name} is '{value}', which is {reason}"] == problems(name, value)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ class HttpHarness:
         self.gateway: FakeGateway = gateway
         self.falcon_requests = 0
         table, access = app.routes(gateway), AccessRules(gateway.settings)
-        self.tokens = access.tokens
         self._falcon: Any = app.build(gateway, table, access)
         self.connections = ConnectionHarness(app.inference_heads(gateway, table, access))
         self.connections.ledger = Ledger(ledger_bytes)

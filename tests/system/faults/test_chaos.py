@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import chaos, deaths, failing_calls
+from tests.faults import chaos, failing_calls
 from tests.faults.days.steps import Step, TimedFault
 from tests.support.failing import FailingCalls
 from tests.support.foreign_sockets import needs_pidfd_getfd
@@ -79,20 +79,3 @@ def test_the_server_is_whole_again_after_calls_of_a_process_have_failed(
     results = list(failing_calls.sweep(*under_load, chance.sample(faults, 3), random.Random(1)))
 
     assert [] == [r for r in results if r.whole_ms > 60_000]
-
-
-# ---------------------------------------------------------------------------------------- templates
-# The process that a model's instances are forks of is killed, at each moment of its life.
-
-
-@pytest.mark.long(
-    "system/model_api/test_instances_forks.py::test_instances_share_what_was_preloaded_and_are_restarted_from_it"
-)
-def test_a_killed_template_costs_no_request_and_no_instance(tmp_path: Path) -> None:
-    options = deaths.TEMPLATE_OPTIONS
-    server = Server(tmp_path / "s", models=["journal"], frontends=(), options=options)
-    deaths.use_forks(server)
-    with server, deaths.template_kills(server) as kill_at_each_moment:
-        times = kill_at_each_moment()
-
-    assert len(deaths.TEMPLATE_MOMENTS) == len(times)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import select
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -17,9 +15,7 @@ import tritonclient.grpc as triton
 
 from tests.faults.requests import STREAM
 from tests.support import raw_http2 as h2
-from tests.support.journal import UNTIL_RELEASED, journal_inputs, release_execution
 from tests.support.needs import find_tool
-from tests.support.raw_http import raw_request
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served
@@ -30,7 +26,6 @@ LIMIT = 300
 #: More than may connect to a process, which keeps a hundred for itself.
 CROWD = 240
 LOADED = ["journal", "identity_fp32"]
-ASK = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 #: So many descriptors, and half of them at first; none of what ends is kept.
@@ -77,16 +72,6 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(server: 
     assert "" == server.control_model("unload", "many")
 
 
-def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server) -> None:
-    with ExitStack() as stack:
-        for _ in range(CROWD):
-            client = connect(server, stack, ASK)
-
-            assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
-
-        assert server.is_ready()
-
-
 def is_live(server: Server) -> bool:
     with triton.InferenceServerClient(server.grpc_address) as client, suppress(Exception):
         return bool(client.is_server_live(client_timeout=2))
@@ -107,26 +92,6 @@ def test_a_crowd_that_stops_amid_its_requests_keeps_nobody_out(server: Server) -
         for _ in range(8):
             assert is_live(server)
             assert is_served(server)
-
-
-def waiting() -> bytes:
-    """Return a request that is answered when it is released."""
-    document = {"inputs": journal_inputs("held", UNTIL_RELEASED)}
-    return raw_request("POST", "/v2/models/journal/infer", json.dumps(document).encode())
-
-
-def test_clients_wait_while_no_connection_can_make_room(server: Server) -> None:
-    with ExitStack() as stack, ExitStack() as busy:
-        busy.callback(release_execution, server.journal, "held")
-        for _ in range(LIMIT):
-            connect(server, busy, waiting())
-        clients = [connect(server, stack, ASK) for _ in range(20)]
-        ended, _, _ = select.select(clients, [], [], 1)
-        assert [] == ended
-
-        busy.close()
-
-        assert {b"HTTP/1.1 200 OK"} == {client.recv(1000)[:15] for client in clients}
 
 
 def test_the_server_takes_the_limit_that_it_may_have_and_models_keep_theirs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.standard.ctl.system.commands import ctl
 from tests.support.scraping import sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -73,16 +71,3 @@ def test_a_loop_that_stands_is_told_with_its_place(server: Server, role: str) ->
     )
     assert sum_series(server, "zmqtriton_loop_turn_seconds_count", process=role) >= 1
     eventually(lambda: "a turn of the loop of zmqtriton" in server.log_text(), 60)
-
-
-def test_explain_doctor_and_the_page_name_the_process(server: Server) -> None:
-    os.kill(server.pids()["broker"][-1], signal.SIGRTMIN)
-    eventually(lambda: longest_turn(server, "broker")["stood_s"] > 0.4, 60, "the broker has stood")
-    said = re.compile(r"others have lately waited 0\.\d+ s for the process 'broker' .* in stand")
-
-    for command in ("explain", "doctor"):
-        done = ctl(server, command)
-        assert said.search(done.stdout), done.stdout
-        assert "zmqtriton-ctl status --json" in done.stdout
-    _, status = server.request_json("/v2/zmqtriton/status")
-    assert any(said.search(row["text"]) for row in status["machine"])

@@ -356,27 +356,3 @@ def test_all_who_read_what_a_process_has_made_read_on_after_its_end(
         time.sleep(PAUSE_S)  # clients may be slow
 
     _finish(server, readers)
-
-
-@pytest.mark.long(
-    "system/faults/test_memory_of_the_dead.py::test_all_who_read_what_a_process_has_made_read_on_after_its_end",
-    "broker/requests/test_recovery.py::test_owners_hear_who_still_reads_and_then_that_all_have_told",
-    "floor/test_arena.py::test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it",
-)
-@pytest.mark.server(models=["identity_fp32"], options=["--model-control-mode=explicit"], own=True)
-def test_what_the_dead_have_made_is_read_on_after_the_brokers_death(
-    server: Server, gates: Path
-) -> None:
-    prepare(server)
-    for model in ("identity_fp32", "maker", "asker"):
-        assert not server.control_model("load", model)
-    readers = [
-        _Waiting(server, gates / "asker", "asker", 11, "MADE", "PASSED"),
-        _read_slowly(server, 31),
-    ]
-    _end(server, "killed", "maker")
-
-    server.replace_only("broker")
-    eventually(server.is_ready, 60, "the server is ready")
-
-    _finish(server, readers)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import socket
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -204,23 +201,6 @@ def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     assert all(answer.has_retry_after == (answer.status == 503) for answer in answers)
     assert 200 == status_after
     eventually(lambda: 0 == unanswered_requests(server), 60, "nothing is unanswered")
-
-
-def test_many_clients_may_come_at_once(server: Server) -> None:
-    """More than the queue has room for would be told nothing, and try again after seconds."""
-    processes = server.pids()["http"]
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
-    with ExitStack() as connections:
-        try:
-            for _ in range(300):
-                address = ("127.0.0.1", server.http_port)
-                connections.enter_context(socket.create_connection(address, timeout=0.9))
-        finally:
-            for pid in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-    assert (200, "in", "") == _ask(server, "free", "return [reply('in')]")
 
 
 def test_counts_are_right_after_deaths_and_cancelled_requests(

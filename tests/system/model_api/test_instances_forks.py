@@ -173,15 +173,6 @@ def test_what_a_fork_would_break_is_refused(server: Server, preload: str, error:
     assert server.stub_pids(name) == []
 
 
-def test_a_value_that_is_no_kind_of_instances_is_refused(server: Server) -> None:
-    write_model(server, "unknown", MODEL.format(preload="pass"), more=FORKS.replace("forks", "x"))
-
-    answer = server.control_model("load", "unknown")
-
-    assert "INSTANCES is 'x', which is neither processes, forks nor threads" in answer
-    assert "config.pbtxt:" in answer
-
-
 def test_a_load_ends_that_takes_too_long_or_is_not_wanted_any_more(server: Server) -> None:
     limit = string_parameter("max_load_seconds", "1")
     code = MODEL.format(preload="print(args['model_name'], 'waits'); import time; time.sleep(600)")

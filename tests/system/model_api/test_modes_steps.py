@@ -11,14 +11,12 @@ from tests.support.scripted import (
     ASYNC,
     DECOUPLED,
     ITERATIVE,
-    add_model,
     generate,
     generate_stream,
     open_stream,
 )
 from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
-from tests.system.shared_server import SharedServer
 
 OLDEST = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
 pytestmark = [
@@ -154,21 +152,3 @@ def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> No
     # Its slot is free: another one gets through.
     assert "on" == generate(server, "steps", "return [reply('on')]")
     assert ["1", "0"] == generate_stream(server, "streams", _COUNT, "2")
-
-
-def test_what_was_executed_once_dies_with_its_stub(shared: SharedServer) -> None:
-    add_model(shared, "scripted", "mortal", ITERATIVE)
-    shared.load("mortal")
-    script = f"""
-        import os, signal
-        if not request.flags():
-            os.kill(os.getpid(), signal.SIGKILL)
-        print("first step", flush=True)
-        {_AGAIN}
-        return [None]
-    """
-
-    text = generate(shared, "mortal", script)
-
-    assert text.endswith("(killed by SIGKILL)")
-    eventually(lambda: shared.log_text().count('"first step"') == 1, 60)

@@ -1,4 +1,4 @@
-"""Requests above max_batch_size, over each protocol, to models that execute them in parts."""
+"""Requests above max_batch_size to models that execute them in parts."""
 
 from __future__ import annotations
 
@@ -129,21 +129,6 @@ def test_a_large_batch_is_executed_in_parts_and_joined(server: Server, model: st
 
     assert (2 * x).tolist() == answer.as_numpy("Y").tolist()
     assert [4] * 8 + [2] * 2 == answer.as_numpy("ROWS").ravel().tolist()
-
-
-def test_http_gives_the_same_and_strings_are_joined(server: Server) -> None:
-    texts = [f"text {number}" for number in range(9)]
-    inputs = [
-        {"name": "X", "shape": [9, 1], "datatype": "FP32", "data": list(range(9))},
-        {"name": "S", "shape": [9, 1], "datatype": "BYTES", "data": texts},
-    ]
-
-    status, answer = server.request_json("/v2/models/parts/infer", {"inputs": inputs})
-
-    data = {one["name"]: (one["shape"], one["data"]) for one in answer["outputs"]}
-    assert 200 == status
-    assert ([9, 1], [2.0 * number for number in range(9)]) == data["Y"]
-    assert ([9, 1], [f"<{text}>" for text in texts]) == data["T"]
 
 
 def test_large_tensors_are_joined_in_shared_memory(server: Server) -> None:

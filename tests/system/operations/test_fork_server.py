@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.standard.ctl.system.commands import ctl
@@ -177,19 +176,6 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     assert draws[0][0] != draws[1][0]
     assert draws[0][1] != draws[1][1]
     reload_has_started(server, "born")  # without the modules that it was asked to import
-
-
-def test_what_a_born_stub_leaves_dies_with_it(server: Server) -> None:
-    program = "[__import__('sys').executable, '-c', 'import time; time.sleep(600)']"
-    start = "__import__('subprocess').Popen({}, start_new_session={}).pid"
-    in_group = ask(server, "born", start.format(program, False))
-    stray = ask(server, "born", start.format(program, True))
-
-    pid = server.kill_only("stub", "born")
-
-    eventually(lambda: not psutil.pid_exists(in_group), 30)
-    eventually(lambda: not psutil.pid_exists(stray), 30)
-    await_another_born(server, pid)
 
 
 def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> None:

@@ -16,7 +16,6 @@ import grpc
 import pytest
 
 from tests.faults.replacements.ways import Systemd
-from tests.support.needs import find_tool
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -150,24 +149,3 @@ def test_a_socket_that_nobody_would_serve_is_an_error(
         assert text in server.log_text()
     finally:
         systemd.close()
-
-
-@pytest.mark.long(
-    "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
-    "command_line/test_console.py::test_sockets_are_for_the_process_that_they_were_passed_to",
-)
-def test_the_tool_of_systemd_starts_a_server(tmp_path: Path) -> None:
-    tool = find_tool("systemd-socket-activate")
-    server = Server(tmp_path / "s", models=["add_sub"], frontends=("grpc",))
-    ports = (f"--listen=127.0.0.1:{port}" for port in (server.http_port, server.grpc_port))
-    # It starts the server, as itself, when somebody connects.
-    server.wrapper = [tool, *ports, "--fdname=http:grpc"]
-    server.launch()
-    try:
-        eventually(server.is_ready, 60, "ready")
-        with grpc.insecure_channel(server.grpc_address) as channel:
-            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-            assert b"\x08\x01" == live(b"", timeout=60)
-        assert 0 == server.stop()
-    finally:
-        server.kill()

@@ -1,4 +1,4 @@
-"""Each switch of a server lets it open, and all of them together do.
+"""Each two switches of a server let it open, and all of them together do.
 
 Whoever waits for an open server waits by one of six ways: systemd for READY=1, `wait`, `status`,
 `replace`, zmqtriton.Server() and `zmqtriton run`.
@@ -12,9 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,10 @@ from tests.system.operations.switches import (
     REMOVALS,
     servers_of_pairs,
     switches,
-    words_of,
     words_of_all,
 )
 from zmqtriton import addons
 from zmqtriton.control_client import ServerSelector, connect
-from zmqtriton.options import OPTIONS_BY_NAME
 
 pytestmark = pytest.mark.system
 
@@ -148,20 +145,16 @@ def restarts(server: Server, pid: int) -> list[tuple[str, int]]:
     )
 
 
-def check_replace(server: Server, words: Sequence[str] | None = None) -> None:
-    """Check that `replace` ends with another server in the place of this one.
-
-    With the words of the server, requests of each kind go to the other one, too.
-    """
+def check_replace(server: Server, words: Sequence[str]) -> None:
+    """Check that `replace` ends with another server, which is asked in the place of this one."""
     pid = json.loads(ctl(server, "replace", "-o", "json"))["pid"]
     try:
         assert 0 == server.wait(60), server.log_text()[-3000:]
         with connect(ServerSelector(str(server.directory.parent / "run"))) as client:
             assert pid == client.identity.pid
             assert client.call("is_open", timeout_s=60)
-        if words is not None:
-            check_waiters(server, pid)
-            check_requests(server, words, pid)
+        check_waiters(server, pid)
+        check_requests(server, words, pid)
     finally:
         os.kill(pid, signal.SIGTERM)
     run = server.directory.parent / "run"
@@ -217,14 +210,6 @@ def check_run(directory: Path, words: Sequence[str]) -> None:
     ) in printed.read_text()
 
 
-def check_programs(directory: Path, words_in: Callable[[Path], Sequence[str]]) -> None:
-    """Check both programs that start a server, with the words for a directory of their own."""
-    (again := directory / "again").mkdir()
-    words = words_in(again)
-    check_run(again, words)
-    check_embedded(again, words)
-
-
 def test_each_process_and_each_service_of_an_add_on_has_a_switch() -> None:
     """One that has a value of its own kind needs a sample in switches.py."""
     services = {service.switch.replace("_", "-") for service in addons.services().values()}
@@ -236,17 +221,6 @@ def test_a_server_opens_with_all_switches_for_whoever_waits(tmp_path: Path) -> N
     with opened(tmp_path, words) as server:
         check_waiters(server)
         check_requests(server, words)
-
-
-@pytest.mark.long(
-    "system/operations/test_switches.py::test_a_server_opens_with_all_switches_for_whoever_waits"
-)
-@pytest.mark.parametrize("name", SWITCHES)
-def test_a_server_opens_with_each_switch_for_whoever_waits(tmp_path: Path, name: str) -> None:
-    with opened(tmp_path, words_of(OPTIONS_BY_NAME[name], tmp_path)) as server:
-        check_waiters(server)
-        check_replace(server)
-    check_programs(tmp_path, partial(words_of, OPTIONS_BY_NAME[name]))
 
 
 def test_each_two_switches_are_together_in_a_server_of_the_pairs() -> None:
@@ -269,4 +243,8 @@ def test_pairs_of_switches_serve_each_kind_of_request_to_whoever_waits(
         check_waiters(server)
         check_requests(server, words)
         check_replace(server, words)
-    check_programs(tmp_path, partial(words_of_all, names))
+    again = tmp_path / "again"
+    again.mkdir()
+    words = words_of_all(names, again)
+    check_run(again, words)
+    check_embedded(again, words)

@@ -374,15 +374,3 @@ def test_a_sequence_goes_on_with_what_a_request_had_when_its_deadline_passed(
     status, answer = region.server.request_json("/v2/models/total/infer", document)
 
     assert (200, [6.0 * COUNT]) == (status, answer["outputs"][0]["data"])
-
-
-@pytest.mark.long(
-    "system/faults/test_broker_death.py::test_a_killed_broker_costs_nothing_that_was_not_being_executed"
-)
-@pytest.mark.server(models=["held"], frontends=(), own=True)
-def test_a_stub_writes_its_answer_though_the_broker_has_died(region: Region) -> None:
-    with Held(region, 1.5) as held:
-        region.server.replace_only("broker")
-
-    assert [200] == [status for status, _ in held.answers]
-    assert {2.5} == region.output()

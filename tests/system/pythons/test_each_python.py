@@ -19,7 +19,7 @@ import tritonclient.grpc
 from tests.stub import interpreters
 from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.needs import find_tool
-from tests.support.server import ROOT, Server, ask_add_sub, free_ports, tensor
+from tests.support.server import ROOT, Server, free_ports, tensor
 from tests.support.waiting import eventually
 
 pytestmark = [
@@ -146,15 +146,6 @@ def test_a_model_that_crashes_comes_back(server: Server) -> None:
     eventually(lambda: "back" in passport(server, "passport", "back"), 60, "the model is back")
 
     assert "Stub process 'passport_0_0' is not healthy. (exited with status 3)" in error
-
-
-def test_a_changed_model_is_loaded_anew(server: Server) -> None:
-    code = server.repository / "add_sub" / "1" / "model.py"
-    code.write_text(f"import sys\nsys.stderr.write('a new edition\\n')\n{code.read_text()}")
-
-    assert "" == server.control_model("load", "add_sub")
-    eventually(lambda: "a new edition" in server.log_text(), 60, "the new code was run")
-    assert 200 == ask_add_sub(server)
 
 
 def test_ctl_finds_the_server(server: Server, python: str) -> None:

@@ -31,35 +31,6 @@ def way(tmp_path: Path) -> InOneDirectory:
     return way
 
 
-@pytest.mark.long(
-    "system/replacements/test_directories.py::test_a_server_is_replaced_by_a_command",
-    "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
-)
-@pytest.mark.parametrize("who", ["the old one", "the new one"])
-def test_of_two_servers_in_a_directory_one_is_left_when_the_other_is_killed(
-    way: InOneDirectory, who: str
-) -> None:
-    with way:
-        [before] = way.servers
-        after = way.next()
-        way.servers.append(after)
-        imports = after.block_imports("add_sub")
-        imports.touch()
-        after.launch()
-        eventually(lambda: len(pids_in(way.runtime)) == 2, 60, "both are there")
-        killed, left = (before, after) if who == "the old one" else (after, before)
-        killed.kill()
-        assert [left.pid] == pids_in(way.runtime)
-        imports.unlink()
-        eventually(left.is_ready, 60, "it serves")
-        assert [left.pid] == pids_in(way.runtime)
-        if left is before:
-            way.servers.reverse()
-            way.replace()
-
-    assert not way.runtime.exists()
-
-
 def _replace(way: ByTakeOver, *words: str) -> Any:
     command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", f":{way.http_port}"]
     return subprocess.run(

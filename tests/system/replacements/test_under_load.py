@@ -1,20 +1,14 @@
-"""A server takes the place of another while clients of every protocol ask: no request fails.
-
-If one of the two is killed meanwhile, the other serves.
-"""
+"""A server takes the place of another while clients of every protocol ask: no request fails."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.faults.replacements.kills import Kill, kill_under_load
 from tests.faults.replacements.libraries import library_crowd
 from tests.faults.replacements.ways import (
     BySystemd,
-    ByTakeOver,
     InOneDirectory,
     OneByOne,
     OnOnePort,
@@ -78,23 +72,3 @@ def test_programs_that_people_use_lose_nothing(
     find_tool("curl")
 
     replace_once(InOneDirectory(tmp_path), library_crowd(), monkeypatch)
-
-
-# -------------------------------------------------------------------------------------------- kills
-
-
-@pytest.mark.long(
-    "supervisor/control/test_succession.py::test_a_new_server_that_dies_leaves_nothing_behind",
-    "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request",
-)
-@pytest.mark.parametrize(
-    "kill", [Kill(True, "it loads its models"), Kill(False, "it has loaded them")], ids=str
-)
-def test_the_other_server_serves_if_one_is_killed(tmp_path: Path, kill: Kill) -> None:
-    way = ByTakeOver(tmp_path)
-    with way:
-        crowd, wrong, serves = asyncio.run(kill_under_load(way, kill, FEW, pause_s=1.0))
-
-    assert [] == wrong
-    assert serves
-    assert [] == [each.label for each in crowd if not each.right]

@@ -413,21 +413,6 @@ async def test_a_stream_without_requests_ends(conversation: Conversation, /) -> 
     assert await conversation.rest() == []
 
 
-@pytest.mark.row("D36")
-@scenario(converse)
-async def test_closing_the_stream_cancels_what_is_under_way(conversation: Conversation, /) -> None:
-    conversation.gateway.gate = asyncio.Event()
-    conversation.gateway.fake_streams.put("b", item(b"x"))
-    conversation.send(infer_request("m", "a"), infer_request("d", "b"))
-    await conversation.get()
-
-    await conversation.responses.aclose()
-    await loop_turns(10)
-
-    assert conversation.gateway.cancelled == 1
-    assert conversation.gateway.fake_streams.cancelled == ["b"]
-
-
 @pytest.mark.row("D37")
 @scenario(converse)
 async def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing(

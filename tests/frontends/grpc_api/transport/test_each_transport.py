@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterator
@@ -11,11 +10,9 @@ import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from tests.frontends.fake_gateway import echo, failing, version_info
-from tests.frontends.grpc_api import smoke
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.frontends.grpc_api.serving import GrpcServerThread
 from tests.support import raw_http2 as h2
@@ -31,7 +28,6 @@ pytestmark = [pytest.mark.usefixtures("each_transport"), pytest.mark.slow]
 def gateway(tmp_path: Path) -> FakeGateway:
     return FakeGateway(
         version_info("m"),
-        version_info("words", datatype="STRING"),
         version_info("stream", decoupled=True),
         settings={"runtime_directory": str(tmp_path)},
     )
@@ -83,40 +79,12 @@ def test_an_inference_with_raw_data_comes_back(client: Any) -> None:
     assert (result.get_response().id, result.get_response().model_version) == ("one", "1")
 
 
-def test_words_come_back(client: Any) -> None:
-    words = np.array([b"\xff\x00", "ünï".encode(), b""], dtype=np.object_)
-    tensor = triton.InferInput("INPUT0", [3], "BYTES")
-    tensor.set_data_from_numpy(words)
-
-    result = client.infer("words", [tensor])
-
-    assert result.as_numpy("OUTPUT0").tolist() == words.tolist()
-
-
 def test_sixteen_megabytes_come_back(client: Any) -> None:
     tensor, values = numbers(4 << 20)
 
     result = client.infer("m", [tensor], client_timeout=60)
 
     assert np.array_equal(result.as_numpy("OUTPUT0"), values)
-
-
-def test_the_aio_client_gets_a_hundred_answers_at_once(server: GrpcServerThread) -> None:
-    async def ask(connected: Any, count: int) -> list[float]:
-        tensor, _ = numbers(count)
-        result = await connected.infer("m", [tensor])
-        return list(result.as_numpy("OUTPUT0").tolist())
-
-    async def scenario() -> list[list[float]]:
-        async with triton_aio.InferenceServerClient(server.address) as connected:
-            assert await connected.is_server_ready()
-            return await asyncio.gather(*(ask(connected, n) for n in range(1, 101)))
-
-    assert asyncio.run(scenario()) == [[float(i) for i in range(n)] for n in range(1, 101)]
-
-
-def test_the_smoke_test_passes(server: GrpcServerThread) -> None:
-    assert smoke.check(server.address, "m") == []
 
 
 # --------------------------------------------------------------------- errors

@@ -56,21 +56,8 @@ def ask(client: http.client.HTTPConnection) -> tuple[int, Any]:
     return answer(client)
 
 
-def request_head(length: int = len(BODY), *headers: str) -> bytes:
-    lines = [f"POST {INFER} HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers, "", ""]
-    return "\r\n".join(lines).encode()
-
-
 def plug(server: FakeServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=20)
-
-
-def read_all(plug: socket.socket) -> bytes:
-    data = b""
-    with contextlib.suppress(ConnectionResetError):
-        while piece := plug.recv(65536):
-            data += piece
-    return data
 
 
 def start_held(server: FakeServer, client: http.client.HTTPConnection) -> None:
@@ -111,31 +98,6 @@ def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
             assert response.getheader("Server") is None
             assert response.getheader("Connection") is None
     assert [s.address for m in server.opened for s in m.services] == [f"127.0.0.1:{server.port}"]
-
-
-def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer) -> None:
-    head = request_head().replace(
-        f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked"
-    )
-    with plug(server) as raw:
-        raw.sendall(head[:-2] + b"Expect: 100-continue\r\nConnection: close\r\n\r\n")
-        assert raw.recv(100).startswith(b"HTTP/1.1 100 Continue")
-        for i in range(0, len(BODY), 10):
-            piece = BODY[i : i + 10]
-            raw.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
-        raw.sendall(b"0\r\n\r\n")
-
-        assert b'"data":[1.5,2.5]' in read_all(raw)
-
-
-def test_an_executing_request_does_not_keep_others_waiting(server: FakeServer) -> None:
-    with connection(server) as slow, connection(server) as quick:
-        start_held(server, slow)
-        server.respond = fake_server.echo
-
-        assert ask(quick)[0] == 200
-        server.answer_held(0, ResponseBody({}, []))
-        assert answer(slow)[0] == 200
 
 
 # --------------------------------------------------------------------- the end
@@ -192,19 +154,6 @@ def is_refused(server: FakeServer) -> bool:
     return False
 
 
-@pytest.mark.long(
-    "frontends/http_api/server/test_arbiter.py::test_idle_and_half_open_connections_do_not_delay_the_end",
-    "frontends/http_api/server/test_arbiter.py::test_sigterm_alone_ends_everything",
-)
-def test_stop_alone_ends_the_arbiter_too(server: FakeServer) -> None:
-    with connection(server) as idle:
-        ask(idle)
-
-        server.send_stop()
-
-        assert end_of(server, 30.0) == 0
-
-
 def test_sigterm_alone_ends_everything(server: FakeServer) -> None:
     server.process.send_signal(signal.SIGTERM)
 
@@ -250,17 +199,4 @@ def test_nothing_stays_when_the_supervisor_dies_before_the_server_opened(tmp_pat
     with FakeServer(tmp_path, "zmqtriton_frontends.http_api") as server:
         server.close_lifeline()
 
-        assert end_of(server, 30.0) == 0
-
-
-def test_several_processes_share_the_port(tmp_path: Path) -> None:
-    with FakeServer(tmp_path, "zmqtriton_frontends.http_api", http_workers=2) as server:
-        server.open()
-
-        eventually(lambda: len(server.opened) == 2, 30.0, "two processes")
-
-        assert len(set(server.worker_pids)) == 2
-        with connection(server) as client:
-            assert ask(client)[0] == 200
-        server.stop()
         assert end_of(server, 30.0) == 0

@@ -7,7 +7,6 @@ import gzip
 import json
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +18,6 @@ from tests.support.raw_http import raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
-from zmqtriton_floor.token_file import Grant, digest
-from zmqtriton_frontends.access.bearer_tokens import MAX_AT_ONCE
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.server import inference_exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
@@ -267,42 +264,6 @@ async def test_who_waits_to_be_told_to_send_a_body_is_told_even_if_it_will_be_re
         writer.write(JSON)
         assert (await read(reader))[9:12] == status
         writer.close()
-
-
-@pytest.mark.row("L09")
-def test_a_token_opens_as_long_as_it_is_valid_and_each_wrong_one_counts(tmp_path: Path) -> None:
-    path = tmp_path / "tokens"
-
-    def write(*names: str) -> None:
-        lines = [Grant(name, digest(name), frozenset({"infer"}), ("id*",)).line() for name in names]
-        path.write_text("\n".join(lines))
-        path.chmod(0o600)
-
-    async def scenario(house: HttpHarness) -> None:
-        assert house.tokens is not None
-        request = raw_request("POST", INFER, JSON, Authorization="Bearer first")
-        other = raw_request("POST", "/v2/models/strings/infer", JSON, Authorization="Bearer first")
-        reader, writer = await house.connections.connect(request * 3)
-        assert [(await read(reader))[9:12] for _ in range(3)] == [b"200"] * 3
-        writer.write(other + request)
-        assert [(await read(reader))[9:12] for _ in range(2)] == [b"403", b"200"]
-
-        write("second")
-        house.tokens.look()
-        house.tokens.look()
-        writer.write(request + request.replace(b"first", b"second"))
-        refused = await read(reader)
-        assert refused[9:12] == b"401"
-        assert b'\r\nWWW-Authenticate: Bearer error="invalid_token"\r\n' in refused
-        assert (await read(reader))[9:12] == b"200"
-
-        writer.write(request * MAX_AT_ONCE)
-        statuses = [(await read(reader))[9:12] for _ in range(MAX_AT_ONCE)]
-        assert statuses == [b"401"] * (MAX_AT_ONCE - 1) + [b"429"]
-        assert house.falcon_requests == 0
-
-    write("first")
-    run_scenario(scenario, tokens=str(path))
 
 
 @pytest.mark.row("L18")
