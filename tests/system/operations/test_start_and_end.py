@@ -199,16 +199,16 @@ import fcntl, os, signal, sys, termios
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 # the tests themselves may run under nohup
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-os.execvp(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-def _in_terminal(server: Server) -> tuple[int, subprocess.Popen[bytes]]:
+def _in_terminal(server: Server, how: str) -> tuple[int, subprocess.Popen[bytes]]:
     """Start the server in a terminal; return the terminal's other end, and the process."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", _IN_TERMINAL, *server.command],
+        [sys.executable, "-c", _IN_TERMINAL, how, *server.command],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -219,7 +219,7 @@ def _in_terminal(server: Server) -> tuple[int, subprocess.Popen[bytes]]:
 
 def test_a_server_in_the_foreground_ends_with_its_terminal(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", ["add_sub"], frontends=())
-    terminal, process = _in_terminal(server)
+    terminal, process = _in_terminal(server, "foreground")
     try:
         eventually(server.is_ready, 60, "it serves")
         os.kill(process.pid, signal.SIGHUP)  # the terminal is there: nothing happens
@@ -233,6 +233,22 @@ def test_a_server_in_the_foreground_ends_with_its_terminal(tmp_path: Path) -> No
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.long(
+    "system/operations/test_start_and_end.py::test_a_server_in_the_foreground_ends_with_its_terminal",
+    "system/operations/test_log_file.py::test_after_sighup_every_process_writes_to_a_new_file",
+)
+def test_a_server_under_nohup_goes_on(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", ["add_sub"], frontends=())
+    terminal, process = _in_terminal(server, "nohup")
+    try:
+        eventually(server.is_ready, 60, "it serves")
+        os.close(terminal)
+        assert server.is_ready()
+    finally:
+        process.terminate()
+        assert 0 == process.wait(60)
 
 
 # ---------------------------------------------------------------------------------- service manager
