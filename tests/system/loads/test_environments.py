@@ -209,3 +209,20 @@ def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
     assert "Stub process 'passport_0_0' is not healthy. (exited with status 3)" in answer["error"]
     lines = [line for line in shared.log_text().splitlines() if "the last " in line]
     assert [True, True] == ["passport_0_0:" in line for line in lines]
+
+
+@pytest.mark.long(
+    "standard/ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
+    "standard/environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
+)
+def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:
+    cache = server.directory.parent / "cache"
+
+    listed = env(cache, "list")
+    cleaned = env(cache, "clean")
+
+    assert {"archives", "built", "support"} <= {
+        line.split()[0] for line in listed.stdout.splitlines()
+    }
+    assert (1, True) == (cleaned.returncode, "a running server uses" in cleaned.stderr)
+    assert OWN == ask(server, "packed")["OUT"].partition("/")[0]
