@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 #: Larger tensors lie in blocks here, and are passed on.
 _INLINE_BYTES = 1024
-_FEW, _MANY = 5, 100
+_FEW, _MANY = 3, 100
 #: States after which an exploration with deaths ends: there are ten times as many.
 _MAX_STATES = 2_000
 
