@@ -166,9 +166,6 @@ class RunningStub:
     def cancel_execution(self, own_id: int) -> None:
         self._send([wire.encode(wire.CancelExecution([wire.RequestKey(3, own_id)]))])
 
-    def acknowledge_responses(self, own_id: int, responses: int) -> None:
-        self._send([wire.encode(wire.StreamAcks([wire.StreamAck(3, own_id, responses)]))])
-
     def receive_results(self) -> tuple[wire.Results, list[bytes]]:
         """The next Results and its bodies."""
         header, *bodies = self._receive()

@@ -443,10 +443,6 @@ def test_a_thread_that_finds_another_one_at_work_leaves_it_the_rest(connected: W
     assert wire.Synced(1) == connected.receive(wire.Synced)
 
 
-def test_without_a_broker_there_is_nothing_to_wait_for_but_time(world: World) -> None:
-    world.link.wait(0)
-
-
 # ----------------------------------------------------------------- destructors
 
 
