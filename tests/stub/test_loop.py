@@ -439,20 +439,6 @@ def test_a_fence_while_the_broker_lives_is_what_the_model_has_written(tmp_path: 
     assert "execute" not in stub.events
 
 
-def test_requests_that_are_owed_have_garbage_collected_while_nothing_happens(
-    tmp_path: Path,
-) -> None:
-    with serving(tmp_path, Keeping) as stub:
-        assert 0 == stub.surroundings.collected
-        stub.send_batches([body()])
-        stub.receive_results()
-
-        eventually(lambda: stub.surroundings.collected > 0, 30)
-
-        stub.senders.clear()
-        assert [2] == [outcome.code for outcome in stub.receive_results()[0].outcomes]
-
-
 def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path) -> None:
     class Later(Same):
         async def execute(self, requests: Any) -> None:
