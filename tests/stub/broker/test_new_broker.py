@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.world import TOKEN, BrokerHarness, F, S, request
+from tests.broker.world import TOKEN, F, S
 from tests.stub.conftest import Write
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
@@ -132,26 +132,6 @@ def test_rows_that_are_too_long_for_one_header_are_divided() -> None:
 @pytest.fixture
 def kept() -> UnconfirmedAnswers:
     return UnconfirmedAnswers()
-
-
-def test_what_waits_for_a_slow_reader_is_not_executed_again_by_the_next_broker(
-    kept: UnconfirmedAnswers,
-) -> None:
-    """A frontend that is stopped leaves answers unread; a stub goes on for others meanwhile."""
-    for i in range(2 * wire.MAX_ROWS):
-        kept.add(wire.Outcome(F, i, 0, "", wire.FINAL), b"body")
-    world = BrokerHarness.serving()
-    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
-    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
-    world.infer(F, request(0, flags=wire.RESENT))
-
-    outcomes, bodies = kept.recall()
-    hello, told = _heard(hellos(HELLO._replace(unconfirmed=outcomes, is_executing=0), bodies))
-    world.core.connected(hello, told, world.now)
-    world.drain_outbox()
-
-    assert [0] == [reply.code for reply in world.finals(F, 0)]
-    assert not world.batched_requests
 
 
 # ----------------------------------------------------------------- unconfirmed answers
