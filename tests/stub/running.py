@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -185,9 +184,6 @@ class RunningStub:
         response = self.infer(*tensors)
         assert isinstance(response, wire.ResponseBody)
         return response
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
 
     def _send(self, frames: list[bytes]) -> None:
         self._router.send([self._identity, *frames])

@@ -359,18 +359,14 @@ def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> Non
         assert (0, "") == rest(stub, "sleep")[1:3]
 
 
-def _greet_twice(stub: HostedStub) -> None:
-    stub.replace_broker()
-    stub.welcome_stub()
-
-    stub.receive_message(wire.ModelLoaded)
-    assert 0 == stub.finish()
-
-
 def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) -> None:
     with HostedStub(tmp_path) as stub:
         stub.load_and_initialize()
-        _greet_twice(stub)
+        stub.replace_broker()
+        stub.welcome_stub()
+
+        stub.receive_message(wire.ModelLoaded)
+        assert 0 == stub.finish()
 
 
 @pytest.mark.parametrize("moves", [1, 3])

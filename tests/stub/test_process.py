@@ -16,6 +16,7 @@ from tests.stub import interpreters
 from tests.stub.conftest import Write
 from tests.stub.fakes import body, fp32
 from tests.stub.running import MAIN, RunningStub
+from tests.support import leaks
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 
@@ -24,13 +25,6 @@ pytestmark = pytest.mark.system
 
 # ----------------------------------------------------------------------------------------- process
 # The process itself, with the test as its supervisor and broker.
-
-
-_ECHO = """
-    class TritonPythonModel:
-        def execute(self, requests):
-            return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
-"""
 
 
 def test_it_shows_where_it_is_even_if_python_watches_for_crashes_already() -> None:
@@ -146,14 +140,14 @@ def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
     stub.start(write_model(code))
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        stub.signal(number)
+        stub.process.send_signal(number)
 
     assert stub.answer_to().parameters == {"codes": "-15 -15"}
     assert stub.finish() == 0
 
 
 def test_its_name_tells_the_instance(stub: RunningStub, write_model: Write) -> None:
-    stub.start(write_model(_ECHO))
+    stub.start(write_model("class TritonPythonModel: pass"))
 
     assert Path(f"/proc/{stub.process.pid}/comm").read_text() == "stub m_0_0\n"
 
@@ -256,15 +250,7 @@ def test_the_supervisor_s_death_ends_a_stub_that_is_executing(
     pid = int(os.read(reader, 100))
     os.close(reader)
 
-    eventually(lambda: not _is_alive(pid), within_s=30)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
-    except OSError:
-        return False
-    return state not in "ZX"
+    eventually(lambda: not leaks.is_alive(pid), within_s=30)
 
 
 # -------------------------------------------------------------------------------------- old python
