@@ -180,12 +180,6 @@ def _part(first: int, *, is_continued: bool) -> tuple[wire.Hello, list[bytes]]:
     return hello._replace(is_continued=int(is_continued)), [b"body %d" % (first + 1)]
 
 
-def test_a_plain_hello_is_what_it_is() -> None:
-    part = _part(1, is_continued=False)
-
-    assert part == Hellos().join(AnyConnection(), *part)
-
-
 def test_parts_are_put_together_in_their_order() -> None:
     hellos, connection, other = Hellos(), AnyConnection(), AnyConnection()
     for first in (1, 3):

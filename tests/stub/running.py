@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -166,9 +165,6 @@ class RunningStub:
     def cancel_execution(self, own_id: int) -> None:
         self._send([wire.encode(wire.CancelExecution([wire.RequestKey(3, own_id)]))])
 
-    def acknowledge_responses(self, own_id: int, responses: int) -> None:
-        self._send([wire.encode(wire.StreamAcks([wire.StreamAck(3, own_id, responses)]))])
-
     def receive_results(self) -> tuple[wire.Results, list[bytes]]:
         """The next Results and its bodies."""
         header, *bodies = self._receive()
@@ -188,9 +184,6 @@ class RunningStub:
         response = self.infer(*tensors)
         assert isinstance(response, wire.ResponseBody)
         return response
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
 
     def _send(self, frames: list[bytes]) -> None:
         self._router.send([self._identity, *frames])

@@ -359,18 +359,14 @@ def test_a_model_that_still_owes_an_answer_does_not_sleep(tmp_path: Path) -> Non
         assert (0, "") == rest(stub, "sleep")[1:3]
 
 
-def _greet_twice(stub: HostedStub) -> None:
-    stub.replace_broker()
-    stub.welcome_stub()
-
-    stub.receive_message(wire.ModelLoaded)
-    assert 0 == stub.finish()
-
-
 def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) -> None:
     with HostedStub(tmp_path) as stub:
         stub.load_and_initialize()
-        _greet_twice(stub)
+        stub.replace_broker()
+        stub.welcome_stub()
+
+        stub.receive_message(wire.ModelLoaded)
+        assert 0 == stub.finish()
 
 
 @pytest.mark.parametrize("moves", [1, 3])
@@ -437,20 +433,6 @@ def test_a_fence_while_the_broker_lives_is_what_the_model_has_written(tmp_path: 
     [reason] = stub.surroundings.reasons
     assert "the model has written into memory that is not its own" in reason
     assert "execute" not in stub.events
-
-
-def test_requests_that_are_owed_have_garbage_collected_while_nothing_happens(
-    tmp_path: Path,
-) -> None:
-    with serving(tmp_path, Keeping) as stub:
-        assert 0 == stub.surroundings.collected
-        stub.send_batches([body()])
-        stub.receive_results()
-
-        eventually(lambda: stub.surroundings.collected > 0, 30)
-
-        stub.senders.clear()
-        assert [2] == [outcome.code for outcome in stub.receive_results()[0].outcomes]
 
 
 def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path) -> None:

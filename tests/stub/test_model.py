@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -189,18 +188,6 @@ def test_frames_of_our_own_are_not_shown(write_model: Write) -> None:
         "TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n"
         f"  {directory}/1/model.py(2): <module>\n"
     )
-
-
-def test_auto_complete_config_may_fill_in_the_configuration(write_model: Write) -> None:
-    code = """
-        class TritonPythonModel:
-            @staticmethod
-            def auto_complete_config(config):
-                config.set_max_batch_size(4)
-                return config
-    """
-
-    assert json.loads(_load(write_model(code)).complete()) == {"name": "m", "max_batch_size": 4}
 
 
 def test_without_auto_complete_config_the_configuration_stays(write_model: Write) -> None:

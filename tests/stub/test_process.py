@@ -16,43 +16,15 @@ from tests.stub import interpreters
 from tests.stub.conftest import Write
 from tests.stub.fakes import body, fp32
 from tests.stub.running import MAIN, RunningStub
+from tests.support import leaks
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled
 
 pytestmark = pytest.mark.system
 
 
 # ----------------------------------------------------------------------------------------- process
 # The process itself, with the test as its supervisor and broker.
-
-
-ADD_SUB = Path(__file__).parents[1] / "models" / "add_sub"
-_ECHO = """
-    class TritonPythonModel:
-        def execute(self, requests):
-            return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
-"""
-
-
-def _answer(stub: RunningStub) -> list[wire.Tensor]:
-    return stub.answer_to(fp32("X")).outputs
-
-
-def test_a_model_is_loaded_asked_and_finished(stub: RunningStub) -> None:
-    numbers = np.arange(4, dtype=np.float32)
-    stub.start(ADD_SUB)
-
-    response = stub.answer_to(
-        wire.Tensor("INPUT0", 11, [1, 4], numbers.tobytes()),
-        wire.Tensor("INPUT1", 11, [1, 4], numbers.tobytes()),
-    )
-
-    assert response.outputs == [
-        wire.Tensor("OUTPUT0", 11, [1, 4], (numbers + numbers).tobytes()),
-        wire.Tensor("OUTPUT1", 11, [1, 4], (numbers - numbers).tobytes()),
-    ]
-    assert stub.finish() == 0
 
 
 def test_it_shows_where_it_is_even_if_python_watches_for_crashes_already() -> None:
@@ -68,19 +40,6 @@ def test_it_shows_where_it_is_even_if_python_watches_for_crashes_already() -> No
     )
 
     assert 'File "<string>", line 2' in done.stderr
-
-
-def test_the_batches_of_one_message_are_executed_one_by_one(
-    stub: RunningStub, write_model: Write
-) -> None:
-    stub.start(write_model(_ECHO))
-
-    stub.send_batches([body(fp32("A")), body(fp32("B"))], [body(fp32("C"))], batch=5)
-    first, second = stub.receive_results(), stub.receive_results()
-
-    assert [len(bodies) for _, bodies in (first, second)] == [2, 1]
-    assert [results.executed[0].batch for results, _ in (first, second)] == [5, 6]
-    assert [outcome.id for r, _ in (first, second) for outcome in r.outcomes] == [1, 2, 3]
 
 
 def test_durations_are_those_of_the_model(stub: RunningStub, write_model: Write) -> None:
@@ -101,32 +60,6 @@ def test_durations_are_those_of_the_model(stub: RunningStub, write_model: Write)
     assert executed.infer_ns >= 20_000_000
     assert executed.input_ns > 0
     assert executed.output_ns > 0
-
-
-def test_an_exception_fails_its_batch_and_the_process_goes_on(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        class TritonPythonModel:
-            def execute(self, requests):
-                if requests[0].inputs()[0].name() == "BAD":
-                    raise RuntimeError("boom")
-                return [pb_utils.InferenceResponse(r.inputs()) for r in requests]
-    """
-    model = write_model(code)
-    stub.start(model)
-
-    failed = stub.infer(fp32("BAD"))
-
-    assert isinstance(failed, wire.Outcome)
-    text = (
-        "Failed to process the request(s) for model 'm_0_0', message: RuntimeError: boom\n\n"
-        f"At:\n  {model}/1/model.py(6): execute\n"
-    )
-    assert failed.text == text
-    said = stub.receive_message(wire.LogLine)
-    assert (said.level, said.text) == ("E", text)
-    assert _answer(stub) == [fp32("X")]
 
 
 @pytest.mark.parametrize(
@@ -207,50 +140,16 @@ def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
     stub.start(write_model(code))
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        stub.signal(number)
+        stub.process.send_signal(number)
 
     assert stub.answer_to().parameters == {"codes": "-15 -15"}
     assert stub.finish() == 0
 
 
-def test_it_ends_when_the_supervisor_is_gone(stub: RunningStub, write_model: Write) -> None:
-    stub.start(write_model(_ECHO))
-
-    stub.lifeline.close()
-
-    assert stub.process.wait(30) == 1
-
-
 def test_its_name_tells_the_instance(stub: RunningStub, write_model: Write) -> None:
-    stub.start(write_model(_ECHO))
+    stub.start(write_model("class TritonPythonModel: pass"))
 
     assert Path(f"/proc/{stub.process.pid}/comm").read_text() == "stub m_0_0\n"
-
-
-def test_what_is_cancelled_before_it_begins_is_not_executed(
-    stub: RunningStub, tmp_path: Path, write_model: Write
-) -> None:
-    code = """
-        import os, time
-        class TritonPythonModel:
-            def execute(self, requests):
-                if requests[0].inputs()[0].name() == "WAITS":
-                    pb_utils.Logger.log_info("begun")
-                    while not os.path.exists("%s"):
-                        time.sleep(0.001)
-                return [pb_utils.InferenceResponse(r.inputs()) for r in requests]
-    """
-    go = tmp_path / "go"
-    stub.start(write_model(code % go))
-    [first] = stub.send_batches([wire.RequestBody("", {}, [], [fp32("WAITS")])])
-    assert "begun" == stub.receive_message(wire.LogLine).text
-
-    [second] = stub.send_batches([body()], batch=2)
-    stub.cancel_execution(second)
-    go.touch()
-
-    outcomes = [outcome for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
-    assert [(first, 0), (second, Cancelled.number)] == [(o.id, o.code) for o in outcomes]
 
 
 def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
@@ -351,15 +250,7 @@ def test_the_supervisor_s_death_ends_a_stub_that_is_executing(
     pid = int(os.read(reader, 100))
     os.close(reader)
 
-    eventually(lambda: not _is_alive(pid), within_s=30)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
-    except OSError:
-        return False
-    return state not in "ZX"
+    eventually(lambda: not leaks.is_alive(pid), within_s=30)
 
 
 # -------------------------------------------------------------------------------------- old python

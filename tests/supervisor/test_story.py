@@ -32,42 +32,12 @@ class Teller:
         return self
 
 
-def test_a_story_goes_on_inside_the_call_that_brings_what_it_awaits() -> None:
-    teller = Teller().begin()
-    assert teller.done == []
-
-    teller.first("a")
-    assert teller.done == ["a"]
-    teller.second("b")
-    assert teller.done == ["a", "b", "over"]
-
-
-def test_what_is_there_already_is_not_waited_for() -> None:
-    teller = Teller()
-    teller.second("b")
-    teller.first("a")
-
-    teller.begin()
-
-    assert teller.done == ["a", "b", "over"]
-
-
 def test_only_the_first_value_counts() -> None:
     teller = Teller().begin()
     teller.first("a")
     teller.first("x")
 
     assert teller.done == ["a"]
-
-
-def test_a_story_that_is_cancelled_ends_where_it_waits() -> None:
-    teller = Teller().begin()
-    teller.first("a")
-
-    teller.story.cancel()
-    assert teller.done == ["a", "over"]
-    teller.second("b")
-    assert teller.done == ["a", "over"]
 
 
 def test_one_that_cancels_itself_ends_where_it_waits_next() -> None:

@@ -83,6 +83,14 @@ class _Processes:
         return own in self.ancestors(pid) or _has_entry(pid, stat.start, self._entry)
 
 
+def is_alive(pid: int) -> bool:
+    """True unless the process has ended, if only to be reaped."""
+    try:
+        return _stat(pid).state not in "ZX"
+    except OSError:
+        return False
+
+
 def mark_session() -> str:
     """Marks all processes that will be started from here on."""
     mark = secrets.token_hex(8)

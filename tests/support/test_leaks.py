@@ -27,15 +27,6 @@ _ORPHANING = (
 )
 
 
-def is_alive(pid: int) -> bool:
-    """Not if it only waits for somebody to reap it."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
 def test_a_process_left_behind_is_named_and_killed(session_mark: str) -> None:
     before = leaks.take_snapshot(session_mark, beside_others=True)
     command = [sys.executable, "-c", _TELLING_SLEEPER]
@@ -57,7 +48,7 @@ def test_an_orphan_in_its_own_session_is_found(session_mark: str) -> None:
     lines = leaks.find_leaks(before, session_mark, within_s=0)
 
     assert [str(orphan)] == [line.split()[1].rstrip(":") for line in lines]
-    eventually(lambda: not is_alive(orphan), 30)
+    eventually(lambda: not leaks.is_alive(orphan), 30)
 
 
 def test_shared_memory_left_behind_is_named(session_mark: str) -> None:

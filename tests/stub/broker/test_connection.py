@@ -366,17 +366,6 @@ def test_what_makes_no_sense_is_counted_and_dropped(connected: World) -> None:
     assert (4, {}) == (connected.link.malformed, connected.link.pending)
 
 
-def test_a_batch_is_enough_for_one_turn(connected: World) -> None:
-    frames = [wire.encode(wire.Execute([work(1)])), wire.encode_body(body())]
-    more = [wire.encode(wire.Execute([work(2, batch=2)])), wire.encode_body(body())]
-    for message in (frames, more):
-        connected.router.send([connected.identity, *message])
-
-    connected.turn_until(lambda: len(connected.link.batches) == 2)
-
-    assert [1, 2] == [number for number, _ in connected.link.batches]
-
-
 def test_a_turn_that_only_sends_leaves_what_has_arrived(connected: World) -> None:
     connected.router.send([connected.identity, wire.encode(wire.Sync(4))])
     assert select.select([connected.link.descriptor], [], [], 30)[0]
@@ -441,10 +430,6 @@ def test_a_thread_that_finds_another_one_at_work_leaves_it_the_rest(connected: W
     connected.link.turn()
 
     assert wire.Synced(1) == connected.receive(wire.Synced)
-
-
-def test_without_a_broker_there_is_nothing_to_wait_for_but_time(world: World) -> None:
-    world.link.wait(0)
 
 
 # ----------------------------------------------------------------- destructors

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,6 +50,8 @@ class World:
         self.senders: list[Sender] = []
         self.event_loop: Any = None
         self.slots = 1
+        #: What lets threads end once the report was made.
+        self.releases: list[Callable[[], None]] = []
         self.of = self.by_thread.get
         world: Any = self
         self.report = DeadlockReport(world, world, world)
@@ -257,25 +260,15 @@ def test_a_coroutine_may_await_a_thread_that_waits_for_a_call(world: World) -> N
             world.by_thread[threading.get_ident()] = call(3)
             held.wait(60)
 
-        await asyncio.get_running_loop().run_in_executor(pool, work)
+        waiting = asyncio.get_running_loop().run_in_executor(pool, work)
+        eventually(lambda: bool(world.by_thread), 30)
+        await waiting
 
     with ThreadPoolExecutor(1) as pool:
         try:
-            assert [edge(0, 3)] == world.in_loop(_until_it_calls(world, execute))
+            assert [edge(0, 3)] == world.in_loop(execute)
         finally:
             held.set()
-
-
-def _until_it_calls(world: World, execute: Any) -> Any:
-    """The thread has to have begun before anybody looks."""
-
-    async def run(world: World) -> None:
-        task = asyncio.ensure_future(execute(world))
-        await asyncio.sleep(0)
-        eventually(lambda: bool(world.by_thread), 30)
-        await task
-
-    return run
 
 
 # --------------------------------------------------------------------- threads
@@ -284,14 +277,9 @@ def _until_it_calls(world: World, execute: Any) -> Any:
 class _Thread:
     """A thread of the model's that goes on until the test has seen enough."""
 
-    def __init__(self, work: Callable[[], None] = lambda: None) -> None:
+    def __init__(self) -> None:
         self._held = threading.Event()
-        self._work = work
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        self._work()
-        self._held.wait(60)
+        self.thread = threading.Thread(target=self._held.wait, args=[60])
 
     def __enter__(self) -> _Thread:
         self.thread.start()
@@ -312,7 +300,7 @@ def while_main(world: World, wait: Callable[[], None], name: str) -> list[wire.W
     def look() -> None:
         eventually(lambda: _is_in(name), 30)
         edges.extend(world.look())
-        for release in RELEASES:
+        for release in world.releases:
             release()
 
     looking = threading.Thread(target=look)
@@ -321,18 +309,6 @@ def while_main(world: World, wait: Callable[[], None], name: str) -> list[wire.W
     wait()
     looking.join()
     return edges
-
-
-RELEASES: list[Callable[[], None]] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_to_release() -> Iterator[None]:
-    RELEASES.clear()
-
-    yield
-
-    RELEASES.clear()
 
 
 def _is_in(name: str) -> bool:
@@ -349,21 +325,20 @@ def asking(world: World) -> Iterator[_Thread]:
     """A thread that waits for a call, and ends when the report was made."""
     with _Thread() as asking:
         world.by_thread[asking.thread.ident] = call(3)
-        RELEASES.append(asking.release)
+        world.releases.append(asking.release)
         yield asking
 
 
-def test_who_joins_a_thread_waits_for_its_call(world: World, asking: _Thread) -> None:
-    assert [edge(0, 3)] == while_main(world, asking.thread.join, "join")
-
-
-def test_who_joins_a_thread_for_some_time_goes_on_by_itself(world: World, asking: _Thread) -> None:
-    assert [] == while_main(world, lambda: asking.thread.join(60), "join")
+@pytest.mark.parametrize(("timeout_s", "edges"), [(None, [edge(0, 3)]), (60, [])])
+def test_who_joins_a_thread_waits_for_its_call_unless_only_for_some_time(
+    world: World, asking: _Thread, timeout_s: float | None, edges: list[wire.WaitEdge]
+) -> None:
+    assert edges == while_main(world, partial(asking.thread.join, timeout_s), "join")
 
 
 def test_who_joins_a_thread_that_asks_nobody_is_not_reported(world: World) -> None:
     with _Thread() as other:
-        RELEASES.append(other.release)
+        world.releases.append(other.release)
 
         assert [] == while_main(world, other.thread.join, "join")
 
@@ -380,7 +355,7 @@ def test_who_awaits_the_result_of_a_pool_waits_for_its_thread_s_call(world: Worl
         world.by_thread[threading.get_ident()] = call(3)
         held.wait(60)
 
-    RELEASES.append(held.set)
+    world.releases.append(held.set)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         eventually(lambda: bool(world.by_thread), 30)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.world import TOKEN, BrokerHarness, F, S, request
+from tests.broker.world import TOKEN, F, S
 from tests.stub.conftest import Write
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
@@ -30,37 +30,6 @@ pytestmark = pytest.mark.slow
 
 # -------------------------------------------------------------------------- new broker
 # A stub's process whose broker dies: what it says to the next one.
-
-
-def test_a_model_that_looks_around_within_execute_says_hello_from_there(
-    stub: RunningStub, tmp_path: Path, write_model: Write
-) -> None:
-    gate, begun = tmp_path / "gate", tmp_path / "begun"
-    code = f"""
-        import os, time
-        class TritonPythonModel:
-            def execute(self, requests):
-                sender = requests[0].get_response_sender()
-                open("{begun}", "w").close()
-                while not os.path.exists("{gate}"):
-                    time.sleep(0.001)
-                    sender.is_cancelled()
-                sender.send(pb_utils.InferenceResponse(requests[0].inputs()), flags=1)
-    """
-    stub.start(write_model(code))
-    [own_id] = stub.send_batches([body(fp32("X"))], batch=5)
-    eventually(begun.exists, 30, "an execution")
-
-    stub.move_broker(epoch=2)
-    hello = stub.welcome_stub()
-    gate.touch()
-    results, _ = stub.receive_results()
-    over, _ = (results, []) if results.executed else stub.receive_results()
-
-    assert (hello.received, hello.is_executing) == ([wire.RequestKey(3, own_id)], 1)
-    assert hello.unconfirmed == []
-    assert [outcome.id for outcome in results.outcomes] == [own_id]
-    assert [executed.batch for executed in over.executed] == [5]
 
 
 #: Functions of a model that wait for something of ours, in threads that execute() joins.
@@ -165,26 +134,6 @@ def kept() -> UnconfirmedAnswers:
     return UnconfirmedAnswers()
 
 
-def test_what_waits_for_a_slow_reader_is_not_executed_again_by_the_next_broker(
-    kept: UnconfirmedAnswers,
-) -> None:
-    """A frontend that is stopped leaves answers unread; a stub goes on for others meanwhile."""
-    for i in range(2 * wire.MAX_ROWS):
-        kept.add(wire.Outcome(F, i, 0, "", wire.FINAL), b"body")
-    world = BrokerHarness.serving()
-    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
-    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
-    world.infer(F, request(0, flags=wire.RESENT))
-
-    outcomes, bodies = kept.recall()
-    hello, told = _heard(hellos(HELLO._replace(unconfirmed=outcomes, is_executing=0), bodies))
-    world.core.connected(hello, told, world.now)
-    world.drain_outbox()
-
-    assert [0] == [reply.code for reply in world.finals(F, 0)]
-    assert not world.batched_requests
-
-
 # ----------------------------------------------------------------- unconfirmed answers
 
 
@@ -203,15 +152,6 @@ def outcome(own_id: int, text: str = "") -> wire.Outcome:
     return wire.Outcome(3, own_id, 2 if text else 0, text, wire.FINAL)
 
 
-def test_answers_are_recalled_oldest_first_with_their_bodies(
-    kept: UnconfirmedAnswers, clock: Clock
-) -> None:
-    kept.add(outcome(1), b"one")
-    kept.add(outcome(2, "no"), b"")
-
-    assert kept.recall() == ([outcome(1), outcome(2, "no")], [b"one", b""])
-
-
 def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(
     kept: UnconfirmedAnswers, clock: Clock
 ) -> None:
@@ -222,16 +162,6 @@ def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(
     kept.note_message(SETTLED_NS + 10)
 
     assert kept.recall() == ([outcome(2)], [b"two"])
-
-
-def test_an_answer_stays_however_old_while_the_broker_says_nothing(
-    kept: UnconfirmedAnswers, clock: Clock
-) -> None:
-    kept.add(outcome(1), b"one")
-
-    clock.now_ns = 3600 * SETTLED_NS
-
-    assert kept.recall() == ([outcome(1)], [b"one"])
 
 
 def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(

@@ -1,4 +1,4 @@
-"""Streams without sockets, the publisher with a subscriber, and a stub's process between both."""
+"""Streams without sockets, and the publisher with a subscriber."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ import numpy as np
 import pytest
 import zmq
 
-from tests.stub.conftest import Write
 from tests.stub.fakes import FakeLink, body
-from tests.stub.running import RunningStub
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.process import zmq_sockets
 from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
@@ -406,122 +404,7 @@ def test_answers_travel_together_up_to_something_else() -> None:
     assert [error] == coalesce(waiting.popleft(), waiting)
 
 
-# ------------------------------------------------------------------- process
-
-
-def numbers(stub: RunningStub, own_id: int) -> list[int]:
-    """Of all responses of a request that come over the broker, up to the final one."""
-    got: list[int] = []
-    while True:
-        results, _ = stub.receive_results()
-        for outcome in results.outcomes:
-            assert outcome.id == own_id
-            got.append(outcome.number)
-            if outcome.flags:
-                return got
-
-
-def test_threads_of_the_model_send_after_execute_has_returned(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        import threading
-        class TritonPythonModel:
-            def execute(self, requests):
-                for request in requests:
-                    self.left = 4
-                    self.lock = threading.Lock()
-                    sender = request.get_response_sender()
-                    for _ in range(4):
-                        threading.Thread(target=self.answer, args=(sender,)).start()
-            def answer(self, sender):
-                for _ in range(50):
-                    sender.send(pb_utils.InferenceResponse())
-                with self.lock:
-                    self.left -= 1
-                    if not self.left:
-                        sender.send(flags=1)
-    """
-    stub.start(write_model(code), CONFIG)
-
-    [own_id] = stub.send_batches([body()])
-
-    assert [*range(201)] == numbers(stub, own_id)
-
-
-def test_coroutines_run_on_while_the_next_batch_begins(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        import asyncio
-        class TritonPythonModel:
-            event = None
-            async def execute(self, requests):
-                if self.event is None:  # the first waits for the second
-                    self.event = asyncio.Event()
-                    await self.event.wait()
-                else:
-                    self.event.set()
-                for request in requests:
-                    request.get_response_sender().send(pb_utils.InferenceResponse(), 1)
-    """
-    stub.start(write_model(code), CONFIG)
-    stub.send_batches([body()], batch=1)
-    assert [1] == [row.batch for row in stub.receive_results()[0].executed]
-
-    stub.send_batches([body()], batch=2)
-
-    answered: set[int] = set()
-    while len(answered) < 2:
-        answered |= {outcome.id for outcome in stub.receive_results()[0].outcomes}
-    assert {1, 2} == answered
-
-
-def test_a_coroutine_that_fails_is_logged_and_its_streams_end(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        class TritonPythonModel:
-            async def execute(self, requests):
-                requests[0].get_response_sender().send(pb_utils.InferenceResponse())
-                raise ValueError("late")
-    """
-    stub.start(write_model(code), CONFIG)
-
-    [own_id] = stub.send_batches([body()])
-
-    assert [0, 1] == numbers(stub, own_id)
-    said = stub.receive_message(wire.LogLine)
-    assert ("E", True) == (said.level, "ValueError: late\n\nAt:\n" in said.text)
-
-
-def test_a_coroutine_is_cancelled_and_granted_while_it_waits(
-    stub: RunningStub, write_model: Write
-) -> None:
-    code = """
-        import asyncio
-        class TritonPythonModel:
-            async def execute(self, requests):
-                sender = requests[0].get_response_sender()
-                for _ in range(300):
-                    sender.send(pb_utils.InferenceResponse())
-                while not sender.is_cancelled():
-                    await asyncio.sleep(0.001)
-                sender.send(flags=1)
-    """
-    stub.start(write_model(code), CONFIG)
-    [own_id] = stub.send_batches([body()])
-    got: list[int] = []
-    while len(got) < STREAM_WINDOW:
-        got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
-
-    stub.acknowledge_responses(own_id, STREAM_WINDOW)
-    while len(got) < 300:
-        got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
-    stub.cancel_execution(own_id)
-
-    assert [*range(300)] == got
-    assert [300] == numbers(stub, own_id)
+# ------------------------------------------------------------------- threads
 
 
 def test_many_threads_ask_for_the_sender_of_one_request() -> None:

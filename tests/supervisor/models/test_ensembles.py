@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -281,73 +282,40 @@ def test_who_has_asked_a_model_depends_on_it() -> None:
     assert ["a", "b"] == ended(world)
 
 
-# ------------------------------------------------------------------- retirement
-
-
-class Queue:
-    def __init__(self, **callees: str) -> None:
-        """Make a serving generation of each model, which calls the models in its text."""
-        self.retired: list[str] = []
-        self.generations: dict[int, Any] = {}
-        for number, (name, called) in enumerate(callees.items()):
-            generation = SimpleNamespace(
-                number=number,
-                blueprint=SimpleNamespace(name=name),
-                callees=set(called.split()),
-                state=GenerationState.SERVING,
-            )
-            generation.retire = lambda each=generation: self._retire(each)
-            self.generations[number] = generation
-        self.queue = RetirementQueue(self.generations)
-
-    def _retire(self, generation: Any) -> None:
-        generation.state = GenerationState.DRAINING
-        self.retired.append(generation.blueprint.name)
-
-    def end_all(self) -> None:
-        for generation in self.generations.values():
-            self.queue.retire_after_callers(generation)
-        self.queue.retire_unneeded()
-
-    def ended(self, name: str) -> None:
-        (number,) = [n for n, g in self.generations.items() if g.blueprint.name == name]
-        del self.generations[number]
-        self.queue.retire_unneeded()
-
-
-def test_whoever_is_called_ends_after_its_callers() -> None:
-    world = Queue(c="", b="c", a="b")
-
-    world.end_all()
-    assert ["a"] == world.retired
-    world.ended("a")
-    assert ["a", "b"] == world.retired
-    world.ended("b")
-    assert ["a", "b", "c"] == world.retired
-
-
 def test_those_that_call_each_other_end_together() -> None:
-    world = Queue(a="b", b="a", c="")
+    world = running(caller("a", "b"), caller("b", "a"), make_blueprint("c"))
 
-    world.end_all()
+    world.stop()
 
-    assert ["a", "b", "c"] == sorted(world.retired)
+    assert ["a", "b", "c"] == sorted(ended(world))
 
 
 def test_callers_that_go_on_are_not_waited_for() -> None:
-    world = Queue(a="b", b="")
-    world.queue.retire_after_callers(world.generations[1])
+    world = running(caller("a", "b"), make_blueprint("b"))
 
-    world.queue.retire_unneeded()
+    world.call("unload", {"model": "b", "unload_dependents": False})
 
-    assert ["b"] == world.retired
+    assert ["b"] == ended(world)
 
 
 def test_a_thousand_models_end_at_once() -> None:
-    world = Queue(**{f"m{number}": "" for number in range(1000)})
+    retired: list[int] = []
+    generations: dict[int, Any] = {
+        number: SimpleNamespace(
+            number=number,
+            blueprint=SimpleNamespace(name=f"m{number}"),
+            callees=set(),
+            state=GenerationState.SERVING,
+            retire=partial(retired.append, number),
+        )
+        for number in range(1000)
+    }
+    queue = RetirementQueue(generations)
     begin_s = time.monotonic()
 
-    world.end_all()
+    for generation in generations.values():
+        queue.retire_after_callers(generation)
+    queue.retire_unneeded()
 
-    assert len(world.retired) == 1000
+    assert [*range(1000)] == retired
     assert time.monotonic() - begin_s < 20  # it took more than a minute when all looked at all

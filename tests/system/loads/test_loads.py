@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +15,10 @@ from tritonclient.utils import InferenceServerException
 
 from tests.faults.load import Load
 from tests.standard.ctl.system.commands import ctl
-from tests.support.chain import TIMEOUT_S, chain
 from tests.support.clients import open_client
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
-from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.system
 
@@ -142,36 +138,3 @@ def test_a_flood_of_loads_and_unloads_leaves_the_models_alone(server: Server) ->
     eventually(lambda: len(server.pids()["stub"]) == len(MODELS), 30, "one stub for each")
     assert [200] * len(MODELS) == [server.status(f"/v2/models/{name}/ready") for name in MODELS]
     assert "Traceback" not in server.log_text()
-
-
-# ------------------------------------------------------------------------------------ last requests
-# The last requests to a version, which a real broker has been sent when it is told of its end.
-
-
-CODE = """
-    class TritonPythonModel:
-        def execute(self, requests):
-            return [pb_utils.InferenceResponse(parameters={"n": 1}) for request in requests]
-"""
-
-
-def test_requests_that_were_sent_before_a_version_retires_are_answered_by_it(
-    tmp_path: Path,
-) -> None:
-    async def check() -> None:
-        async with chain(tmp_path, CODE, is_decoupled=False) as it:
-            it.broker.process.send_signal(signal.SIGSTOP)
-            stream = it.gateway.stream(it.request())
-            first = asyncio.ensure_future(anext(stream))
-            for _ in range(5):  # turns of the loop, of which one sends it
-                await asyncio.sleep(0)
-            it.broker.send_messages(wire.Retire(4))
-            it.broker.process.send_signal(signal.SIGCONT)
-
-            item = await asyncio.wait_for(first, TIMEOUT_S)
-
-            assert item.error is None
-            await stream.aclose()
-            assert 4 == it.broker.receive_message(wire.Drained).generation
-
-    asyncio.run(check())
