@@ -163,15 +163,21 @@ def test_requests_may_have_so_many_bytes_together(served: BrokerHarness) -> None
     assert MAX_UNANSWERED_BYTES == served.core.limits.unanswered_bytes
 
 
-def test_statistics_of_an_unknown_model_are_an_error(world: BrokerHarness) -> None:
-    world.core.ask_statistics(F, wire.AskStatistics(5, "x", -1), 0)
-    world.drain_outbox()
+@pytest.mark.parametrize(
+    ("model", "version", "text"),
+    [
+        ("x", -1, "requested model 'x' is not available"),
+        ("m", 9, "requested model version is not available for model 'm'"),
+    ],
+)
+def test_statistics_of_what_is_not_served_are_an_error(
+    served: BrokerHarness, model: str, version: int, text: str
+) -> None:
+    served.core.ask_statistics(F, wire.AskStatistics(5, model, version), 0)
+    served.drain_outbox()
 
-    answer = world.supervisor_messages[-1]
-    assert (InvalidArgument.number, "requested model 'x' is not available") == (
-        answer.code,
-        answer.text,
-    )
+    answer = served.supervisor_messages[-1]
+    assert (InvalidArgument.number, text) == (answer.code, answer.text)
 
 
 @pytest.fixture
