@@ -169,13 +169,16 @@ def test_a_stream_whose_token_has_been_removed_still_has_its_name(guarded: Serve
     def status() -> int:
         return guarded.exchange("/v2", headers={"Authorization": authorization}).status
 
-    with _open_events(guarded, authorization) as client:
-        _write_tokens(guarded.directory.parent, "kept")
-        eventually(lambda: status() == 401, 60, "no longer valid")
+    try:
+        with _open_events(guarded, authorization) as client:
+            _write_tokens(guarded.directory.parent, "kept")
+            eventually(lambda: status() == 401, 60, "no longer valid")
 
-        closed = ctl(guarded, "disconnect", "--token", "thrown-out")
+            closed = ctl(guarded, "disconnect", "--token", "thrown-out")
 
-        assert "ended 1 request or stream on 1 connection\n" == closed.stdout
-        assert _ends(client)
-    _write_tokens(guarded.directory.parent, *_TOKENS)
+            # connections of those that have just asked may be closing
+            assert closed.stdout.startswith("ended 1 request or stream on ")
+            assert _ends(client)
+    finally:
+        _write_tokens(guarded.directory.parent, *_TOKENS)
     eventually(lambda: status() == 200, 60, "valid again")
