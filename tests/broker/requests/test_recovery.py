@@ -76,6 +76,21 @@ def test_of_many_resent_requests_each_is_looked_at_once_or_twice(world: BrokerHa
     assert world.core.recovery.next_due_ns() is None
 
 
+def test_what_a_silent_stub_cannot_have_begun_is_executed_when_that_is_sure(
+    world: BrokerHarness,
+) -> None:
+    world.expect_stub(4)
+    world.attach(4, page=Page())
+    for serial in (S, S2):
+        _hello(world, serial)
+    _resend(world, 1)
+    assert {} == world.batched_requests
+
+    world.tick(2 * FENCE_NS)
+
+    assert [1] == [*world.executing(S), *world.executing(S2)]
+
+
 def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
     world: BrokerHarness,
 ) -> None:

@@ -226,6 +226,21 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may(
     assert [other] == world.executing_ids()
 
 
+def test_a_sequence_that_has_its_slot_is_not_refused_with_one_that_waited(
+    world: SequenceHarness,
+) -> None:
+    world.send(5, START | END)
+    world.send(6, START, timeout_us=2000)
+    later, other = world.send(6), world.send(7, START, timeout_us=1000)
+    world.finish_batch(S)
+
+    world.tick(3_000_000)  # both times have come; the one that waits is the first of them
+
+    assert Unavailable.number == world.error(other)[0]
+    world.finish_batch(S)
+    assert [later] == world.executing_ids()
+
+
 # ---------------------------------------------------------------- cancelled
 @pytest.mark.row("E67")
 def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled(
