@@ -94,10 +94,11 @@ def test_the_cause_of_an_ensemble_is_its_member_which_has_its_own() -> None:
     world.stub_behaviours["z"] = "no luck"
     world.start()
 
-    causes = {
-        name: [row["cause"] for row in troubles(world.core.models[name])] for name in ("e", "z")
-    }
-    assert {"e": ["MEMBER_NOT_LOADED"], "z": ["OTHER"]} == causes
+    told = [row for name in ("e", "z") for row in troubles(world.core.models[name])]
+    assert [
+        {"model": "e", "version": "1", "what": "version", "cause": "MEMBER_NOT_LOADED"},
+        {"model": "z", "version": "1", "what": "version", "cause": "OTHER"},
+    ] == told
 
 
 def test_ensembles_within_ensembles_have_a_limit() -> None:

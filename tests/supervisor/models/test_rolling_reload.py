@@ -9,6 +9,7 @@ import pytest
 from tests.supervisor.models.test_instance import cpus, grouped
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig
+from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
 
@@ -88,6 +89,15 @@ def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances(
     assert ready_first, "the new ones were ready while requests might still be on their way"
     assert before == {message.serial for message in world.messages_to("broker", wire.Retire)}
     assert 0 == call.answer.code
+
+
+def test_what_fails_beside_a_version_that_serves_is_a_load(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"] = "no weights"
+
+    load(world, coded("2"))
+
+    [trouble] = troubles(world.core.models["m"])
+    assert ("load", "OTHER") == (trouble["what"], trouble["cause"])
 
 
 def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> None:

@@ -190,6 +190,15 @@ def test_a_repository_that_comes_later_is_served(mode: str) -> None:
     assert (0, "") == world.call("index", {}).error
 
 
+def test_a_repository_that_cannot_be_polled_for_a_while_costs_no_model() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="poll", poll_s=1.0).start()
+    world.listing_error = _GONE
+    world.advance(3.0)
+
+    assert "READY" == world.latest_version_info("m").state
+    assert world.has_logged("failed to poll the model repository: failed to stat file /models")
+
+
 @pytest.mark.row("F02")
 @pytest.mark.parametrize("control", ["poll", pytest.param("reload", marks=pytest.mark.addons)])
 @pytest.mark.parametrize("is_busy", [False, True])
