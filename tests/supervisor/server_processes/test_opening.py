@@ -17,10 +17,11 @@ def serving(*roles: str) -> SupervisorHarness:
     return SupervisorHarness(make_blueprint("m"), frontend_roles=roles, **policy).start()
 
 
-def silent_in(world: SupervisorHarness) -> list[str]:
-    """Return what the status has of processes that do not do their work."""
+def silent_in(world: SupervisorHarness, *, is_silent: bool = True) -> list[str]:
+    """Return what the status has of processes that say nothing, or else that die."""
     status: dict[str, Any] = world.call("status").result
-    return [row["text"] for row in status["process_troubles"]]
+    rows = status["process_troubles"]
+    return [row["text"] for row in rows if row["is_silent"] is is_silent]
 
 
 @pytest.mark.addons
@@ -110,7 +111,7 @@ def test_a_process_that_never_opens_is_started_ever_more_seldom(role: str) -> No
 
     assert 10 >= minutes[0], minutes
     assert 2 >= max(minutes[-5:]), minutes
-    [text] = [each for each in silent_in(world) if role in each]
+    [text] = [each for each in silent_in(world, is_silent=False) if role in each]
     assert text.startswith(f"the {role} process dies again and again, ")
     assert text.endswith(" times lately; the last time: exited with status 1")
     assert text in world.call("identity").result["ready"]
@@ -121,7 +122,7 @@ def test_processes_of_gunicorn_that_die_are_named_with_their_arbiter() -> None:
     for _ in range(4):
         world.kill_process(world.fork_http_worker(), "exited with status 1")
 
-    [text] = silent_in(world)
+    [text] = silent_in(world, is_silent=False)
 
     assert "the http process dies again and again, 4 times lately" in text
 
