@@ -179,7 +179,7 @@ release: $(uv)
 	python3 tools/release.py $(VERSION) $(WITHOUT:%=--without=%)
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as both tiers.
-# The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.
+# What is left out is about what a process imports, and about SIGTERM in processes of models: coverage is there, too.
 coverage: environments
 	mkdir -p build/coverage
 	$(bin)/coverage erase
