@@ -260,9 +260,9 @@ def test_others_are_taken(monkeypatch: pytest.MonkeyPatch, value: object) -> Non
 
 def _start(limit: str) -> str:
     """Return what a start prints under a limit of file sizes."""
-    command = [sys.executable, "-m", "zmqtriton", "--model-repository=/nowhere"]
     [port] = free_ports(1)
-    words = [*command, f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
+    words = [sys.executable, "-m", "zmqtriton", "--model-repository=/nowhere"]
+    words += [f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false"]
     script = f'ulimit {limit}; exec "$@" 2>&1 | cat'  # no file of this user's may be written
     done = subprocess.run(
         ["sh", "-c", script, "sh", *words], capture_output=True, text=True, check=False

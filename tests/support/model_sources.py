@@ -15,7 +15,7 @@ import json
 import re
 import tarfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -48,8 +48,6 @@ class Origin:
         self.requests: list[Asked] = []
         #: Bodies end after this many bytes, as if the line were cut, this many times.
         self.cut_bytes, self.cuts = 0, 0
-        #: Called in a body once the first half of it is sent.
-        self.halfway: Callable[[], object] | None = None
         origin = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -109,13 +107,8 @@ class Origin:
             handler.wfile.write(body[: self.cut_bytes])
             handler.close_connection = True
             return
-        half = len(body) // 2 if self.halfway else 0
         try:
-            handler.wfile.write(body[:half])
-            handler.wfile.flush()
-            if half > 1000 and self.halfway:
-                self.halfway()
-            handler.wfile.write(body[half:])
+            handler.wfile.write(body)
         except OSError:
             handler.close_connection = True  # the client is gone
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults import deaths
 from tests.faults.load import Load
-from tests.support import scripted
+from tests.support import leaks, scripted
 from tests.support.server import Server, ask_add_sub, tensor
 from tests.support.waiting import eventually
 from tests.system.shared_server import SharedServer
@@ -101,7 +101,7 @@ def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
 
     shared.replace_only("stub", "another")
 
-    assert all(map(_is_running, pids))
+    assert all(map(leaks.is_alive, pids))
 
 
 def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(
@@ -132,18 +132,11 @@ def _stray_pids(server: Server) -> list[int]:
 
 def _living(server: Server) -> set[int]:
     pids = [each.pid for each in psutil.Process(server.pid).children(recursive=True)]
-    return {*filter(_is_running, pids)}
+    return {*filter(leaks.is_alive, pids)}
 
 
 def _have_ended(pids: Iterable[int]) -> bool:
-    return not any(map(_is_running, pids))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return not any(map(leaks.is_alive, pids))
 
 
 # -------------------------------------------------------------------------- last words

@@ -49,8 +49,6 @@ class MetricsCollector(PostReceiver):
         self.messages: list[list[Point]] = []
         self.resources: list[dict[str, str]] = []
         self.headers: list[dict[str, str]] = []
-        #: Messages that have come, whatever was answered.
-        self.tries = 0
 
     @property
     def points(self) -> list[Point]:
@@ -66,7 +64,6 @@ class MetricsCollector(PostReceiver):
         return points[-1] if points else None
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        self.tries += 1
         if path != "/v1/metrics" or headers["content-type"] != "application/x-protobuf":
             return 404, b""
         if self.status != 200:
