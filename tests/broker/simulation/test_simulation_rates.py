@@ -15,9 +15,23 @@ from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.slow
 
+_SEEDS = [
+    *range(16),
+    *(
+        pytest.param(
+            seed,
+            marks=pytest.mark.long(
+                "broker/simulation/test_simulation_rates.py::test_resources_are_never_exceeded_and_never_lie_idle",
+                "broker/simulation/test_simulation_rates.py::test_sequences_keep_their_order_whatever_happens",
+            ),
+        )
+        for seed in range(16, 30)
+    ),
+]
+
 
 @pytest.mark.row("E38")
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_resources_are_never_exceeded_and_never_lie_idle(seed: int) -> None:
     day = RandomRun(seed, names=["leaf", "plain"], sharing=1.0)
 
@@ -26,7 +40,7 @@ def test_resources_are_never_exceeded_and_never_lie_idle(seed: int) -> None:
     day.run_to_end()
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_sequences_keep_their_order_whatever_happens(seed: int) -> None:
     day = RandomRun(seed, names=["direct", "oldest"])
 
