@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.supervisor.settings import settings as server_settings
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.reading.blueprint import (
     Blueprint,
+    EnsembleBlueprint,
     FinalConfig,
     InstanceSlot,
     LoadOverride,
@@ -68,6 +69,17 @@ def make_blueprint(
         final_config=None,
         finalize_config=finish or (lambda reply: finished),
     )
+
+
+def make_ensemble(name: str, *members: str, version: int = -1) -> Blueprint:
+    """Calls each of these models once."""
+
+    def finish(configs: Mapping[str, FinalConfig]) -> FinalConfig:
+        assert set(members) == set(configs)
+        return FinalConfig(json.dumps({"name": name}), b"proto", ())
+
+    parts = EnsembleBlueprint(tuple((member, version) for member in members), finish)
+    return replace(make_blueprint(name), final_config=None, ensemble=parts)
 
 
 class SupervisorHarness:

@@ -19,6 +19,7 @@ from tests.frontends.fake_gateway import version_info
 from tests.frontends.grpc_api.fake_gateway import INFER, STREAM, FakeGateway, infer_request, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
+from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
@@ -175,6 +176,31 @@ def test_all_addresses_of_ipv6_are_those_of_ipv4_too(tmp_path: Path) -> None:
         for host in ("127.0.0.1", "[::1]"):
             with triton.InferenceServerClient(f"{host}:{port}") as client:
                 assert client.is_server_live()
+
+
+# ------------------------------------------------------------------- encryption
+
+
+def test_only_clients_whom_the_authority_has_signed_are_answered(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    ours, theirs = authority.issue("server"), authority.issue("client")
+    settings = {"grpc_use_ssl": True, "grpc_use_ssl_mutual": True}
+    files = {"grpc_server_cert": ours.cert, "grpc_server_key": ours.key}
+    files["grpc_root_cert"] = authority.cert
+    texts = {name: str(path) for name, path in files.items()}
+    root, signed = authority.cert.read_bytes(), [path.read_bytes() for path in reversed(theirs)]
+
+    with serving(FakeGateway(version_info("m"), settings={**settings, **texts})) as server:
+        plain = grpc.insecure_channel(server.address)
+        stranger, friend = (
+            grpc.secure_channel(server.address, grpc.ssl_channel_credentials(root, *own))
+            for own in ([], signed)
+        )
+        for channel in (plain, stranger):
+            with channel, pytest.raises(grpc.RpcError, match=r"UNAVAILABLE|TLS"):
+                channel.unary_unary(INFER)(REQUEST, timeout=20)
+        with friend:
+            assert friend.unary_unary(INFER)(REQUEST, timeout=20)
 
 
 # ------------------------------------------------------------------- limits of messages

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
+from tests.supervisor.world import Call, SupervisorHarness, make_blueprint, make_ensemble
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound
@@ -80,6 +80,17 @@ def test_a_model_is_avoided_until_it_is_undrained() -> None:
     assert "serving" == world.call("undrain", {"model": "m"}).result["state"]
     assert not is_avoided(world, "m")
     assert "READY" == world.index()[0]["state"]
+
+
+def test_whom_a_drained_ensemble_calls_serve_on() -> None:
+    models, policy = (make_blueprint("m"), make_ensemble("e", "m")), {"startup_models": ("e",)}
+    world = SupervisorHarness(*models, control_mode="explicit", **policy).start()
+
+    call = drain(world, model="e", then="unload")
+    world.advance(5.0)
+
+    assert "unloaded" == call.result["state"]
+    assert ["m"] == [entry["name"] for entry in world.index() if entry.get("state") == "READY"]
 
 
 def test_a_model_that_does_not_come_back_says_why() -> None:

@@ -47,7 +47,14 @@ class Proc:
         for pid, seconds in self._cpu_s.items():
             (self.path / str(pid)).mkdir(exist_ok=True)
             ticks = round(seconds * TICKS_PER_S)
-            fields = ["S", str(PARENTS[pid]), *["0"] * 9, str(ticks), "0", *["0"] * 9]
+            fields = [
+                "S",
+                str(PARENTS[pid]),
+                *["0"] * 9,
+                str(ticks - ticks // 4),
+                str(ticks // 4),
+                *["0"] * 9,
+            ]
             (self.path / str(pid) / "stat").write_text(f"{pid} (a) b) {' '.join(fields)}\n")
 
 

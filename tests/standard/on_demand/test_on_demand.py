@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import Any
 
 import pytest
 
 from tests.standard.memory.world_memory import WorldMemory
-from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
-from zmqtriton.config.errors import ConfigError
-from zmqtriton.reading.blueprint import EnsembleBlueprint, FinalConfig
+from tests.supervisor.world import (
+    HANGS,
+    LOADS,
+    Call,
+    SupervisorHarness,
+    make_blueprint,
+    make_ensemble,
+)
 from zmqtriton.supervisor.story import kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
@@ -155,20 +158,12 @@ def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
     assert want(world, "m").result is True
 
 
-def _ensemble(name: str, *members: str) -> Any:
-    def finish(configs: Any) -> FinalConfig:
-        return FinalConfig(json.dumps({"name": name}), b"", ())
-
-    steps = tuple((member, -1) for member in members)
-    ensemble = EnsembleBlueprint(steps, finish, step_error=lambda _, text: ConfigError(text))
-    return dataclasses.replace(make_blueprint(name), ensemble=ensemble, final_config=None)
+IDLE_GO = {"control_mode": "explicit", "load_on_demand": True, "unload_idle_after_s": 5.0}
 
 
 def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
-    models = (make_blueprint("m"), _ensemble("e", "m"))
-    world = SupervisorHarness(
-        *models, control_mode="explicit", load_on_demand=True, unload_idle_after_s=5.0
-    ).start()
+    models = (make_blueprint("m"), make_ensemble("e", "m"))
+    world = SupervisorHarness(*models, **IDLE_GO).start()
     assert want(world, "e").result is True
     assert {"e": "READY", "m": "READY"} == states(world)
     world.model_stats = [stat("m"), stat("e", unanswered=1)]
@@ -181,6 +176,19 @@ def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
     assert {"e": "UNAVAILABLE", "m": "UNAVAILABLE"} == states(world)
     order = [line for line in world.log if "successfully unloaded" in line]
     assert ["'e'" in order[0], "'m'" in order[1]] == [True, True]
+
+
+def test_what_was_loaded_by_name_stays_and_its_members_with_it() -> None:
+    models = (make_blueprint("m"), make_ensemble("e", "m"))
+    world = SupervisorHarness(*models, memory_budget_bytes=30 * MIB, **IDLE_GO).start()
+    WorldMemory(world).by_model = {"m": 40 * MIB}
+    assert want(world, "m").result is True
+    world.call("load", {"model": "e"})
+
+    world.model_stats = [stat("m"), stat("e")]
+    world.advance(60.0)
+
+    assert {"e": "READY", "m": "READY"} == states(world)
 
 
 # ------------------------------------------------------------------------ budget

@@ -267,6 +267,16 @@ def test_counters_that_begin_anew_are_not_taken_for_a_load() -> None:
     assert pytest.approx((100, 0.02)) == estimates
 
 
+def test_the_number_is_one_that_takes_a_queue_away_beside_what_arrives() -> None:
+    target = InstanceTarget(AutoscaleLimits(1, 100, queue_s=0.05))
+    for at_s in (1.0, 2.0):
+        reading = Reading(at_s, int(100 * at_s), unanswered=400, waiting=400, busy_s=2 * at_s)
+        count = target.decide(reading, 1)
+
+    # 100 a second arrive, each for 20 ms; those that wait are 8 s of work, to be done in 0.5
+    assert 2 + 16 <= count <= 24
+
+
 def test_two_readings_of_one_moment_are_one() -> None:
     load = Workload()
     load.add(Reading(1.0, 1000, 0, 0, 50.0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.floor.reasons import text_of
-from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
-from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
+from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint, make_ensemble
+from zmqtriton.reading.blueprint import Blueprint
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
 from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.models.order import RetirementQueue
@@ -27,24 +26,13 @@ from zmqtriton_floor import wire
 LOAD_E = {"model": "e", "parameters": {}}
 
 
-def ensemble(name: str, *members: str, version: int = -1) -> Blueprint:
-    """Calls each of these models once."""
-
-    def finish(configs: Mapping[str, FinalConfig]) -> FinalConfig:
-        assert set(members) == set(configs)
-        return FinalConfig('{"name": "e"}', b"proto", ())
-
-    parts = EnsembleBlueprint(tuple((member, version) for member in members), finish)
-    return dataclasses.replace(make_blueprint(name), final_config=None, ensemble=parts)
-
-
 def explicit(*models: Blueprint, **policy: object) -> SupervisorHarness:
     return SupervisorHarness(*models, control_mode="explicit", **policy).start()
 
 
 @pytest.mark.row("E52")
 def test_an_ensemble_is_loaded_after_its_members_and_has_no_process() -> None:
-    world = SupervisorHarness(ensemble("e", "z"), make_blueprint("z")).start()
+    world = SupervisorHarness(make_ensemble("e", "z"), make_blueprint("z")).start()
 
     assert [[("e", "1", "READY"), ("z", "1", "READY")]] == world.tables
     assert ["I successfully loaded 'z'", "I successfully loaded 'e'"] == [
@@ -70,7 +58,7 @@ def test_a_member_that_is_missing_or_fails_is_named(
 ) -> None:
     policy = {"exit_on_error": False, "stubs": {"m": "no luck"}}
 
-    world = SupervisorHarness(ensemble("e", "m"), *members, **policy).start()
+    world = SupervisorHarness(make_ensemble("e", "m"), *members, **policy).start()
 
     expected = (
         "UNAVAILABLE: Invalid argument: ensemble 'e' depends on 'm' which has no loaded version. "
@@ -82,7 +70,7 @@ def test_a_member_that_is_missing_or_fails_is_named(
 
 def test_a_version_of_a_member_that_does_not_serve_is_named() -> None:
     world = SupervisorHarness(
-        ensemble("e", "m", version=2), make_blueprint("m"), exit_on_error=False
+        make_ensemble("e", "m", version=2), make_blueprint("m"), exit_on_error=False
     ).start()
 
     text = "ensemble 'e' depends on 'm' whose required version 2 is not loaded."
@@ -90,7 +78,7 @@ def test_a_version_of_a_member_that_does_not_serve_is_named() -> None:
 
 
 def test_the_cause_of_an_ensemble_is_its_member_which_has_its_own() -> None:
-    world = SupervisorHarness(ensemble("e", "z"), make_blueprint("z"))
+    world = SupervisorHarness(make_ensemble("e", "z"), make_blueprint("z"))
     world.stub_behaviours["z"] = "no luck"
     world.start()
 
@@ -104,7 +92,7 @@ def test_the_cause_of_an_ensemble_is_its_member_which_has_its_own() -> None:
 def test_ensembles_within_ensembles_have_a_limit() -> None:
     names = [f"e{level}" for level in range(MAX_DEPTH + 1)]
     inner = ["m", *names]
-    models = [ensemble(name, inner[level]) for level, name in enumerate(names)]
+    models = [make_ensemble(name, inner[level]) for level, name in enumerate(names)]
 
     world = SupervisorHarness(*models, make_blueprint("m"), exit_on_error=False).start()
 
@@ -115,7 +103,7 @@ def test_ensembles_within_ensembles_have_a_limit() -> None:
 
 @pytest.fixture
 def world() -> SupervisorHarness:
-    return explicit(ensemble("e", "m"), make_blueprint("m"))
+    return explicit(make_ensemble("e", "m"), make_blueprint("m"))
 
 
 @pytest.fixture
@@ -137,7 +125,7 @@ def test_an_explicit_load_tries_members_that_have_failed_again(world: Supervisor
 
 def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> None:
     world = SupervisorHarness(
-        ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n", instances=2)
+        make_ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n", instances=2)
     ).start()
 
     world.kill_process(world.serial("m_0_0"))
@@ -185,7 +173,7 @@ def serving(world: SupervisorHarness) -> set[str]:
 def test_dependents_go_with_an_ensemble_unless_somebody_else_wanted_them() -> None:
     models = [make_blueprint(name) for name in ("alone", "asked", "shared")]
     world = explicit(
-        ensemble("e", "alone", "asked", "shared"), ensemble("other", "shared"), *models
+        make_ensemble("e", "alone", "asked", "shared"), make_ensemble("other", "shared"), *models
     )
     world.call("load", {"model": "asked"})
     world.call("load", LOAD_E)
@@ -199,7 +187,10 @@ def test_dependents_go_with_an_ensemble_unless_somebody_else_wanted_them() -> No
 @pytest.mark.row("F14")
 def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
     world = explicit(
-        ensemble("e", "m"), ensemble("of_e", "e"), make_blueprint("m"), make_blueprint("n")
+        make_ensemble("e", "m"),
+        make_ensemble("of_e", "e"),
+        make_blueprint("m"),
+        make_blueprint("n"),
     )
     for name in ("of_e", "n"):
         world.call("load", {"model": name})
@@ -245,8 +236,8 @@ def test_what_a_model_says_that_it_asks_is_loaded_before_it() -> None:
         (caller("a", "a"),),
         (caller("a", "b"), caller("b", "a")),
         (caller("a", "b"), caller("b", "c"), caller("c", "a")),
-        (caller("a", "e"), ensemble("e", "a")),
-        (ensemble("a", "z"), caller("z", "a")),
+        (caller("a", "e"), make_ensemble("e", "a")),
+        (make_ensemble("a", "z"), caller("z", "a")),
     ],
     ids=["itself", "two", "three", "ensemble last", "ensemble first"],
 )
