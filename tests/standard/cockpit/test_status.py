@@ -249,6 +249,8 @@ def test_the_log_is_closed_to_other_machines_unless_it_is_guarded() -> None:
     assert 403 == refused.status_code
     assert "--http-restricted-api=logs:KEY=VALUE" in refused.json["error"]
 
+    of_others = Gateway(http_restricted_api=(Restriction(("statistics",), "k", "v"),))
+    assert 403 == get(of_others, LOGS, k="v").status_code
     assert 200 == get(Gateway(http_bound_address="127.0.0.1"), LOGS).status_code
     for category in ("logs", "logging"):
         guarded = Gateway(http_restricted_api=(Restriction((category,), "k", "v"),))

@@ -123,21 +123,41 @@ def test_what_is_not_drained_serves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "text"),
+    ("verb", "arguments", "code", "text"),
     [
-        ({"model": "x"}, NotFound.number, "there is no model 'x'"),
-        ({"model": "m", "then": "stop"}, InvalidArgument.number, "'then' must be one of"),
-        ({"then": "unload"}, InvalidArgument.number, "'then' must be one of nothing, stop"),
-        ({"instance": "m_0_0"}, InvalidArgument.number, "the model of the instance is missing"),
-        ({"model": "m", "instance": "m_7"}, NotFound.number, "has no instance 'm_7'"),
-        ({"model": "m", "wait": 1}, InvalidArgument.number, "'wait' must be a boolean"),
-        ({"model": "m", "within": 5}, InvalidArgument.number, "a drain has no setting 'within'"),
+        ("drain", {"model": "x"}, NotFound.number, "there is no model 'x'"),
+        ("drain", {"model": "m", "then": "stop"}, InvalidArgument.number, "'then' must be one of"),
+        (
+            "drain",
+            {"then": "unload"},
+            InvalidArgument.number,
+            "'then' must be one of nothing, stop",
+        ),
+        (
+            "drain",
+            {"instance": "m_0_0"},
+            InvalidArgument.number,
+            "the model of the instance is missing",
+        ),
+        ("drain", {"model": "m", "instance": "m_7"}, NotFound.number, "has no instance 'm_7'"),
+        ("drain", {"model": "m", "wait": 1}, InvalidArgument.number, "'wait' must be a boolean"),
+        (
+            "drain",
+            {"model": "m", "within": 5},
+            InvalidArgument.number,
+            "a drain has no setting 'within'",
+        ),
+        ("undrain", {"model": "x"}, NotFound.number, "there is no model 'x'"),
+        ("undrain", {"model": "m", "wait": 1}, InvalidArgument.number, "has no setting 'wait'"),
+        ("drain.state", {"model": "x"}, NotFound.number, "there is no model 'x'"),
     ],
 )
-def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], code: int, text: str) -> None:
+def test_what_cannot_be_done_is_refused(
+    verb: str, arguments: dict[str, Any], code: int, text: str
+) -> None:
     world = serve()
 
-    error = drain(world, **arguments).error
+    error = world.call(verb, arguments).error
 
     assert code == error[0]
     assert text in error[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from falcon.testing import Result
 
-from tests.frontends.http_api.fakes import Client, FakeGateway, room_for_all
+from tests.frontends.http_api.fakes import Client, FakeGateway
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, NotFound
@@ -94,8 +94,13 @@ def test_others_go_on_while_many_numbers_are_written(monkeypatch: pytest.MonkeyP
     many = tensors(("x", "FP64", [len(numbers)], numbers.tobytes()), n=1)
     few = tensors(("x", "FP64", [2], numbers[1:3].tobytes()))
 
+    asked_for: list[int] = []
+
+    async def take_room(size: int) -> None:
+        asked_for.append(size)
+
     async def scenario() -> tuple[bytes, int]:
-        writer = Writer(FakeGateway().catalogue.find("decoupled"), "7", room_for_all)
+        writer = Writer(FakeGateway().catalogue.find("decoupled"), "7", take_room)
         large = asyncio.ensure_future(writer.document(many))
         await asyncio.sleep(0)
         await writer.document(few)
@@ -106,6 +111,7 @@ def test_others_go_on_while_many_numbers_are_written(monkeypatch: pytest.MonkeyP
     document = json.loads(text)
     assert (200, ["id", "model_name", "model_version", "n", "x"]) == (status, list(document))
     assert np.array_equal(numbers, np.array(document["x"]), equal_nan=True)
+    assert [numbers.nbytes] == asked_for
 
 
 @pytest.mark.parametrize(
