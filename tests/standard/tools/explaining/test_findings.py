@@ -321,7 +321,8 @@ def test_what_stands_still_is_told_with_its_place() -> None:
         '  File "/r/m/1/model.py", line 9 in execute',
         '  File "/s/zmqtriton_stub/model.py", line 106 in execute',
     ]
-    hanging = {"counts": [counts(unanswered=2)]}
+    quota = {"model": "m", "quota": "max_segment_bytes", "limit": 20, "exceeded": 0}
+    hanging = {"counts": [counts(unanswered=2, pending=1)], "quotas": [quota]}
     hangs = Facts("m", index=[READY], status=hanging, later=hanging, stacks={"m_0": stacks})
     loading = {"name": "m", "version": "1", "state": "LOADING"}
     loads = Facts(

@@ -113,18 +113,42 @@ def test_of_many_that_hang_some_are_told_and_their_number() -> None:
     assert "9 of its instances hang" == last.text
 
 
+LONG = {"oldest_execution_ns": 1_500_000_000}
+
+
 @pytest.mark.parametrize(
-    ("usual_ns", "is_overlong", "is_told"), [(0, False, True), (9, True, True), (9, False, False)]
+    ("figures", "is_overlong", "is_told"),
+    [
+        ({**LONG, "usual_execution_ns": 0}, False, True),
+        ({**LONG, "usual_execution_ns": 9}, True, True),
+        # executions of this model are long
+        ({**LONG, "usual_execution_ns": 9}, False, False),
+        ({"pending": 1}, False, True),
+        # open sequences have the slots, and open streams the room
+        ({"pending": 1, "sequences": 1}, False, False),
+        ({"pending": 1, "sequences": 1, **LONG}, False, True),
+        ({"pending": 1, "streams": {"open": 4, "room": 0}}, False, False),
+    ],
 )
-def test_a_model_of_long_executions_does_not_hang_while_they_take_their_time(
-    usual_ns: int, is_overlong: bool, is_told: bool
+def test_what_has_its_reason_to_take_long_does_not_hang(
+    figures: dict[str, Any], is_overlong: bool, is_told: bool
 ) -> None:
-    row = counts(unanswered=1, oldest_execution_ns=1_500_000_000, usual_execution_ns=usual_ns)
+    row = counts(unanswered=1, **figures)
     status = {"counts": [row], "processes": [stub(executing_s=1.5, is_overlong=is_overlong)]}
 
     text = find_all(Facts("m", index=[READY], status=status, later=status))[0].text
 
     assert is_told == ("it hangs or is slow: 1 request in progress" in text)
+
+
+def test_a_model_that_waits_for_one_that_it_calls_needs_more_of_both() -> None:
+    own = counts(calls=["n"], executed=10, compute_ns=100_000_000)
+    called = {**counts(executed=10, compute_ns=90_000_000), "model": "n"}
+    processes = [stub(), stub(model="n", instance="n_0")]
+
+    facts = Facts("m", index=[READY], status={"counts": [own, called], "processes": processes})
+
+    assert ("zmqtriton-ctl scale n 2", "zmqtriton-ctl scale m 2") == facts.scale_commands(own)
 
 
 def test_a_request_that_waited_until_its_deadline_was_not_refused_by_a_full_queue() -> None:
