@@ -225,8 +225,8 @@ def test_shapes_must_agree_where_both_are_fixed() -> None:
 def test_the_ensemble_may_not_batch_more_than_a_member() -> None:
     assert (
         "ensemble e allows maximum batch size 8, but it contains model b which only allows maximum "
-        "batch size to be 4"
-    ) == problem_of_members(chain(batch=8), a=plain("a", batch=8), b=plain("b", batch=4))
+        "batch size to be 1"
+    ) == problem_of_members(chain(batch=8), a=plain("a", batch=8), b=plain("b", batch=1))
 
 
 @pytest.mark.row("E51")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from tests.support.scripted import string_parameter
 from zmqtriton.config import known_parameters
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.model_config import apply_defaults
-from zmqtriton.config.parameters import parameter_problems
+from zmqtriton.config.parameters import chosen_user, parameter_problems
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.findings import Finding, warning
@@ -59,7 +60,9 @@ def tensor(text: str) -> str:
         + """input { name: "A" data_type: TYPE_INT8 dims: [2, 4, -1, 6]
              reshape { shape: [8, -1, 1, 6] } }""",
         PYTHON + "max_batch_size: 8 dynamic_batching { preferred_batch_size: [4, 8] }",
-        PYTHON + "dynamic_batching { priority_levels: 2 default_priority_level: 2 }",
+        PYTHON
+        + """dynamic_batching { priority_levels: 2 default_priority_level: 2
+             priority_queue_policy [{ key: 1 value {} }, { key: 2 value {} }] }""",
         PYTHON + "model_transaction_policy { decoupled: true }",
         PYTHON + 'model_repository_agents { agents { name: "checksum" } }',
         PYTHON
@@ -158,6 +161,10 @@ def test_a_wrong_model_is_refused(text: str, expected: str) -> None:
             tensor("dims: -1 reshape { shape: [-1, -1] }"),
             "model input 'A' has different number of variable-size dimensions for dims and "
             "reshape for m",
+        ),
+        (
+            tensor("dims: -1 reshape { shape: [4] }"),
+            "model input 'A' has different size for dims and reshape for m",
         ),
         (tensor("format: FORMAT_NHWC"), "model input NHWC/NCHW require 3 dims for m"),
         (
@@ -318,6 +325,11 @@ def test_a_parameter_of_an_extra_that_is_left_out_is_refused_with_its_name(
             "sequence_batching.oldest.preferred_batch_size",
             [8],
         ),
+        (
+            "max_batch_size: 8 sequence_batching { direct {} }",
+            "sequence_batching.oldest.preferred_batch_size",
+            [],
+        ),
         ("", "optimization.output_pinned_memory.enable", True),
         (
             "optimization { input_pinned_memory { enable: false } }",
@@ -401,3 +413,16 @@ def test_instances_that_are_threads_have_no_variables_of_their_own() -> None:
         "of one process"
     ] == texts("threads", "instance")
     assert [] == texts("forks", "instance") + texts("threads", "0") + texts("processes", "instance")
+
+
+_AS_B = string_parameter("stub_user", "b")
+
+
+def test_a_model_runs_as_an_allowed_user_that_it_names_or_else_as_the_first() -> None:
+    silent, asking = (parse_text(f'name: "m"\n{text}') for text in ("", _AS_B))
+
+    assert ("a", "b") == (chosen_user(silent, ["a", "b"]), chosen_user(asking, ["a", "b"]))
+    assert "" == chosen_user(silent, [])
+    assert "stub_user is 'b', which --stub-user does not allow" == refusal(
+        ConfigError, chosen_user, asking, ["a"]
+    )

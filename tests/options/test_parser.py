@@ -138,6 +138,11 @@ def test_the_command_line_of_the_guide_is_taken_with_its_typing_error() -> None:
             marks=pytest.mark.row("F03", "--load-model"),
         ),
         pytest.param(
+            ["--model-file=/a=b/c.py", "--model-file=d=/e.py"],
+            {"model_file": (("c", "/a=b/c.py"), ("d", "/e.py"))},
+            id="a file is the model of its name or of another",
+        ),
+        pytest.param(
             ["--http-address=127.0.0.1"],
             {"metrics_address": "127.0.0.1"},
             id="metrics listen where HTTP does",
@@ -445,6 +450,10 @@ def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
             "invalid argument for --model-control-mode\nAny of: none, poll, explicit.",
         ),
         ("--rate-limit=x", "invalid argument for --rate-limit\nAny of: execution_count, off."),
+        *(
+            (f"--model-file={word}", f"--model-file is a Python file, or NAME=FILE. Got {word}")
+            for word in ("/m/a.txt", "m=", "=/m/a.py")
+        ),
         ("--model-config-name=", "Error: empty argument for --model-config-name"),
         (
             "--grpc-max-response-pool-size=0",

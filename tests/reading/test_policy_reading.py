@@ -270,7 +270,7 @@ class Machine:
 
 @pytest.fixture(
     params=[
-        ("0::/a/b\n", "cgroup/a/b/memory.events"),
+        ("0::/a/b:c\n", "cgroup/a/b:c/memory.events"),
         ("4:cpu,memory:/x\n0::/\n", "cgroup/memory/x/memory.oom_control"),
         ("1:cpu:/x\n", "proc/vmstat"),
         ("", "proc/vmstat"),

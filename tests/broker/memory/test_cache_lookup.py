@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
-from tests.broker.world import BrokerHarness, request
+from tests.broker.world import BrokerHarness, F, request
 from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
 from zmqtriton_floor import wire
+from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.settings.broker import BrokerSettings, Cache
 from zmqtriton_floor.wire import Block, Reference, ResponseBody, Tensor
 
@@ -239,6 +240,18 @@ def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: s
         _ask_large(world, serials[other])
         assert {"m"} == world.busy_models()
         world.respond("m", tensor("O", b"other"))
+
+
+def test_what_a_step_writes_to_a_clients_memory_is_written_each_time() -> None:
+    cached = model("m", response_cache={"enable": True})
+    world = EnsembleHarness(ensemble([step("m", {"I": "x"}, {"O": "y"})]), cached)
+    world.core.configure(1, _SETTINGS, lambda: world.now)
+    place = wire.Place("y", F, REGIONS_FROM + 1, 64, 16)
+
+    for own_id in (1, 2):
+        world.infer_ensemble(own_id, wire.RequestBody("", {}, [], [tensor("x")], [place]))
+        assert {"m"} == world.busy_models()
+        world.respond("m", tensor("O")._replace(data=None))
 
 
 @pytest.mark.parametrize(("owner", "is_kept"), [(FRONTEND, True), (OTHER, False)])

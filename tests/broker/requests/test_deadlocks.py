@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import ensemble, step, tensor
-from tests.broker.world import S2, BrokerHarness, F, Page, S, request
+from tests.broker.world import S2, S3, BrokerHarness, F, Page, S, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
@@ -67,6 +67,19 @@ def test_an_instance_that_is_still_to_come_may_open_the_circle() -> None:
 
     world.add_stub(S2, page=Page())
     assert [1] == world.executing(S2)
+
+
+def test_an_instance_that_is_free_helps_no_call_that_is_executed_by_another() -> None:
+    world = BrokerHarness.serving(S, S3, config={"instance_group": [{"count": 2}]}, has_pages=True)
+    world.add_generation(2, config={"name": "other"})
+    world.add_stub(S2, generation=2, page=Page())
+    world.infer(F, request(1, 2))
+    world.infer(S2, _asks(1, 1))
+    [executor] = [serial for serial in (S, S3) if world.executing(serial)]
+
+    world.infer(executor, _asks(1, 2))
+
+    assert _is_refused(world, executor, 1, "other -> m -> other")
 
 
 def test_an_ensemble_within_the_circle_is_seen_through() -> None:

@@ -54,6 +54,14 @@ def test_as_many_streams_are_open_as_the_model_allows() -> None:
     assert {"open": 1, "room": 1, "limit": 2} == world.figures()["streams"]
 
 
+def test_any_number_is_open_where_the_model_says_nothing() -> None:
+    world = BrokerHarness.serving(S, config=DECOUPLED, has_pages=True)
+
+    infer(world, 1, 2, 3)
+
+    assert [1, 2, 3] == begin_streams(world)
+
+
 def test_a_batch_is_no_larger_than_the_room_for_streams() -> None:
     world = serving(3, dynamic_batching={}, max_batch_size=8)
 

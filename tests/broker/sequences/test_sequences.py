@@ -88,13 +88,15 @@ def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning(world: Seque
     world.send(5, START)
     world.core.outbox.warnings = []
 
-    world.core.infer(F, [request(99, correlation=5, flags=START)], [BODY], world.now)
+    requests = [request(98, correlation=5), request(99, correlation=5, flags=START)]
+    world.core.infer(F, requests, [BODY, BODY], world.now)
 
     assert [
         "sequence 5 for model 'm' has a conflict. The previous sequence did not end before this "
         "sequence start. Previous sequence will be terminated early."
     ] == world.core.outbox.warnings
     world.drain_outbox()
+    world.finish_batch(S)
     world.finish_batch(S)
     assert [99] == world.executing_ids()
 
