@@ -434,6 +434,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
     message, _ = await world.receive()
     world.answer(message.requests[0].id)
     await answering
+    assert 0 == world.gateway.payload.arena.used
 
 
 @pytest.mark.row("C50")
@@ -492,6 +493,50 @@ async def test_a_stream_that_is_closed_early_is_cancelled(world: Around, /) -> N
 
     message, _ = await world.receive()
     assert message == wire.Cancel([asked.id])
+
+
+@scenario(play)
+async def test_the_next_broker_hears_how_far_a_stream_was_read(world: Around, /) -> None:
+    stream = world.gateway.stream(world.request())
+    first = asyncio.ensure_future(anext(stream))
+    [asked] = await world.hear_requests()
+    world.send(wire.Replies([wire.Reply(asked.id, 0, "", 0)]), b"")
+    await first
+    world.die()
+
+    await world.replace(2)
+
+    messages = [(await world.receive())[0] for _ in range(2)]
+    assert wire.StreamAcks([wire.StreamAck(5, asked.id, 1)]) in messages
+    await stream.aclose()
+
+
+@scenario(play)
+async def test_what_a_response_lies_in_is_released_though_nobody_waits_any_more(
+    world: Around, /
+) -> None:
+    waiting, row = await world.ask()
+    waiting.cancel()
+    await world.receive()
+    lies_in = wire.Reference(9, 1, 4, 0, _LARGE)
+    response = wire.ResponseBody({}, [wire.Tensor("OUT", 2, [_LARGE], lies_in)])
+
+    world.send(wire.Replies([wire.Reply(row.id, 0, "", wire.FINAL)]), wire.encode_body(response))
+
+    assert (wire.Release([wire.Block(9, 1, 4)]), []) == await world.receive()
+
+
+@scenario(play)
+async def test_calls_that_the_supervisor_has_no_time_for_reach_it_later(world: Around, /) -> None:
+    calls = [world.gateway.call("v", {"size": "x" * 100_000}) for _ in range(20)]
+    waiting = asyncio.gather(*calls)
+    await asyncio.sleep(0)
+    heard: list[Any] = []
+
+    await until(lambda: heard.extend(world.lifeline.receive()) or len(heard) >= len(calls))
+
+    assert {wire.Call} == {type(message) for message, _ in heard}
+    waiting.cancel()
 
 
 @scenario(play)

@@ -130,7 +130,7 @@ def test_a_body_may_be_received_elsewhere() -> None:
     reader.end()
     head = reader.read_head()
     assert head is not None
-    assert b"/b" == head.target
+    assert (b"/b", False) == (head.target, head.expects_continue)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def ping(opaque: bytes = bytes(8)) -> bytes:
         (PingRules(without_calls=True), 301.0, False, True),
         (PingRules(strikes=0), 0.0, False, True),
         (PingRules(interval_s=1.0), 2.0, True, True),
+        (PingRules(strikes=3), 299.0, True, True),
     ],
 )
 def test_pings_may_come_as_often_as_the_rules_say(
@@ -129,6 +130,7 @@ def test_a_client_that_is_to_leave_may_finish_and_then_the_connection_is_done(ta
     talk.connection.leave()
     first, ping = talk.frames()
     assert (frames.GOAWAY, 2**31 - 1) == (first.kind, int.from_bytes(first.payload[:4], "big"))
+    talk.send(h2.frame(h2.PING, frames.ACK, 0, bytes(8)))  # of another ping: it has heard nothing
     meanwhile = talk.open(3, flags=END)
     talk.send(h2.frame(h2.PING, frames.ACK, 0, ping.payload))
     second = talk.frames()[0]

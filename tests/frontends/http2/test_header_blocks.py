@@ -90,6 +90,7 @@ def test_what_a_client_repeats_without_end_is_not_all_kept() -> None:
         *((block, BadBlockError) for block in (b"\xff" * 6, b"\x80", b"\xbe", b"\x40\x05a")),
         (b"\x3f\xe2\x1f", BadBlockError),
         (literal([(b"a", b"x" * 70_000)]), HeadersTooLargeError),
+        (literal([(b"a" * 70_000, b"x")]), HeadersTooLargeError),
     ],
 )
 def test_what_is_no_block_or_says_too_much_is_refused(block: bytes, error: type[Exception]) -> None:
@@ -205,6 +206,7 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames(
     sent += talk.frames_to_the_end()
     assert data == data_of(sent, 1)
     assert (frames.HEADERS, 1) == kinds(sent)[-1]
+    assert len(data) == talk.connection.prepared_bytes
     assert {} == talk.connection.streams
 
 

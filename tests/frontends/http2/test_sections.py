@@ -181,6 +181,7 @@ CASES: dict[str, tuple[bytes, Goes | Reset | Ends]] = {
         PROTOCOL,
     ),
     "5.1/1: DATA on an idle stream": (data(), PROTOCOL),
+    "5.1/1: DATA on a stream of a server": (headers(3) + data(2), PROTOCOL),
     "5.1/2: RST_STREAM on an idle stream": (reset(1), PROTOCOL),
     "5.1/3: WINDOW_UPDATE on an idle stream": (window(1, 100), PROTOCOL),
     "5.1/4: CONTINUATION on an idle stream": (more(), PROTOCOL),

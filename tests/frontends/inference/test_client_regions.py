@@ -279,6 +279,9 @@ def test_an_output_that_its_stub_has_not_written_cannot_be_written(regions: Regi
         with pytest.raises(InternalError, match="'c' lies on a GPU, where nobody but the model"):
             claim.store(ResponseBody({}, [Tensor("O", _UINT8, [4], b"abcd")]))
 
+        with pytest.raises(InternalError, match="has sent no data for output 'O'"):
+            claim.store(ResponseBody({}, [Tensor("O", _UINT8, [4], None)]))
+
         empty = Tensor("O", _UINT8, [0], b"")
         assert [empty] == claim.store(ResponseBody({}, [empty])).outputs
 
@@ -293,6 +296,28 @@ def test_an_output_that_its_stub_has_not_written_cannot_be_written(regions: Regi
 def test_nothing_beyond_a_region_is_lent(regions: Regions, place: Any, text: str) -> None:
     for ask in (lambda: filled(regions, place), lambda: regions.claim({"O": place})):
         assert text == refusal(InvalidArgument, ask)
+
+
+@pytest.mark.parametrize(
+    ("options", "copy", "is_hashed", "is_lent"),
+    [
+        (SchedulingOptions(), None, False, True),
+        (SchedulingOptions(deadline_ns=1), None, False, False),
+        (SchedulingOptions(), object(), False, False),
+        (SchedulingOptions(), None, True, False),
+    ],
+)
+def test_files_are_lent_where_nothing_else_may_answer_or_be_answered(
+    *, memory: Memory, options: SchedulingOptions, copy: Any, is_hashed: bool, is_lent: bool
+) -> None:
+    model: Any = SimpleNamespace(is_hashed=is_hashed)
+    request = unchecked()._replace(model=model, options=options, copy=copy, cache_key=b"key")
+
+    with memory.regions.claim({"O": RegionSlice("r", 0, 4)}) as claim:
+        lending = request.with_claim(claim)
+
+    assert (is_lent, claim if is_lent else None) == (claim.lends_files, lending.claim)
+    assert (copy, b"key") == (lending.copy, lending.cache_key)
 
 
 @scenario(run)

@@ -18,6 +18,7 @@ from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.settings.frontends import Access, Restriction
 from zmqtriton_floor.wire import RepositoryState
 from zmqtriton_frontends.gateway.model_settings import apply_settings
 from zmqtriton_frontends.http_api.inference.heads import InferenceHead
@@ -160,6 +161,25 @@ async def test_without_the_option_nobody_waits() -> None:
     apply_settings(catalogue, frontend_settings("http"), Supervisor().call)
 
     assert catalogue.demand is None
+
+
+@pytest.mark.parametrize(
+    ("access", "can_name"),
+    [
+        (Access(), True),
+        (Access(tokens="file"), False),
+        (Access(restrictions=(Restriction(("inference",), "key", "value"),)), False),
+    ],
+)
+def test_errors_name_other_models_where_everybody_may_see_them(
+    access: Access, can_name: bool
+) -> None:
+    catalogue = Catalogue()
+    settings = frontend_settings("http")._replace(access=access)
+
+    apply_settings(catalogue, settings, lambda verb, arguments: asyncio.sleep(0))
+
+    assert can_name == catalogue.can_name_models
 
 
 def test_requests_wait_for_models_that_move_also_while_these_load() -> None:

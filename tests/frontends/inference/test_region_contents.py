@@ -16,6 +16,7 @@ from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.wire import AddRegion, Place, Reference, RequestBody, Tensor
 from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice
+from zmqtriton_frontends.tensors import payload
 
 
 @pytest.fixture
@@ -70,8 +71,14 @@ async def test_a_region_cut_short_is_an_error_of_the_request_and_leaves_nothing(
 
 @scenario(run)
 async def test_a_region_stays_while_room_is_made_for_what_lies_in_it(
-    world: World, /, regions: Regions, client_memory: int, left: list[int]
+    world: World,
+    /,
+    regions: Regions,
+    client_memory: int,
+    left: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(payload, "COPY_BYTES", len(LARGE) // 3)  # it is read in parts
     os.pwrite(client_memory, LARGE, 16)
     [contents] = filled(regions, RegionSlice("r", 0, len(LARGE)))
     sending = asyncio.ensure_future(world.send(contents))

@@ -108,6 +108,8 @@ def test_answers_of_one_client_leave_as_much_for_others() -> None:
 
     assert 28 * MIB == greedy.share.held
     assert other.share.take(4 * MIB)
+    greedy.share.release()
+    assert 4 * MIB == other.client.address.held
 
 
 def test_clients_of_one_address_leave_as_much_for_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 from collections import deque
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.support.shares import share_of
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import BORROWED_BYTES, ClientAccount, Ledger, Share
-from zmqtriton_frontends.process.room import STILL_S, Room
+from zmqtriton_frontends.process.room import STILL_S, Room, max_connections
 
 # -------------------------------------------------------------------------------- room
 
@@ -57,6 +58,12 @@ def test_who_has_not_gone_on_for_longest_makes_room() -> None:
     assert not house.room.is_full
     assert [first] == house.room.take_still()
     assert [] == house.room.take_still()
+
+
+def test_connections_leave_descriptors_for_everything_else() -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    assert 0 < max_connections() < limit
 
 
 def test_the_oldest_idle_one_makes_room_at_once() -> None:

@@ -107,6 +107,17 @@ def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known(loop: L
 
     assert "modest" in loop.read
     assert max(loop.rounds) < 2 * ROUND_S
+    loop.go_to_the_end()
+    # what is left of an address would keep it waiting for ever longer
+    assert not loop.turns._of_address
+
+
+def test_who_waits_where_nobody_else_does_has_a_turn(loop: Loop) -> None:
+    loop.turns.wait(Cost("a"), loop.work("alone", [0.001]))
+
+    loop.go_to_the_end()
+
+    assert ["alone"] == loop.read
 
 
 # ------------------------------------------------------------------- task turns

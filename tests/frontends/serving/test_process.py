@@ -77,6 +77,7 @@ class FakeService(Service):
 
     async def end(self, within_s: float) -> None:
         self._events.append("end")
+        self.within_s = within_s
 
     def end_idle(self) -> bool:
         return not self.has_clients
@@ -166,6 +167,7 @@ async def test_it_ends_when_its_clients_have_gone(world: World, /) -> None:
     world.gateway.on_stop(600_000)
     await asyncio.sleep(0.05)
     assert ["end"] == world.events
+    assert world.service.within_s <= 600
     world.service.has_clients = False
     await world.running
 

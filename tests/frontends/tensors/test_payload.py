@@ -426,11 +426,12 @@ async def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_i
 ) -> None:
     body = wire.decode_response(world.respond(LARGE, LARGE[:20_000]))
     assert has_references(body)
+    small = Tensor("OUT", 2, [1], b"a")
 
-    response = await world.payload.open(body)
+    response = await world.payload.open(body._replace(outputs=[small, *body.outputs]))
 
-    assert [LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
-    rest = response.outputs[0].data[5:9]
+    assert [b"a", LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
+    rest = response.outputs[1].data[5:9]
     del response
     released = await world.see_released(1)
     assert [body.outputs[1].data.block] == [block.block for block in released]

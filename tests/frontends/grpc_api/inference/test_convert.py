@@ -125,6 +125,12 @@ def test_an_unknown_datatype_is_left_to_the_check_against_the_model() -> None:
     assert body.inputs[0].datatype == 0
 
 
+def test_an_input_may_have_no_elements() -> None:
+    body = body_of(request_of(INPUT(name="A", datatype="UINT8", shape=[2, 0]), raw=(b"",)))
+
+    assert [2, 0] == body.inputs[0].shape
+
+
 REGION = {"string_param": "r"}
 SIZE = {"int64_param": 4}
 A = {"name": "A", "datatype": "UINT8", "shape": [1]}
@@ -360,6 +366,11 @@ def test_a_sequence_id_is_an_unsigned_integer_or_a_string(parameter: Any, correl
             "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
             "following keys starting with 'triton_' are allowed: "
             "triton_enable_empty_final_response",
+        ),
+        (
+            "n" * 1025,
+            {"int64_param": 1},
+            "a parameter's name cannot be longer than 1024 characters",
         ),
         (
             "own",

@@ -135,7 +135,8 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
     call.requests = share_of(Book(16 * KIB))
     inference.begin(written("late", 40), call, answer)
     await loop_turns()
-    assert [NoRequestRoomError] == [type(error) for error in answer.all]
+    # RESOURCE_EXHAUSTED
+    assert [(NoRequestRoomError, 8)] == [(type(each), each.grpc_status) for each in answer.all]
 
 
 def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:
@@ -211,7 +212,8 @@ def expected(data: bytes) -> RequestBody:
 
 @pytest.mark.parametrize("datatype", CONTENTS)
 def test_typed_contents_become_a_tensors_bytes_in_turns(datatype: str) -> None:
-    inputs = [tensor(datatype), {"name": "B", "datatype": "INT32", "shape": [1]}]
+    # a name that is a part by itself
+    inputs = [tensor(datatype, "A" * 20_000), {"name": "B", "datatype": "INT32", "shape": [1]}]
     inputs[1]["contents"] = {"int_contents": [7]}
     data = REQUEST(model_name="m", id="x", inputs=inputs).SerializeToString()
     call = FakeCall()
