@@ -104,6 +104,18 @@ def test_a_lease_of_a_block_that_is_free_counts_as_taken(arena: Arena) -> None:
     assert 0 == arena.used
 
 
+def test_an_end_that_has_waited_says_nothing_of_the_readers(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.leases.end([block], after=1)
+    arena.leases.take_leases([block])
+
+    arena.doubt_leases()
+    arena.leases.lend([block])  # the one who reads it
+    arena.leases.end_doubted()
+
+    assert 1 == arena.used
+
+
 def test_the_next_broker_counts_its_leases_from_the_beginning(arena: Arena) -> None:
     block = allocate(arena, 50_000).reference.block
     arena.leases.take_leases([block, block])
@@ -122,8 +134,9 @@ def test_a_large_segment_serves_a_tensor_of_about_its_size_again(arena: Arena) -
     first = allocate(arena, 16 << 20).reference
     arena.leases.end([first.block])
 
+    # it would take the room that only a larger one needs
+    assert first.segment != allocate(arena, 8 << 20).reference.segment
     assert first.segment == allocate(arena, 15 << 20).reference.segment
-    assert first.segment != allocate(arena, 5 << 20).reference.segment
 
 
 @pytest.mark.row("B21")
@@ -232,7 +245,11 @@ def test_only_large_segments_are_gradual(clock: Clock) -> None:
     request = arena.segment_request(LARGE_BYTES)
 
     assert not request.is_gradual
-    arena.add(request, segment(request.size))
+    descriptor = segment(request.size)
+    other = os.dup(descriptor)
+    arena.add(request, descriptor)
+    assert request.size == made_bytes(other), "full memory would kill who writes into it"
+    os.close(other)
     allocation = arena.allocate(LARGE_BYTES)
     assert allocation is not None
     arena.make(allocation.reference.block, LARGE_BYTES)
@@ -242,11 +259,16 @@ def test_a_block_that_is_abandoned_takes_a_segment_made_for_it_along(clock: Cloc
     arena, allocation, other = gradual(clock, 64 << 20)
     arena.make(allocation.reference.block, 5 << 20)
     small = allocate(arena, 1000)
+    pages = arena.segments[1].pages
+    assert pages is not None
 
     assert [wire.FreeSegment(1)] == arena.abandon(allocation.reference.block)
     assert ([], []) == (arena.abandon(small.reference.block), arena.abandon(small.reference.block))
 
     assert ([2], 0) == (list(arena.segments), arena.used)
+    # its descriptor, which was kept to make the rest, is closed
+    with pytest.raises(OSError, match="Bad file"):
+        pages.make(64 << 20)
     os.close(other)
 
 

@@ -274,11 +274,13 @@ def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
     assert broker.begun_keys() == frozenset(keys[1:3])
 
 
+@pytest.mark.parametrize("overwritten", [PAGE_BYTES, 16])
 def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
-    stub: ProgressView, broker: ProgressView
+    stub: ProgressView, broker: ProgressView, overwritten: int
 ) -> None:
     stub.begin(7, [(3, 1)])
-    broker._page[:] = b"\xff" * PAGE_BYTES  # as a model could that writes where it likes
+    # as a model could that writes where it likes
+    broker._page[:overwritten] = b"\xff" * overwritten
     assert not stub.begin(8, [(3, 2)])
     assert not stub.has_ended
 

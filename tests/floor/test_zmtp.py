@@ -175,6 +175,22 @@ def test_a_message_may_come_in_pieces(bound: Bound, piece: int) -> None:
         assert [[b"ab", b"x" * 300]] == [frames for _, frames in bound.receive()]
 
 
+def test_what_an_earlier_read_has_left_is_no_part_of_a_length(bound: Bound) -> None:
+    def frame(flags: int, data: bytes) -> bytes:
+        return bytes([flags]) + len(data).to_bytes(8, "big") + data
+
+    long, shorter, last = frame(3, b"\xff" * 6000), frame(3, b"b" * 5000), frame(2, b"c" * 300)
+
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(bound.path)
+        for data in (b"", GREETING + READY, long, shorter + last[:2], last[2:]):
+            peer.sendall(data)
+            bound.look()
+
+        [(_, frames)] = bound.receive()
+    assert [6000, 5000, 300] == [len(frame) for frame in frames]
+
+
 def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
     context: Any = zmq.Context()
     peer = context.socket(zmq.DEALER)

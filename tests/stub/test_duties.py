@@ -187,3 +187,10 @@ def test_a_message_that_another_thread_has_read_ends_the_wait_for_it(line: Line)
 
     assert not waiting.is_alive()
     assert [wire.Finalize()] == list(line.client.inbox)
+
+
+def test_who_waits_for_the_supervisor_attends_to_the_loops_duties(line: Line) -> None:
+    # the answer may depend on them
+    line.client.attend = lambda: line.supervisor.send(wire.CallResult(1, 0, "", "true"))
+
+    assert line.client.call("load", "{}") is True

@@ -218,6 +218,10 @@ def _execute(write_model: Write, code: str, count: int = 2, is_decoupled: bool =
     [
         ("    pass", "Python model {} does not implement `execute` method."),
         (
+            "    def exceute(self, requests): return []",
+            "Python model {} does not implement `execute` method. Is 'exceute' meant to be it?",
+        ),
+        (
             "    def execute(self, requests): return 'x'",
             "Expected a list in the execute return, found type '<class 'str'>'.",
         ),

@@ -302,7 +302,8 @@ def test_dynamic_batching_is_set_once_and_never_beside_another_scheduler() -> No
 
 @pytest.mark.row("A83", "A84")
 def test_tensors_are_added_or_completed() -> None:
-    config = _config(input=[{"name": "A", "data_type": "TYPE_INVALID", "dims": []}])
+    unknown = {"name": "A", "data_type": "TYPE_INVALID", "dims": []}
+    config = _config(input=[unknown], output=[unknown])
 
     config.add_input({**_TENSOR, "optional": True})
     config.add_input({**_TENSOR, "name": "B"})

@@ -46,6 +46,7 @@ def test_a_received_request_tells_what_the_client_sent() -> None:
     assert request.requested_output_names() == {"A", "B"}
     assert [tensor.name() for tensor in request.inputs()] == ["IN"]
     assert request.trace().get_context() is None
+    assert request.trace() is request.trace()
 
 
 def test_a_request_that_names_no_outputs_wants_all_of_the_configuration() -> None:
@@ -128,6 +129,7 @@ def test_the_three_required_arguments_of_a_request_are_required() -> None:
         {"inputs": [np.zeros(1)]},
         {"flags": "x"},
         {"requested_output_names": [1]},
+        {"correlation_id": None},
     ],
     ids=str,
 )
@@ -172,7 +174,8 @@ def test_a_response_refuses_what_is_no_tensor() -> None:
 
 
 def test_an_error_has_a_message_and_a_code() -> None:
-    error = pb_utils.TritonError("gone", pb_utils.TritonError.NOT_FOUND)
+    # in bytes, as a model finds it in a tensor of strings
+    error = pb_utils.TritonError(b"gone", pb_utils.TritonError.NOT_FOUND)  # type: ignore[arg-type]
 
     assert (error.message(), error.code()) == ("gone", pb_utils.TritonError.NOT_FOUND)
     assert pb_utils.TritonError("x").code() == pb_utils.TritonError.INTERNAL
@@ -256,10 +259,19 @@ def test_a_version_has_64_bits(version: int) -> None:
     assert version == _request(model_version=version)._model_version
 
 
-@pytest.mark.parametrize("version", [-(1 << 63) - 1, 1 << 63])
-def test_a_larger_version_is_refused(version: int) -> None:
-    with pytest.raises(TypeError, match="64 bits"):
-        _request(model_version=version)
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"model_version": -(1 << 63) - 1}, TypeError),
+        ({"model_version": 1 << 63}, TypeError),
+        ({"correlation_id": -1}, RuntimeError),
+        ({"correlation_id": 1 << 64}, RuntimeError),
+    ],
+    ids=str,
+)
+def test_a_larger_number_is_refused(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="64 bits"):
+        _request(**arguments)
 
 
 def test_the_time_that_remains_counts_to_the_deadline_and_not_below_zero() -> None:
@@ -270,7 +282,8 @@ def test_the_time_that_remains_counts_to_the_deadline_and_not_below_zero() -> No
         pending.work = pending.work._replace(deadline_ns=deadline_ns)
         return received(pending, "", {}, []).remaining_s()
 
-    assert remaining(0) is None
+    # a request to another model has no client
+    assert (None, None) == (remaining(0), _request().remaining_s())
     assert 0.0 == remaining(now_ns)
     left = remaining(now_ns + 3600 * 10**9)
     assert left is not None
@@ -325,7 +338,7 @@ class FakeAsker:
         self.waits = FakeWaits(self.did)
 
     def opened(self, row: wire.Reply) -> None:
-        """Nobody else has to know."""
+        self.did.append("opened")
 
     def ask(
         self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None, held: Any = ()
@@ -380,6 +393,8 @@ def test_a_plain_request_asks_for_one_response_of_the_highest_version(asker: Fak
         row.timeout_us,
     )
     assert [fp32("A", bytes(24), [3, 2])] == body.inputs
+    # what the asker keeps until then would only grow
+    assert ["opened"] == asker.did
 
 
 def test_all_that_a_request_says_is_sent(asker: FakeAsker) -> None:
@@ -503,7 +518,8 @@ def test_who_stops_waiting_cancels(asker: FakeAsker) -> None:
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(_awaited(within_s=0.01))
 
-    assert ["watch", "unwatch", "cancel", "drop"] == asker.did
+    did = ["watch", "unwatch", "cancel", "drop"]
+    assert (did, {}) == (asker.did, asker.waits.futures)
 
 
 @pytest.mark.row("A57")

@@ -106,7 +106,7 @@ def test_dlpack_of_a_read_only_array_gives_a_copy() -> None:
 
     taken: Any = np.from_dlpack(pb_utils.Tensor("A", source))
 
-    assert taken.tolist() == [0, 1, 2]
+    assert ([0, 1, 2], False) == (taken.tolist(), np.shares_memory(source, taken))
 
 
 def test_dlpack_refuses_strings_and_what_has_no_dlpack() -> None:

@@ -92,6 +92,7 @@ def test_in_decoupled_mode_responses_flow_until_final() -> None:
     sender.send(flags=FINAL)
 
     assert [outcome.flags for outcome in link.outcomes()] == [0, 0, wire.FINAL]
+    assert [row[0] for row in json.loads(link.tallies.take(is_last=True))] == [0, 1, 2]
     assert link.messages[2][1] == [b""]
     assert _refusal(sender, _response()) == (
         "Unable to send response. Response sender has been closed."

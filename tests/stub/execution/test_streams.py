@@ -311,7 +311,8 @@ def test_a_closed_sender_stays_closed_after_cancellation(world: World) -> None:
 def sockets(tmp_path: Path) -> Iterator[tuple[Publisher, Any]]:
     """A publisher and a subscriber for PEER that is not connected yet."""
     with zmq.Context() as context:
-        publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7))
+        listener = endpoints.listen(str(tmp_path), 7)
+        publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7), listener)
         subscriber = zmq_sockets.open_subscriber(context, PEER)
         yield publisher, subscriber
         publisher.close(0)

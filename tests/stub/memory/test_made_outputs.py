@@ -80,5 +80,6 @@ def test_other_tensors_are_arrays_like_any(
 
 
 def test_a_shape_below_zero_is_refused() -> None:
+    assert [0, 4] == PbTensor.empty("OUT", (0, 4), np.float32).shape()
     with pytest.raises(ValueError, match="negative dimensions"):
         PbTensor.empty("OUT", (-1, 4), np.float32)

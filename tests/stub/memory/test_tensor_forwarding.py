@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.stub.fakes import FakeLink, body
 from tests.stub.supervisor import FakeSupervisor
@@ -114,12 +116,20 @@ def test_what_is_held_lives_until_the_outcome_has_left(
     assert ([], True) == (outcome.blocks, bool(outcome.code))
 
 
-def test_another_request_s_input_is_copied_into_an_outcome(
-    world: FakeSupervisor, link: FakeLink
+@pytest.mark.parametrize(
+    "choose",
+    [
+        pytest.param(lambda array: array, id="another request's input"),
+        pytest.param(lambda array: NUMBERS, id="an array of its own"),
+        pytest.param(lambda array: np.frombuffer(NUMBERS.tobytes(), NUMBERS.dtype), id="read-only"),
+    ],
+)
+def test_what_is_no_input_of_its_request_is_copied_into_an_outcome(
+    world: FakeSupervisor, link: FakeLink, choose: Callable[[Any], Any]
 ) -> None:
     _, array = _input_of(world)
 
-    outcome, _ = _answer(link, link.add_request(body()), array)
+    outcome, _ = _answer(link, link.add_request(body()), choose(array))
 
     assert [9] == [block.owner for block in outcome.blocks]
 
@@ -129,6 +139,7 @@ def test_a_question_that_outlives_the_request_takes_a_lease(
 ) -> None:
     reference, array, pending = _request_with_input(world, link)
     _, blocks, _ = _ask(world, array)
+    world.memory.answered(_ask(world, array)[1])  # another one, which does not
 
     pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
 
@@ -160,7 +171,8 @@ def test_a_block_of_our_own_that_came_back_is_leased_once_more(
 
     outcome, answered = _answer(link, link.add_request(body()), array)
     del array
-    world.memory.free([*world.released, block])
+    others = block._replace(owner=3)  # has the same number
+    world.memory.free([*world.released, block, others])
 
     assert (row.data, [block], [block]) == (answered, outcome.blocks, world.released)
     assert 1 == world.memory.arena.used

@@ -91,6 +91,8 @@ def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
 
     with pytest.raises(Unavailable, match="did not answer in time"):
         world.memory.place([_row(LARGE.tobytes())])
+    # an answer that is late is nobody's, and what waits for it would only grow
+    assert not world.client._waiters
 
 
 def test_threads_that_need_room_at_once_all_get_it(world: FakeSupervisor) -> None:
