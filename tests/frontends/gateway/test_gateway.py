@@ -533,7 +533,11 @@ async def test_calls_that_the_supervisor_has_no_time_for_reach_it_later(world: A
     await asyncio.sleep(0)
     heard: list[Any] = []
 
-    await until(lambda: heard.extend(world.lifeline.receive()) or len(heard) >= len(calls))
+    def have_come() -> bool:
+        heard.extend(world.lifeline.receive())
+        return len(heard) >= len(calls)
+
+    await until(have_come)
 
     assert {wire.Call} == {type(message) for message, _ in heard}
     waiting.cancel()
