@@ -134,6 +134,8 @@ def test_its_backend_runs_models_and_its_step_greets(server: Server, model: str,
 
 def test_its_metric_is_on_the_page(server: Server) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
+    # models may be ready before it listens
+    eventually(lambda: is_open(server.metrics_port), 30)
     page = exchange(urllib.request.Request(server.metrics_url, headers=headers))
 
     assert b"greetings_total 2\n" in page.body
