@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.server import ROOT, Server, exchange
+from tests.support.server import ROOT, Server, exchange, is_open
 from tests.support.waiting import eventually
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
