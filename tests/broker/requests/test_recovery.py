@@ -76,11 +76,14 @@ def test_of_many_resent_requests_each_is_looked_at_once_or_twice(world: BrokerHa
     assert world.core.recovery.next_due_ns() is None
 
 
+@pytest.mark.parametrize(("begun", "executing"), [([], [1]), ([(F, 1)], [])])
 def test_what_a_silent_stub_cannot_have_begun_is_executed_when_that_is_sure(
-    world: BrokerHarness,
+    world: BrokerHarness, begun: list[tuple[int, int]], executing: list[int]
 ) -> None:
+    page = Page()
+    page.begin(1, begun)
     world.expect_stub(4)
-    world.attach(4, page=Page())
+    world.attach(4, page=page)
     for serial in (S, S2):
         _hello(world, serial)
     _resend(world, 1)
@@ -88,7 +91,7 @@ def test_what_a_silent_stub_cannot_have_begun_is_executed_when_that_is_sure(
 
     world.tick(2 * FENCE_NS)
 
-    assert [1] == [*world.executing(S), *world.executing(S2)]
+    assert executing == [*world.executing(S), *world.executing(S2)]
 
 
 def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
