@@ -231,7 +231,7 @@ def test_a_request_with_a_reference_that_nobody_has_looked_at_has_no_key() -> No
 # -------------------------------------------------------------------- ensemble members
 # The models that a request to one model leads to.
 def _ensemble(*members: tuple[str, int]) -> dict[str, Any]:
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"model_name": name, **({} if version < 0 else {"model_version": version})}
         for name, version in members
     ]

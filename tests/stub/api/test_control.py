@@ -302,7 +302,7 @@ def test_dynamic_batching_is_set_once_and_never_beside_another_scheduler() -> No
 
 @pytest.mark.row("A83", "A84")
 def test_tensors_are_added_or_completed() -> None:
-    unknown = {"name": "A", "data_type": "TYPE_INVALID", "dims": []}
+    unknown: dict[str, Any] = {"name": "A", "data_type": "TYPE_INVALID", "dims": []}
     config = _config(input=[unknown], output=[unknown])
 
     config.add_input({**_TENSOR, "optional": True})
