@@ -533,13 +533,13 @@ async def test_calls_that_the_supervisor_has_no_time_for_reach_it_later(world: A
     await asyncio.sleep(0)
     heard: list[Any] = []
 
-    def have_come() -> bool:
-        heard.extend(world.lifeline.receive())
-        return len(heard) >= len(calls)
+    def hear() -> int:
+        heard.extend(message for message, _ in world.lifeline.receive())
+        return len(heard)
 
-    await until(have_come)
+    await until(lambda: hear() == len(calls))
 
-    assert {wire.Call} == {type(message) for message, _ in heard}
+    assert {wire.Call} == {type(message) for message in heard}
     waiting.cancel()
 
 

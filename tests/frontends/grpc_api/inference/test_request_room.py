@@ -135,8 +135,9 @@ async def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
     call.requests = share_of(Book(16 * KIB))
     inference.begin(written("late", 40), call, answer)
     await loop_turns()
-    assert [NoRequestRoomError] == [type(error) for error in answer.all]
-    assert 8 == NoRequestRoomError.grpc_status  # RESOURCE_EXHAUSTED
+    [refusal] = answer.all
+    assert isinstance(refusal, NoRequestRoomError)
+    assert 8 == refusal.grpc_status  # RESOURCE_EXHAUSTED
 
 
 def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:
