@@ -12,7 +12,13 @@ from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository import decisions
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.decisions import Decision, TriedVersions, default_root
-from zmqtriton.repository.scan import ScannedModel, scan_model, scan_single_file
+from zmqtriton.repository.scan import (
+    Promotion,
+    ScannedModel,
+    VersionSelection,
+    scan_model,
+    scan_single_file,
+)
 from zmqtriton_floor.errors import InternalError
 
 # --------------------------------------------------------------------------- decisions
@@ -77,6 +83,23 @@ def test_the_last_decision_about_the_same_content_holds(
 
     selection = records.with_decisions(scanned).selection
     assert ((), [(2, contents, "latest")]) == (selection.rejected, [*selection.promoted])
+
+
+@pytest.mark.parametrize(
+    ("changes", "versions"),
+    [({}, (1, 2)), ({"contents": "other files"}, (1,)), ({"policy": "another one"}, (1,))],
+)
+def test_a_promoted_version_serves_as_long_as_it_and_the_policy_are_the_same(
+    model: Path, changes: dict[str, str], versions: tuple[int, ...]
+) -> None:
+    config, scanned = parse_text("version_policy { specific { versions: [1] } }"), scan(model)
+    contents, policy = scanned.version_fingerprints[2], decisions.version_policy(config)
+    promoted = Promotion(2, contents, policy)._replace(**changes)
+
+    selection = VersionSelection(promoted=(promoted,))
+    choice = decisions.choose_with_trial(config, replace(scanned, selection=selection), None)
+
+    assert versions == choice.versions
 
 
 def test_the_decisions_of_this_server_come_first(records: TriedVersions, model: Path) -> None:

@@ -63,6 +63,15 @@ def test_every_rpc_has_a_category_and_one_way_to_be_answered() -> None:
         assert len(ways) == 1, row
 
 
+def test_tokens_for_some_models_are_looked_at_where_a_call_names_one() -> None:
+    of_models = {row.method for row in table(FakeGateway(), None) if row.names_model}
+
+    of_repository = {"RepositoryModelLoad", "RepositoryModelUnload"}
+    inferring = {"ModelInfer", "ModelStreamInfer", "TraceSetting"}
+    telling = {f"Model{word}" for word in ("Ready", "Metadata", "Config", "Statistics")}
+    assert {*of_repository, *inferring, *telling} == of_models
+
+
 def test_rpcs_stream_where_the_services_say_so() -> None:
     kinds = {(s, rpc.name): rpc for s, rpcs in SERVICES.items() for rpc in rpcs}
 
