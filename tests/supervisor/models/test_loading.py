@@ -19,6 +19,7 @@ from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.models.startup import SETTLE_S, find_gone
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.reasons import Kind, Reason
 
 LOAD_M = {"model": "m", "parameters": {}}
 
@@ -176,6 +177,30 @@ def test_a_load_is_tried_again_if_so_wanted() -> None:
 
     assert call.result is None
     assert world.latest_version_info("m").state == "READY"
+
+
+RAISED = {"exception": "E", "message": "no", "file": "a.py", "line": 1, "function": "f"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "believed"),
+    [
+        (Kind.EXCEPTION, RAISED, Kind.EXCEPTION),
+        (Kind.EXCEPTION, {**RAISED, "line": "1"}, Kind.OTHER),
+        (Kind.UNLOADED, RAISED, Kind.OTHER),
+    ],
+)
+def test_a_stub_may_say_that_its_model_has_raised_an_exception_and_nothing_else(
+    kind: Kind, values: dict[str, Any], believed: Kind
+) -> None:
+    world = explicit("m", stubs={"m": HANGS})
+    world.call("load", LOAD_M)
+    stub = world.serial("m_0_0")
+
+    reason = Reason(kind, values, "its text", Reason.of(Kind.SERVER_STOPS, "of something else"))
+    world.receive(stub, wire.LoadFailed(reason)).kill_process(stub, "exited with status 1")
+
+    assert world.latest_version_info("m").reason.innermost.kind == believed
 
 
 @pytest.mark.row("F15", "F16", "--exit-on-error")
