@@ -164,6 +164,27 @@ def test_a_fork_answers_a_request_and_only_once() -> None:
             fork.line.send((3, 5), pb_utils.InferenceResponse(), wire.FINAL)
 
 
+def test_answers_beyond_what_the_socket_holds_reach_a_fork_when_it_reads() -> None:
+    with closing(RelayedFork()) as fork, closing(fork.line.connect()) as dealer:
+        called: list[str] = []
+
+        def call(verb: str, document: str) -> str:
+            called.append(verb)
+            return "x" * 1_000_000
+
+        fork.instance.call = call
+        for number in range(20):
+            dealer.put([wire.encode(wire.Call(number, "load", "{}"))])
+        dealer.finish()
+        eventually(lambda: len(called) == 20, 30, "all calls")
+
+        def hear() -> int:
+            eventually(dealer.has_input, 30, "an answer")
+            return int(wire.decode(dealer.receive()[0]).id)
+
+        assert {*range(20)} == {hear() for _ in range(20)}
+
+
 @pytest.mark.parametrize("does_end", [False, True])
 def test_calls_that_a_fork_cancels_or_leaves_at_its_end_are_cancelled(
     tmp_path: Path, does_end: bool
