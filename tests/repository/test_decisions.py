@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_the_last_decision_about_the_same_content_holds(
     [({}, (1, 2)), ({"contents": "other files"}, (1,)), ({"policy": "another one"}, (1,))],
 )
 def test_a_promoted_version_serves_as_long_as_it_and_the_policy_are_the_same(
-    model: Path, changes: dict[str, str], versions: tuple[int, ...]
+    model: Path, changes: dict[str, Any], versions: tuple[int, ...]
 ) -> None:
     config, scanned = parse_text("version_policy { specific { versions: [1] } }"), scan(model)
     contents, policy = scanned.version_fingerprints[2], decisions.version_policy(config)
