@@ -200,8 +200,8 @@ def test_a_stub_may_say_that_its_model_has_raised_an_exception_and_nothing_else(
     reason = Reason(kind, values, "its text", Reason.of(Kind.SERVER_STOPS, "of something else"))
     world.receive(stub, wire.LoadFailed(reason)).kill_process(stub, "exited with status 1")
 
-    told: Any = world.latest_version_info("m").reason
-    assert believed == told.innermost.kind
+    shown: Any = world.latest_version_info("m").reason
+    assert believed == shown.innermost.kind
 
 
 @pytest.mark.row("F15", "F16", "--exit-on-error")
