@@ -296,6 +296,8 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
         "quotas": [
             {"model": "m", "quota": "max_executions_per_second", "limit": 2, "exceeded": 0},
             {"model": "m", "quota": "max_segment_bytes", "limit": 20, "exceeded": 1},
+            {"model": "m", "quota": "max_payload_bytes", "limit": 30, "exceeded": 0},
+            {"model": "m", "quota": "max_memory_bytes", "limit": 40, "exceeded": 2},
         ],
     }
     log = [{"text": f"{FAILED}BLS calls would deadlock: m -> m"}]
