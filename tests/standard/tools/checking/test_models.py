@@ -379,7 +379,7 @@ def test_a_count_of_zero_is_told_of_the_group_that_has_it(tmp_path: Path, form: 
 @pytest.mark.parametrize(
     ("config", "size", "has_note"),
     [
-        ("instance_group { count: 16 kind: KIND_CPU }", 1 << 30, True),
+        ("instance_group { count: 2 kind: KIND_CPU }", 1 << 30, True),
         ("instance_group { count: 16 kind: KIND_CPU }", 1 << 20, False),
         ("instance_group { count: 1 kind: KIND_CPU }", 1 << 30, False),
         (
@@ -401,7 +401,7 @@ def test_a_large_file_that_several_instances_may_load_is_told(
 
     line, text = (
         GOOD.count("\n") + 1,
-        "16 instances loads 1/weights.npy (1,024 MiB), they take 16,384 MiB",
+        "2 instances loads 1/weights.npy (1,024 MiB), they take 2,048 MiB",
     )
     assert has_note == bool(notes)
     assert all(line == one.line and text in one.text for one in notes)
