@@ -7,6 +7,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -340,6 +341,9 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
     (warning,) = check_model(tmp_path / "m", rules).warnings
     assert warning.text.startswith("backend 'onnxruntime' needs the module 'onnxruntime', which ")
     assert warning.text.endswith(" -m pip install onnxruntime")
+
+    (tmp_path / "m" / "requirements.txt").write_text("onnxruntime\n")
+    assert [] == check_model(tmp_path / "m", replace(rules, may_build=True)).warnings, "its own"
 
     text = 'backend: "onnxruntime"\ndefault_model_filename: "modle.onnx"'
     (tmp_path / "m" / "config.pbtxt").write_text(text)
