@@ -44,9 +44,9 @@ def test_every_folder_is_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_files_are_written_and_commands_are_said(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert 0 == main(["deploy", kind, str(tmp_path / "d")])
+    assert 0 == main(["deploy", kind, str(tmp_path / "new/d")])
 
-    written = files_below(tmp_path / "d")
+    written = files_below(tmp_path / "new/d")
     assert without_links(files_below(DEPLOY / kind)) == without_links(written)
     assert b"](.." not in written["README.md"], "a link that leads nowhere"
     for page in re.findall(rb"`share/doc/zmqtriton/(.*?)`", written["README.md"]):
@@ -55,7 +55,7 @@ def test_all_files_are_written_and_commands_are_said(
     assert [] == [name for name in files_below(tmp_path) if f"  {tmp_path / name}\n" not in shown]
     assert "\n    " in shown, "the README has no commands before its first section"
     for path in (DEPLOY / kind).rglob("*"):
-        assert not os.access(path, os.X_OK) or os.access(tmp_path / "d" / path.name, os.X_OK)
+        assert not os.access(path, os.X_OK) or os.access(tmp_path / "new/d" / path.name, os.X_OK)
 
 
 def test_what_is_there_is_written_over_with_force_alone(

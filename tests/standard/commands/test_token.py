@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from zmqtriton.main import main
 from zmqtriton_floor import token_file
+from zmqtriton_standard.commands import token as command
 
 
 @pytest.fixture
@@ -25,8 +27,9 @@ def make(file: Path, name: str, *more: str) -> int:
 
 @pytest.mark.row("L09")
 def test_a_new_token_is_printed_once_and_its_hash_is_kept(
-    file: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(command, "_today", lambda: date(2099, 12, 31))  # its last day
     words = ["--scopes=infer,control", "--models=a*,b", "--expires=2099-12-31"]
 
     status = main(["token", "new", "--name=ann", *words, str(file)])

@@ -90,6 +90,18 @@ def test_the_reason_is_told(machine: Machine, path: str, how: dict[str, str], re
 
 
 @pytest.mark.row("L22")
+@pytest.mark.parametrize("name", ["service", "cgroup.procs"])
+def test_a_group_must_be_ours_to_write(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    group = machine.make("service")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != name)
+
+    with pytest.raises(NoControlGroups, match="is not writable"):
+        check_own_group(group, PID)
+
+
+@pytest.mark.row("L22")
 def test_the_root_belongs_to_everybody(machine: Machine) -> None:
     group = machine.make("root")
     (group / "cgroup.events").unlink()

@@ -94,11 +94,13 @@ def test_nothing_is_changed_where_several_servers_could_be_meant(
 def test_a_scale_that_was_overtaken_says_so(server: FakeServer) -> None:
     versions = {"1": {"instances": 2, "ready": 2}}
     server.answers["scale"] = {"model": "m", "versions": versions, "overtaken_by": 4}
+    server.answers["scale"]["autoscale"] = {"least": 1, "most": 8}
     server.answers["index"] = [{"name": "m"}]
 
     result = run("scale", "m", "2")
 
     assert "superseded: 4 instances were requested meanwhile" in result.stdout
+    assert "follows the load from 1 to 8 instances" in result.stdout
 
 
 @pytest.mark.row("L14")

@@ -250,6 +250,7 @@ def test_a_shell_completes_commands_and_models(
 
     assert ["explain"] == complete("expl")
     assert ["resnet"] == complete("explain res")
+    assert ("index", {"ready": False}) in server.calls, "one that is not ready, above all"
     for shell in ("bash", "zsh", "fish"):
         assert "_ZMQTRITON_CTL_COMPLETE" in run("completion", shell).stdout
 

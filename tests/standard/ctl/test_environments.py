@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def test_a_repository_or_one_model_is_prepared_without_a_server(
 ) -> None:
     assert (1, GOOD[1], WRONG) == env(tmp_path, "prepare", str(repository))
     assert GOOD == env(tmp_path, "prepare", str(repository / "good"))
+    as_json = env(tmp_path, "prepare", "--json", str(repository / "good"))[1]
+    assert ["good"] == [one["model"] for one in json.loads(as_json)]
 
 
 def test_models_can_be_named_where_a_server_runs(

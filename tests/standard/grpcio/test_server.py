@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.supervisor.settings import frontend_settings
@@ -16,6 +18,24 @@ def test_a_deadline_in_thousands_of_years_is_none(left_s: float | None) -> None:
             return left_s
 
     assert GrpcCall(Context(), Ledger(1)).deadline_ns == 0
+
+
+def test_a_call_that_has_ended_leaves_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Callable[[object], None]] = []
+    left: list[str] = []
+    monkeypatch.setattr(Ledger, "leave", lambda ledger, place, client: left.append(place))
+
+    class Context:
+        add_done_callback = ends.append
+
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:40000"
+
+    call = GrpcCall(Context(), Ledger(1))
+    assert call.requests is call.requests, "one share, and none of what is answered"
+    ends[0](None)
+
+    assert ["127.0.0.1"] == left
 
 
 @pytest.mark.row(

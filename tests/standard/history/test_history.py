@@ -15,7 +15,7 @@ from zmqtriton_standard.history.samples import (
     ServerSample,
 )
 
-BUSY, HOUR_S = ModelSample(requests_per_s=2.5, latency_p50_ms=1.25), 3600.0
+BUSY, HOUR_S = ModelSample(requests_per_s=0.5, latency_p50_ms=1.25), 3600.0
 SERVER = ServerSample(cpu_percent=50.0, memory_bytes=1024.0)
 
 
@@ -32,10 +32,11 @@ def columns(history: History, name: str = "m:1") -> dict[str, list[Any]]:
 
 
 def test_it_keeps_one_hour_and_forgets_what_was_idle_for_as_long() -> None:
-    history = filled({"m:1": BUSY, "old:1": BUSY}, *[{"m:1": BUSY}] * (LENGTH - 1))
+    models = {"m:1": BUSY, "old:1": ModelSample()}
+    history = filled({"m:1": BUSY, "old:1": BUSY}, *[models] * (LENGTH - 1))
     assert {"m:1", "old:1"} == history.document(HOUR_S)["models"].keys()
 
-    history.add(0.0, SERVER, {"m:1": BUSY}, {})
+    history.add(0.0, SERVER, models, {})
 
     document = history.document(2 * HOUR_S)
     assert ["m:1"] == [*document["models"]]
@@ -70,7 +71,7 @@ def test_who_may_see_some_models_gets_their_part_of_the_totals() -> None:
 
     assert {"own:1", "own:2"} == document["models"].keys()
     assert 0 == document["models_left_out"]
-    assert [5.0, 0.0] == document["server"]["requests_per_s"]
+    assert [1.0, 0.0] == document["server"]["requests_per_s"]
 
 
 def test_the_times_are_those_of_the_clock_as_it_is_now() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton_standard.metrics import machine
 from zmqtriton_standard.metrics.machine import Look, MachineLoad
 from zmqtriton_standard.metrics.own import render_load
 
@@ -95,6 +96,16 @@ def test_processes_are_not_read_while_processors_are_there(proc: Proc) -> None:
 
     assert load.last == pytest.approx(Look(10.0, 0.0, 0.0, None))
     assert [] == load.troubles()
+
+
+def test_of_too_many_processes_nothing_is_concluded(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_MAX_PROCESSES", len(PARENTS) - 1)
+
+    load = look_often(proc, {"cpu": 4.5}, {STUB: 0.9})
+
+    assert load.last.neighbours_cpu_percent is None
 
 
 @pytest.mark.parametrize(

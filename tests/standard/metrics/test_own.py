@@ -94,7 +94,7 @@ def test_the_ratio_is_that_of_all_instances_in_the_last_interval() -> None:
     busyness.look([series(instances=2, busy_ns=0)])
 
     now.s += 4
-    busyness.look([series(instances=2, busy_ns=6 * _SECOND)])
+    busyness.look([series(instances=2, busy_ns=6 * _SECOND), series(model="e", instances=0)])
     ratio = busyness.of(series())
     now.s += 1  # a second scraper
     busyness.look([series(instances=2, busy_ns=8 * _SECOND)])

@@ -93,6 +93,7 @@ def test_the_first_request_has_the_model_loaded_for_all_who_wait() -> None:
     calls = [want(world, "m") for _ in range(3)]
 
     assert [None] * 3 == [call.answer for call in calls]
+    assert {"m": 3} == world.call("status").result["on_demand"]["waiting"]
     assert 1 == len([name for name in world.stub_names.values() if name == "m_0_0"])
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
     world.receive(world.serial("m_0_0"), wire.ModelLoaded())

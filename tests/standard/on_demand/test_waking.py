@@ -52,6 +52,7 @@ def test_a_model_wakes_up_when_another_one_sleeps(gpu: int | None) -> None:
 def test_a_model_that_was_loaded_by_name_wakes_up_at_once() -> None:
     world = sleeping()
     world.server.call("load", {"model": "a"})
+    world.resize("b", 80)
 
     assert wake(world, "a").result is True
 

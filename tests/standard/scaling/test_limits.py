@@ -43,6 +43,10 @@ def test_what_cannot_be_meant_is_said(values: dict[str, str], text: str) -> None
     assert read(config(**values)) is None
 
 
+def test_a_duration_may_be_less_than_one() -> None:
+    assert "" == problem(max_instances="2", queue_milliseconds="0.5", down_after_seconds="0.5")
+
+
 def test_it_is_for_models_with_one_instance_group() -> None:
     two = "instance_group { count: 1 } instance_group { count: 1 }"
     assert "several instance groups" in problem(two, max_instances="2")

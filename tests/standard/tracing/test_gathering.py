@@ -23,6 +23,7 @@ def end(**fields: Any) -> dict[str, Any]:
 def test_what_a_trace_is_known_to_lack_is_waited_for_but_not_for_ever() -> None:
     assembler = TraceAssembler()
     assembler.add(name(1), end(), 1, 0.0)
+    assert LINGER_S == assembler.next_due_s()
     assembler.add(name(4), end(), 1, 0.0)
     assert [] == assembler.pop_complete(LINGER_S)  # the broker has told nothing yet
 
@@ -49,6 +50,9 @@ def test_no_more_are_whole_than_are_wanted_whoever_has_chosen_them() -> None:
 def test_what_nobody_ends_goes_when_room_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "MAX_SPANS", 2)
     assembler = TraceAssembler()
+    for span in (8, 9):  # complete at the same time, and out of the way
+        assembler.add(name(span), end(), 1, 0.0)
+    assert 2 == len(assembler.pop_complete(MAX_LINGER_S))
 
     for number in range(3):
         assembler.add(name(1, f"{number + 1:032x}"), {"model": "m"}, 1, 0.0)

@@ -131,6 +131,22 @@ def test_what_is_told_after_it_has_asked_is_told_before_the_answer(pair: TakeOve
     assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
 
 
+@pytest.mark.addons
+@pytest.mark.parametrize(
+    ("then", "expected"), [("nothing", "draining"), ("unload", "draining"), ("restart", "serving")]
+)
+def test_a_drain_goes_over_unless_it_ends_what_the_old_server_has(
+    pair: TakeOver, then: str, expected: str
+) -> None:
+    pair.start()
+    pair.hear()
+
+    pair.old.call("drain", {"model": "m", "then": then})
+    pair.exchange()
+
+    assert expected == pair.new.call("drain.state", {"model": "m"}).result["state"]
+
+
 def test_a_load_that_was_under_way_when_it_asked_goes_over(pair: TakeOver) -> None:
     pair.old.stub_behaviours["n"] = "hangs"
     call = pair.old.call("load", {"model": "n"})

@@ -30,6 +30,9 @@ def read(text: str, datatype: str = "FP32", shape: tuple[int, ...] = (2,)) -> An
         ("[[1, 2]]", "INT32", (-1, 2), np.array([[1, 2]], np.int32)),
         ("1,2", "INT32", (-1, 2), np.array([[1, 2]], np.int32)),
         ("1,2,3", "INT64", (-1, -1), np.array([[1, 2, 3]])),
+        ("1,2,3,4", "INT32", (-1, 2), np.array([[1, 2], [3, 4]], np.int32)),
+        ("1,2,3,4", "INT32", (-1, 2, 2), np.array([[[1, 2], [3, 4]]], np.int32)),
+        ("1,2,3,4", "INT32", (2, 2), np.array([[1, 2], [3, 4]], np.int32)),
         ("true,false", "BOOL", (2,), np.array([True, False])),
         ("hello, you", "BYTES", (-1, 1), np.array([[b"hello, you"]], object)),
         ("\u00e9\udcff", "BYTES", (1,), np.array([b"\xc3\xa9\xff"], object)),
@@ -103,11 +106,11 @@ def test_files_are_arrays_or_the_bytes_of_one_element(tmp_path: Path) -> None:
 
 
 def test_zeros_fill_what_is_not_given() -> None:
-    infos = [info(), info("BYTES", (-1, 1), "TEXT")]
+    infos = [info(), info("BYTES", (-1, 1), "TEXT"), info("INT8", (2,), "N")]
 
     arrays = values.read_inputs(["X=1,2"], infos, fill="zeros")
 
-    assert [[b""]] == arrays["TEXT"].tolist()
+    assert ([[b""]], [0, 0]) == (arrays["TEXT"].tolist(), arrays["N"].tolist())
     assert [1.0, 2.0] == arrays["X"].tolist()
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -341,6 +342,9 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
     assert warning.text.startswith("backend 'onnxruntime' needs the module 'onnxruntime', which ")
     assert warning.text.endswith(" -m pip install onnxruntime")
 
+    (tmp_path / "m" / "requirements.txt").write_text("onnxruntime\n")
+    assert [] == check_model(tmp_path / "m", replace(rules, may_build=True)).warnings, "its own"
+
     text = 'backend: "onnxruntime"\ndefault_model_filename: "modle.onnx"'
     (tmp_path / "m" / "config.pbtxt").write_text(text)
     (problem,) = errors_of(tmp_path / "m", rules)
@@ -379,7 +383,7 @@ def test_a_count_of_zero_is_told_of_the_group_that_has_it(tmp_path: Path, form: 
 @pytest.mark.parametrize(
     ("config", "size", "has_note"),
     [
-        ("instance_group { count: 16 kind: KIND_CPU }", 1 << 30, True),
+        ("instance_group { count: 2 kind: KIND_CPU }", 1 << 30, True),
         ("instance_group { count: 16 kind: KIND_CPU }", 1 << 20, False),
         ("instance_group { count: 1 kind: KIND_CPU }", 1 << 30, False),
         (
@@ -401,7 +405,7 @@ def test_a_large_file_that_several_instances_may_load_is_told(
 
     line, text = (
         GOOD.count("\n") + 1,
-        "16 instances loads 1/weights.npy (1,024 MiB), they take 16,384 MiB",
+        "2 instances loads 1/weights.npy (1,024 MiB), they take 2,048 MiB",
     )
     assert has_note == bool(notes)
     assert all(line == one.line and text in one.text for one in notes)

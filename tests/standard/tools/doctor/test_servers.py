@@ -204,7 +204,9 @@ def test_a_proxy_that_catches_this_machine(monkeypatch: pytest.MonkeyPatch) -> N
     assert [] == texts(servers.judge_proxies())
 
 
-def test_a_home_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [] == texts(servers.judge_home())
     monkeypatch.setenv("HOME", "/nowhere")
 
     text = only(servers.judge_home())

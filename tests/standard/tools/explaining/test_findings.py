@@ -72,6 +72,14 @@ def test_a_silent_repository_is_told_once_of_models_that_may_be_there() -> None:
     assert "does not answer" not in other.text + last.text
 
 
+def test_a_model_that_lies_in_two_repositories_is_told_with_both() -> None:
+    places = ["/one/m", "/two/m"]
+
+    finding = find_all(Facts("m", index=[unavailable(because("odd"))], directories=places))[0]
+
+    assert finding.text.endswith(": /one/m and /two/m")
+
+
 def first(facts: Facts) -> Finding:
     return find_all(facts)[0]
 
@@ -296,6 +304,8 @@ def test_a_full_queue_a_quota_and_a_deadlock_are_told() -> None:
         "quotas": [
             {"model": "m", "quota": "max_executions_per_second", "limit": 2, "exceeded": 0},
             {"model": "m", "quota": "max_segment_bytes", "limit": 20, "exceeded": 1},
+            {"model": "m", "quota": "max_payload_bytes", "limit": 30, "exceeded": 0},
+            {"model": "m", "quota": "max_memory_bytes", "limit": 40, "exceeded": 2},
         ],
     }
     log = [{"text": f"{FAILED}BLS calls would deadlock: m -> m"}]

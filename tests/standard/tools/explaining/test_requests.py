@@ -11,6 +11,7 @@ from tests.standard.tools.explaining.test_findings import READY, counts, stub
 from zmqtriton.findings import Finding
 from zmqtriton_standard.tools.explaining.facts import Facts
 from zmqtriton_standard.tools.explaining.findings import find_all
+from zmqtriton_standard.tools.explaining.requests import judge_tokens
 
 CALLED = '  File "/s/zmqtriton_stub/model.py", line 106 in execute'
 
@@ -139,6 +140,15 @@ def test_what_has_its_reason_to_take_long_does_not_hang(
     text = find_all(Facts("m", index=[READY], status=status, later=status))[0].text
 
     assert is_told == ("it hangs or is slow: 1 request in progress" in text)
+
+
+def test_a_token_is_named_that_leaves_others_little() -> None:
+    clients = [{"token": name, "requests_per_s": rate} for name, rate in (("a", 99.0), ("b", 1.0))]
+
+    (finding,) = judge_tokens(clients)
+
+    assert finding.text.startswith("the token 'a' sends 99% of the requests")
+    assert [] == [*judge_tokens(clients[:1])], "there are no others"
 
 
 def test_a_model_that_waits_for_one_that_it_calls_needs_more_of_both() -> None:
