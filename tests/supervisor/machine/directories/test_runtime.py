@@ -186,8 +186,8 @@ def test_directories_of_dead_servers_are_swept_and_others_are_not(
     other.mkdir()
     (other / "lock").touch()
     (temporary / "zmqtriton-link").symlink_to(other)
-    with monkeypatch.context() as another_user:
-        another_user.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with monkeypatch.context() as of_nobody:
+        of_nobody.setattr(os, "geteuid", lambda: os.getuid() + 1)
         remove_stale(temporary)
         assert dead.exists()
 

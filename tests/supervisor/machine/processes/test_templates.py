@@ -229,7 +229,7 @@ def test_a_server_that_ends_forks_nothing(forking: Templates, spawner: FakeSpawn
 
     forking.close()
 
-    assert [True, True] == [pending.is_dropped for _, pending in spawner.requests]
+    assert [True, True] == [fork.is_dropped for _, fork in spawner.requests]
     assert not forking.is_under_way
     assert not os.path.exists(f"/proc/self/fd/{spec.page}")
 
