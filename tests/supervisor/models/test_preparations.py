@@ -133,6 +133,7 @@ def test_versions_that_go_meanwhile_end_the_process_and_the_load(is_stubborn: bo
     watched.advance(60.0)
     assert process not in watched.alive
     assert [] == watched.started
+    assert {ModelState.UNAVAILABLE} == {version.state for version in model.versions.values()}
 
 
 def test_the_server_can_stop_meanwhile(watched: Watching) -> None:
@@ -301,21 +302,30 @@ def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
 
 
 @pytest.mark.row("E38")
-@pytest.mark.parametrize("outcome", ["no room", LOADS])
-def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "old", "new", "clashes"),
+    [
+        ("no room", ("OLD", 0), ("R", -1), False),
+        (LOADS, ("OLD", 0), ("R", -1), True),
+        (LOADS, ("R", -1), ("NEW", 0), False),
+    ],
+)
+def test_after_other_instances_what_is_gone_needs_nothing(
+    outcome: str, old: tuple[str, int], new: tuple[str, int], clashes: bool
+) -> None:
     settings = {"rate_limit": "execution_count"}
-    world = _world(_grouped("1", ("OLD", 0)), _needing("n", 1, device=0), settings=settings)
+    world = _world(_grouped("1", old), _needing("n", 1, device=0), settings=settings)
     assert "" == _load(world, "m")
     world.stub_behaviours["m"] = outcome
-    world.models["m"] = _grouped("2", ("R", -1))
+    world.models["m"] = _grouped("2", new)
     assert (outcome == LOADS) is (_load(world, "m") == "")
 
     text = _load(world, "n")
 
-    assert ('Resource "R" is present as both' in text) is (outcome == LOADS)
-    assert (text == "") is (outcome != LOADS)
+    assert ('Resource "R" is present as both' in text) is clashes
+    assert (text == "") is not clashes
     names = [instance.slot.resources for instance in world.generation("m").instances]
-    assert [ResourceNeed({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names
+    assert [ResourceNeed({new if outcome == LOADS else old: 1}, 1).to_json()] == names
 
 
 # ------------------------------------------------------------------- gpu limits

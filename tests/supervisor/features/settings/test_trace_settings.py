@@ -96,7 +96,8 @@ def test_the_settings_show_how_many_traces_are_left() -> None:
     assert "2" == left()
     count(9, of_all)
     assert "0" == left()
-    assert "7" == settings.update("", {"trace_count": "7"})["trace_count"]
+    for number in ("0", "7"):
+        assert number == settings.update("", {"trace_count": number})["trace_count"]
     count(5, of_all)  # of earlier settings
     assert "7" == left()
     settings.update("", {"trace_count": "-1"})

@@ -173,7 +173,9 @@ def test_a_path_that_is_too_long_for_sockets_is_refused(temporary: Path) -> None
         claim(str(temporary / ("x" * 100)))
 
 
-def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Path) -> None:
+def test_directories_of_dead_servers_are_swept_and_others_are_not(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dead = temporary / "zmqtriton-dead"
     dead.mkdir()
     (dead / "lock").touch()
@@ -183,9 +185,13 @@ def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Pat
     other = temporary / "something"
     other.mkdir()
     (other / "lock").touch()
-    alive = claim()
     (temporary / "zmqtriton-link").symlink_to(other)
+    with monkeypatch.context() as of_nobody:
+        of_nobody.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        remove_stale(temporary)
+        assert dead.exists()
 
+    alive = claim()
     remove_stale(temporary)
 
     assert not dead.exists()

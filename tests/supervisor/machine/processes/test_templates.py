@@ -135,8 +135,7 @@ def test_what_a_template_says_is_what_its_stubs_fail_with(
     templates.failed(NUMBER, failure)
     templates.ended(NUMBER, Reason.of(Kind.EXITED, "exited with status 0", status=0))
 
-    assert spawner.failed == {7: (failure, "ValueError: no weights")}
-    assert spawner.templates == 1
+    assert ({7: (failure, "ValueError: no weights")}, 1) == (spawner.failed, spawner.templates)
 
     # a restart tries it again, and knows nothing of the last failure
     templates.start(spec_of(8))
@@ -185,11 +184,14 @@ def test_stubs_that_cannot_be_forked_fail(forking: Templates, spawner: FakeSpawn
     forking.answered(NUMBER, 7, 0, "cannot fork: no memory")
 
     spawner.has_descriptors = False
-    forking.start(spec_of(8))
+    forking.start(spec := spec_of(8))
 
-    assert "cannot be started: cannot fork: no memory" in spawner.failed[7][1]
-    assert "cannot be started: no descriptors" in spawner.failed[8][1]
+    assert spawner.failed == {
+        7: (None, "it cannot be started: cannot fork: no memory"),
+        8: (None, "it cannot be started: no descriptors"),
+    }
     assert not forking.is_under_way
+    assert not os.path.exists(f"/proc/self/fd/{spec.page}")
 
 
 def test_the_end_of_a_template_is_that_of_stubs_that_wait(
@@ -223,11 +225,13 @@ def test_late_templates_are_killed(templates: Templates, spawner: FakeSpawner) -
 
 
 def test_a_server_that_ends_forks_nothing(forking: Templates, spawner: FakeSpawner) -> None:
+    forking.start(spec := spec_of(8))
 
     forking.close()
 
-    assert spawner.requests[0][1].is_dropped
+    assert [True, True] == [fork.is_dropped for _, fork in spawner.requests]
     assert not forking.is_under_way
+    assert not os.path.exists(f"/proc/self/fd/{spec.page}")
 
 
 def test_one_with_threads_ends_with_the_last_of_them(
@@ -274,5 +278,4 @@ def test_why_one_was_killed_is_why_its_threads_have_ended(
 
     beginning.kill(NUMBER, verdict)
 
-    assert verdict == beginning.ended(NUMBER, KILLED)
-    assert KILLED == beginning.ended(NUMBER + 1, KILLED)
+    assert [verdict, KILLED] == [beginning.ended(n, KILLED) for n in (NUMBER, NUMBER + 1)]
