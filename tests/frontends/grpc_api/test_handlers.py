@@ -66,10 +66,11 @@ def test_every_rpc_has_a_category_and_one_way_to_be_answered() -> None:
 def test_tokens_for_some_models_are_looked_at_where_a_call_names_one() -> None:
     of_models = {row.method for row in table(FakeGateway(), None) if row.names_model}
 
-    of_repository = {"RepositoryModelLoad", "RepositoryModelUnload"}
-    inferring = {"ModelInfer", "ModelStreamInfer", "TraceSetting"}
-    telling = {f"Model{word}" for word in ("Ready", "Metadata", "Config", "Statistics")}
-    assert {*of_repository, *inferring, *telling} == of_models
+    assert of_models == {
+        *(f"Model{word}" for word in ("Ready", "Metadata", "Config", "Statistics")),
+        *("ModelInfer", "ModelStreamInfer", "TraceSetting"),
+        *("RepositoryModelLoad", "RepositoryModelUnload"),
+    }
 
 
 def test_rpcs_stream_where_the_services_say_so() -> None:

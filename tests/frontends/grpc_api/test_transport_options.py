@@ -184,13 +184,16 @@ def test_all_addresses_of_ipv6_are_those_of_ipv4_too(tmp_path: Path) -> None:
 def test_only_clients_whom_the_authority_has_signed_are_answered(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     ours, theirs = authority.issue("server"), authority.issue("client")
-    settings = {"grpc_use_ssl": True, "grpc_use_ssl_mutual": True}
-    files = {"grpc_server_cert": ours.cert, "grpc_server_key": ours.key}
-    files["grpc_root_cert"] = authority.cert
-    texts = {name: str(path) for name, path in files.items()}
+    settings = {
+        "grpc_use_ssl": True,
+        "grpc_use_ssl_mutual": True,
+        "grpc_server_cert": str(ours.cert),
+        "grpc_server_key": str(ours.key),
+        "grpc_root_cert": str(authority.cert),
+    }
     root, signed = authority.cert.read_bytes(), [path.read_bytes() for path in reversed(theirs)]
 
-    with serving(FakeGateway(version_info("m"), settings={**settings, **texts})) as server:
+    with serving(FakeGateway(version_info("m"), settings=settings)) as server:
         plain = grpc.insecure_channel(server.address)
         stranger, friend = (
             grpc.secure_channel(server.address, grpc.ssl_channel_credentials(root, *own))
