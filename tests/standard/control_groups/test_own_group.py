@@ -89,7 +89,6 @@ def test_the_reason_is_told(machine: Machine, path: str, how: dict[str, str], re
         check_own_group(machine.make(path, **how), PID)
 
 
-@pytest.mark.row("L22")
 @pytest.mark.parametrize("name", ["service", "cgroup.procs"])
 def test_a_group_must_be_ours_to_write(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, name: str
