@@ -593,8 +593,12 @@ async def test_an_answer_in_the_memory_of_another_request_is_an_error(world: Wor
 
 
 @scenario(run)
-async def test_the_next_broker_hears_nothing_of_it_and_frees_nothing(world: World, /) -> None:
+async def test_the_next_broker_hears_nothing_of_it_and_frees_only_what_nobody_has(
+    world: World, /
+) -> None:
     response = world.payload.open_now(_response(await _place(world, 7)), world.payload.keep(7))
+    lost = await world.payload.segments.allocate(100_000)
+    world.payload.arena.leases.send([lost.reference.block])
 
     [held] = world.payload.change_broker([])
     world.payload.arena.leases.end_doubted()
