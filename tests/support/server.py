@@ -370,9 +370,10 @@ class Server:
         return entry
 
     def metrics_text(self) -> str:
+        # models may be ready before it listens
+        eventually(lambda: is_open(self.metrics_port), 30, "a page of metrics")
         with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
-            page: bytes = answer.read()
-        return page.decode()
+            return str(answer.read(), "utf-8")
 
     def control_model(self, verb: str, model: str) -> str:
         """The error of a load or an unload, or ""."""
