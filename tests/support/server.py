@@ -369,11 +369,15 @@ class Server:
         [entry] = answer["model_stats"]
         return entry
 
-    def metrics_text(self) -> str:
+    def metrics_page(self, **headers: str) -> Answer:
         # models may be ready before it listens
         eventually(lambda: is_open(self.metrics_port), 30, "a page of metrics")
-        with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
-            return str(answer.read(), "utf-8")
+        return exchange(urllib.request.Request(self.metrics_url, headers=headers))
+
+    def metrics_text(self) -> str:
+        page = self.metrics_page()
+        assert page.status == 200, page.body
+        return page.body.decode()
 
     def control_model(self, verb: str, model: str) -> str:
         """The error of a load or an unload, or ""."""

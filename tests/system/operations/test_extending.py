@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from email.message import Message
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.server import ROOT, Server, exchange, is_open
+from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
@@ -133,10 +132,7 @@ def test_its_backend_runs_models_and_its_step_greets(server: Server, model: str,
 
 
 def test_its_metric_is_on_the_page(server: Server) -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    # models may be ready before it listens
-    eventually(lambda: is_open(server.metrics_port), 30)
-    page = exchange(urllib.request.Request(server.metrics_url, headers=headers))
+    page = server.metrics_page(Authorization=f"Bearer {TOKEN}")
 
     assert b"greetings_total 2\n" in page.body
 
