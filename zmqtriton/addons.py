@@ -67,16 +67,6 @@ class Installed(NamedTuple):
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
 
 
-class AddOnService(NamedTuple):
-    """A process of an add-on that serves requests; options are by their fields."""
-
-    #: Field of the option that turns it on.
-    switch: str
-    group: str = ""
-    restrictions: str = ""
-    has_socket: bool = True
-
-
 class Package(NamedTuple):
     """A package that an add-on declares, and its directory."""
 
@@ -186,14 +176,13 @@ def processes() -> dict[str, tuple[str, Process]]:
     }
 
 
-def services() -> dict[str, AddOnService]:
-    """Return the processes that serve requests, by name."""
+def services() -> dict[str, Process]:
+    """Return the processes that serve requests, by name, with options by their fields."""
     return {
-        process.name or each.declared.name: AddOnService(
-            _field(process.on),
-            _field(process.group),
-            _field(process.restrictions),
-            process.has_socket,
+        process.name or each.declared.name: process._replace(
+            on=_field(process.on),
+            group=_field(process.group),
+            restrictions=_field(process.restrictions),
         )
         for each in add_ons().values()
         if (process := each.declared.process) is not None and process.is_serving

@@ -6,6 +6,7 @@ import os
 
 from zmqtriton import addons
 from zmqtriton.options import Options
+from zmqtriton.sdk.addon import Process
 
 STUB, TRACER = "stub", "tracer"
 BROKER = "broker"
@@ -51,16 +52,19 @@ SERVING_ROLES = LOCAL_SERVICES | {HTTP, GRPC}
 OPENING_ROLES = SERVING_ROLES | {ARBITER, METRICS}
 #: Roles that tell balancers whether the server is ready.
 READINESS_ROLES = SERVING_ROLES | TELLING | {METRICS}
-#: Roles whose processes end before the models; the metrics process serves until the end.
-CLIENT_FACING_ROLES = SERVING_ROLES | {ARBITER}
+#: Roles whose processes end before the models; the metrics process serves until the end, and what
+#: it has refused is written after that.
+CLIENT_FACING_ROLES = {ARBITER, *SERVING_ROLES} - {
+    name for name, service in addons.services().items() if service.ends_last
+}
 #: Roles whose processes outlive a dead supervisor to clean up, and end by themselves.
 OUTLIVING_ROLES = TELLING | {BROKER}
 
 
-def services_of(options: Options) -> dict[str, addons.AddOnService]:
+def services_of(options: Options) -> dict[str, Process]:
     """Return the services that these options turn on, by name."""
     services = addons.services()
-    return {name: service for name, service in services.items() if options.value(service.switch)}
+    return {name: service for name, service in services.items() if options.value(service.on)}
 
 
 def frontend_roles(options: Options) -> list[str]:

@@ -309,7 +309,7 @@ def test_each_local_service_has_options() -> None:
 
     for service in addons.services().values():
         # a service that only this server's processes ask has neither a group nor keys
-        assert {service.switch, service.group, service.restrictions} - {""} <= options
+        assert {service.on, service.group, service.restrictions} - {""} <= options
 
 
 def test_a_declaration_imports_nothing_of_its_add_on() -> None:

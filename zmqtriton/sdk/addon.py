@@ -72,6 +72,8 @@ class Process(NamedTuple):
     restrictions: str = ""
     #: True if it serves requests: the server opens with it, once the process says that it is open.
     is_serving: bool = False
+    #: True if others of the server's processes send to it until they end.
+    ends_last: bool = False
     #: True if it tells others, such as balancers, if the server is ready: also when that has died.
     tells_others: bool = False
     #: True if others start it, one for each thing to do, and not the server at its start.

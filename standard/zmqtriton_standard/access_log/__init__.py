@@ -22,6 +22,8 @@ ADDON = AddOn(
     behind="Tracing",
     check=".options:problem",
     step=".step:access_log",
-    process=Process(".process", on="access-log", title="Access log", is_serving=True),
+    process=Process(
+        ".process", on="access-log", title="Access log", is_serving=True, ends_last=True
+    ),
     metrics=".refusals:metrics",
 )

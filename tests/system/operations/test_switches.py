@@ -212,7 +212,7 @@ def check_run(directory: Path, words: Sequence[str]) -> None:
 
 def test_each_process_and_each_service_of_an_add_on_has_a_switch() -> None:
     """One that has a value of its own kind needs a sample in switches.py."""
-    services = {service.switch.replace("_", "-") for service in addons.services().values()}
+    services = {service.on.replace("_", "-") for service in addons.services().values()}
     assert set() == services - {*SWITCHES}
 
 

@@ -128,14 +128,13 @@ def test_a_request_over_http_has_its_status_times_and_bytes(server: LoggingServe
     assert (16, 16, 1) == (line["request_bytes"], line["response_bytes"], line["responses"])
     assert line["duration_ms"] >= line["compute_ms"] > 0
     assert line["time"].endswith("Z")
-    assert ("127.0.0.1", "http") == (line["client"], line["protocol"])
-    assert "POST /v2/models/identity_fp32/infer" == line["route"]
+    expected = ("127.0.0.1", "http", f"POST {INFER}")
+    assert expected == (line["client"], line["protocol"], line["route"])
 
 
 def test_a_stream_over_grpc_is_one_line(server: LoggingServer) -> None:
     answers: queue.Queue[Any] = queue.Queue()
-    count = triton.InferInput("COUNT", [1], "INT32")
-    count.set_data_from_numpy(np.array([3], np.int32))
+    count = triton.InferInput("COUNT", [1], "INT32").set_data_from_numpy(np.array([3], np.int32))
     with triton.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(
             lambda result, error: answers.put((result, error)),
@@ -146,9 +145,8 @@ def test_a_stream_over_grpc_is_one_line(server: LoggingServer) -> None:
         client.stop_stream()
 
     line = server.line_of(request_id="stream", status="OK")
-    assert 3 == line["responses"]
-    expected = ("127.0.0.1", "grpc", "ModelStreamInfer")
-    assert expected == (line["client"], line["protocol"], line["route"])
+    expected = (3, "127.0.0.1", "grpc", "ModelStreamInfer")
+    assert expected == (line["responses"], line["client"], line["protocol"], line["route"])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +164,7 @@ def test_a_request_that_is_refused_has_a_line_with_the_reason(
 
 
 def test_no_request_waits_for_a_process_that_is_stopped_or_dead(tmp_path: Path) -> None:
-    with LoggingServer(tmp_path / "s", write_tokens(tmp_path), frontends=()) as server:
+    with LoggingServer(tmp_path / "s", write_tokens(tmp_path), frontends=("metrics",)) as server:
         [pid] = server.pids()["access_log"]
         os.kill(pid, signal.SIGSTOP)
         assert [200] * 20 == [server.infer(id="while it is stopped") for _ in range(20)]
@@ -180,9 +178,13 @@ def test_no_request_waits_for_a_process_that_is_stopped_or_dead(tmp_path: Path) 
         eventually(is_logged_again, 60)
         for number in range(10):
             assert 200 == server.infer(id=str(number))
+        port = port_of(server.metrics_url)
+        assert 401 == ask(server, "GET", "/metrics", next(ADDRESSES), port=port)
 
-    # it has written all before it ended with the server
-    assert [str(n) for n in range(10)] == [line["request_id"] for line in server.lines()[-10:]]
+    # it has written all before it ended with the server, and has kept nobody waiting
+    written = {line.get("request_id") for line in server.lines()[-11:]}
+    assert {*map(str, range(10)), None} == written
+    assert "not answered in time" not in server.log_text()
 
 
 def test_lines_that_cannot_be_written_are_counted_for_metrics(server: LoggingServer) -> None:
@@ -218,10 +220,9 @@ def ask(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Send a request from this address of the machine; return its status."""
-    port = port or port_of(server.url)
     fields = dict(headers)
     connection = http.client.HTTPConnection(
-        "127.0.0.1", port, timeout=60, source_address=(address, 0)
+        "127.0.0.1", port or port_of(server.url), timeout=60, source_address=(address, 0)
     )
     if token:
         fields["Authorization"] = f"Bearer {token}"
@@ -343,8 +344,7 @@ def test_a_request_without_access_has_a_line_with_its_client_and_route(
 def test_a_call_without_access_has_a_line(server: LoggingServer, method: str, code: str) -> None:
     calls = {"infer": "ModelInfer", "get_model_config": "ModelConfig"}
     headers = {"authorization": f"Bearer {GOOD}"} if code == "PERMISSION_DENIED" else {}
-    values = triton.InferInput("INPUT0", [4], "FP32")
-    values.set_data_from_numpy(np.zeros(4, np.float32))
+    values = triton.InferInput("INPUT0", [4], "FP32").set_data_from_numpy(np.zeros(4, np.float32))
     arguments: list[Any] = ["identity_fp32", *([[values]] if method == "infer" else [])]
     connected = triton.InferenceServerClient(server.grpc_address)
     with connected as client, pytest.raises(InferenceServerException):

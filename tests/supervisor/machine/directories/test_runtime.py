@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from zmqtriton import addons
-from zmqtriton.addons import AddOnService
 from zmqtriton.options import Options
 from zmqtriton.roles import services_of
+from zmqtriton.sdk.addon import Process
 from zmqtriton.supervisor.machine.directories import runtime as runtime_directory
 from zmqtriton.supervisor.machine.directories.claims import claim_storage
 from zmqtriton.supervisor.machine.directories.runtime import (
@@ -298,10 +298,10 @@ def test_a_directory_that_somebody_else_has_made_is_not_taken(
 
 
 #: Any options of these kinds do.
-_FIRST = AddOnService("reload", group="config", restrictions="http_restricted_api")
+_FIRST = Process("", "reload", group="config", restrictions="http_restricted_api")
 
 
-_SECOND = AddOnService("load_on_demand", group="id", restrictions="grpc_restricted_protocol")
+_SECOND = Process("", "load_on_demand", group="id", restrictions="grpc_restricted_protocol")
 
 
 _BOTH = Options(reload=True, load_on_demand=True, config="", id="")

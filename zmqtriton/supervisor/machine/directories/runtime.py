@@ -26,9 +26,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from zmqtriton import addons, runtime_places
+from zmqtriton import runtime_places
 from zmqtriton.options import Options
 from zmqtriton.roles import LOCAL_SERVICES, services_of
+from zmqtriton.sdk.addon import Process
 from zmqtriton.supervisor import settings
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import local_service_path, stream_path
@@ -343,7 +344,7 @@ def bind_local_services(
     return sockets
 
 
-def _group_of(options: Options, service: addons.AddOnService, admitted: int | None) -> int | None:
+def _group_of(options: Options, service: Process, admitted: int | None) -> int | None:
     """Return the group whose members may connect; None for the server's own user alone."""
     name: str = service.group and options.value(service.group)
     if not name:
@@ -357,9 +358,7 @@ def _group_of(options: Options, service: addons.AddOnService, admitted: int | No
     return group
 
 
-def _bind(
-    name: str, service: addons.AddOnService, directory: Path, group: int | None
-) -> socket.socket:
+def _bind(name: str, service: Process, directory: Path, group: int | None) -> socket.socket:
     path = local_service_path(str(directory), name)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -374,7 +373,7 @@ def _bind(
         bound.close()
         with suppress(FileNotFoundError):
             os.unlink(path)
-        text = f"{_option(service.switch)}: cannot make the socket '{path}': {error.strerror}"
+        text = f"{_option(service.on)}: cannot make the socket '{path}': {error.strerror}"
         raise DirectoryError(text) from error
     return bound
 
