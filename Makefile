@@ -4,7 +4,7 @@
 PYTHON ?= $(or $(shell python3 tools/optimized_python.py 2> /dev/null),python3)
 ARGS ?=
 # Most tests wait for processes for two thirds of their time.
-JOBS ?= 5
+JOBS ?= 6
 # A file stays with one process; tests/conftest.py has the order.
 DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin

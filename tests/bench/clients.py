@@ -154,8 +154,7 @@ def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
     from tests.faults import requests
 
     data = struct.pack("<f", 0.5) * floats
-    request = requests.grpc_request(model, INPUT0=("FP32", [floats], data))
-    return bytes(request.SerializeToString())
+    return bytes(requests.grpc_request(model, INPUT0=("FP32", [floats], data)).SerializeToString())
 
 
 def http_shared(port: int, floats: int = 150_528) -> Plan:
@@ -258,8 +257,7 @@ def _door(port: int) -> str:
 def door_connection(plan: Plan) -> _CallingConnection:
     from zmqtriton_extras.door.client.connection import Door
 
-    model = Door(_door(plan["port"])).model("identity_fp32")
-    return _asking(model, plan["floats"])
+    return _asking(Door(_door(plan["port"])).model("identity_fp32"), plan["floats"])
 
 
 def door_tokens(port: int, count: int = 100) -> Plan:

@@ -349,8 +349,7 @@ def test_a_lease_never_waits_and_goes_before_releases() -> None:
 
     PeerSending(core, lifeline, *sockets).flush()
 
-    sent = [kind for _, kind in stubs.messages]
-    assert ["LeasesSent", "Lease", "Release", "Replies"] == sent
+    assert ["LeasesSent", "Lease", "Release", "Replies"] == [kind for _, kind in stubs.messages]
 
 
 def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(

@@ -473,9 +473,7 @@ def test_the_log_shows_no_password_and_no_query() -> None:
 
 
 def test_a_message_has_no_more_spans_than_may_wait() -> None:
-    pairs = [("bsp_max_queue_size", "10"), ("bsp_schedule_delay", "0")]
-
-    settings = read(pairs, {})
+    settings = read([("bsp_max_queue_size", "10"), ("bsp_schedule_delay", "0")], {})
 
     assert (10, 10, 0.0) == (
         settings.max_queue_size,

@@ -222,8 +222,7 @@ def _needs(priority: int = 1, **counts: int) -> ResourceNeed:
     """Of device 0; what begins with `all_` belongs to none."""
     needs = {}
     for name, count in counts.items():
-        is_global = name.startswith("all_")
-        needs[name.removeprefix("all_"), NO_DEVICE if is_global else 0] = count
+        needs[name.removeprefix("all_"), NO_DEVICE if name.startswith("all_") else 0] = count
     return ResourceNeed(needs, priority)
 
 

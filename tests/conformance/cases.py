@@ -81,8 +81,7 @@ class Case(NamedTuple):
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        single = isinstance(self.request, Request)
-        return (self.request,) if single else self.request  # type: ignore[return-value]
+        return (self.request,) if isinstance(self.request, Request) else self.request
 
 
 # ------------------------------------------------------------------------ HTTP

@@ -47,8 +47,7 @@ class _Asking:
     def __call__(self, method: str, path: str, document: Any = None) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=self._timeout_s)
         try:
-            body = None if document is None else json.dumps(document)
-            connection.request(method, path, body)
+            connection.request(method, path, None if document is None else json.dumps(document))
             response = connection.getresponse()
             return response.status, response.read().decode()
         finally:

@@ -73,8 +73,7 @@ def play(url: str, grpc_address: str) -> None:
 def _post(url: str, request_id: str, headers: dict[str, str]) -> None:
     tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
     form = {"INPUT0": [1.0]} if url.endswith("/generate") else {"inputs": [tensor]}
-    data = json.dumps({"id": request_id, **form}).encode()
-    exchange(urllib.request.Request(url, data, headers))
+    exchange(urllib.request.Request(url, json.dumps({"id": request_id, **form}).encode(), headers))
 
 
 def _stream(

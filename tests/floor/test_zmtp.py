@@ -496,7 +496,5 @@ def _own_kib() -> int:
 def test_a_buffer_takes_memory_as_it_is_written() -> None:
     before = _own_kib()
 
-    buffers = [zmtp.receive_buffer() for _ in range(64)]
-
-    assert 64 * (1 << 18) == sum(map(len, buffers))
+    assert 64 * (1 << 18) == sum(map(len, [zmtp.receive_buffer() for _ in range(64)]))
     assert _own_kib() - before < 4096  # a quarter of it

@@ -115,9 +115,7 @@ def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -
 )
 def test_each_honoured_option_reaches_its_field_without_a_word(word: str, value: Any) -> None:
     options = parsed(word)
-    field = word.removeprefix("--").partition("=")[0].replace("-", "_")
-
-    assert value == getattr(options, field)
+    assert value == getattr(options, word.removeprefix("--").partition("=")[0].replace("-", "_"))
     assert () == options.warnings
 
 

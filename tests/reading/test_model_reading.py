@@ -157,9 +157,7 @@ def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
 
 def test_what_a_guest_runs_has_its_environment(tmp_path: Path) -> None:
     add(tmp_path, "m", parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/none"))
-    brought = LoadOverride("{}", host=GuestHost(7, 1))
-
-    blueprint = blueprint_of(reader_of(tmp_path), "m", brought)
+    blueprint = blueprint_of(reader_of(tmp_path), "m", LoadOverride("{}", host=GuestHost(7, 1)))
 
     assert blueprint.environment == Environment("", host=GuestHost(7, 1))
 

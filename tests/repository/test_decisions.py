@@ -95,9 +95,7 @@ def test_a_promoted_version_serves_as_long_as_it_and_the_policy_are_the_same(
 ) -> None:
     config, scanned = parse_text("version_policy { specific { versions: [1] } }"), scan(model)
     contents, policy = scanned.version_fingerprints[2], decisions.version_policy(config)
-    promoted = Promotion(2, contents, policy)._replace(**changes)
-
-    selection = VersionSelection(promoted=(promoted,))
+    selection = VersionSelection(promoted=(Promotion(2, contents, policy)._replace(**changes),))
     choice = decisions.choose_with_trial(config, replace(scanned, selection=selection), None)
 
     assert versions == choice.versions

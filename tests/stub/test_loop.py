@@ -165,8 +165,7 @@ def _log_options() -> Iterator[None]:
 def test_a_model_lives_from_its_initialize_to_its_finalize(tmp_path: Path) -> None:
     with serving(tmp_path) as stub:
         assert stub.surroundings.is_settled
-        answer = stub.answer_to(fp32("A"))
-        assert [fp32("A")] == answer.outputs
+        assert [fp32("A")] == stub.answer_to(fp32("A")).outputs
 
     assert ["initialize", "execute", "finalize"] == stub.events
 

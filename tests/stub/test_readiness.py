@@ -433,9 +433,7 @@ def test_an_instance_sees_its_gpu_alone_as_the_first(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
-    changed = see_own_gpu(load("GPU", device))
-
-    assert load("GPU", 0) == changed
+    assert load("GPU", 0) == see_own_gpu(load("GPU", device))
     assert (seen, "PCI_BUS_ID") == variables()
     assert 0 == device_span.number_here(device)
     with pytest.raises(

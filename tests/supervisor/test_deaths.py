@@ -203,9 +203,7 @@ def test_a_stub_that_says_what_it_must_not_hurts_only_itself(
 
 @pytest.mark.parametrize("role", ["http-arbiter", "grpc", "metrics"])
 def test_a_dead_frontend_is_replaced_and_opens(world: SupervisorHarness, role: str) -> None:
-    dead = world.serial(role)
-
-    world.kill_process(dead).tick()
+    world.kill_process(world.serial(role)).tick()
 
     new = world.serial(role)
     kinds = [type(message).__name__ for serial, message in world.sent if serial == new]

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.row("L06", "L15", "L16"), pytest.mark.slow]
 EVENTS = 60
 GROUP = "instance_group { count: 2 }"
 CONFIGS = (
+    f'{PLAIN} {GROUP} parameters {{ key: "INSTANCES" value {{ string_value: "forks" }} }}',
     f"{PLAIN} {GROUP}",
     f"{PLAIN} {GROUP} dynamic_batching {{ }}",
     f"{PLAIN} {GROUP} sequence_batching {{ }}",
@@ -107,8 +108,11 @@ class SteeredDay:
 
     def _check_promises(self) -> None:
         """Nothing runs that nobody knows of."""
-        serials = {i.serial for g in self.world.core.generations.values() for i in g.instances}
-        assert not (set(self.world.living("stub")) - serials)
+        generations = self.world.core.generations.values()
+        assert set(self.world.living("stub")) <= {
+            i.serial for g in generations for i in g.instances
+        }
+        assert self.world.templates <= {g.template.serial for g in generations if g.template}
 
     def settle(self) -> None:
         """Let everything end well that is under way."""

@@ -117,6 +117,8 @@ class SupervisorHarness:
         self.now_s = 0.0
         self.roles: dict[int, str] = {}
         self.stub_names: dict[int, str] = {}
+        #: What stubs are forks of.
+        self.templates: set[int] = set()
         #: Who prepares the environment of a model.
         self.preparation_serials: dict[str, int] = {}
         self.alive: set[int] = set()
@@ -320,9 +322,12 @@ class SupervisorHarness:
         match action:
             case actions.Spawn(serial, role):
                 self._start(serial, role)
-            case actions.SpawnStub(serial, _, _, instance):
+            case actions.SpawnStub(serial, _, _, instance, template=template):
+                self.templates |= {template.serial} if template else set()
                 self.stub_names[serial] = instance
                 self._start(serial, "stub")
+            case actions.EndTemplate(serial):
+                self.templates.discard(serial)
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
                 self.preparation_serials[model] = serial

@@ -277,8 +277,7 @@ def _with_large_input(*configs: dict[str, Any]) -> EnsembleHarness:
 
 
 def test_an_input_that_the_only_step_passes_on_is_the_askers_until_it_has_read_the_answer() -> None:
-    only = ensemble([step("only", {"I": "x"}, {"O": "y"})])
-    world = _with_large_input(only, model("only"))
+    world = _with_large_input(ensemble([step("only", {"I": "x"}, {"O": "y"})]), model("only"))
 
     world.respond("only", tensor("O", _OWN_INPUT), blocks=[_OWN_BLOCK])
 
@@ -290,9 +289,7 @@ def test_an_output_that_a_step_still_reads_is_leased_to_the_client_once_more() -
     steps = [step("first", {"I": "x"}, {"O": "y"}), step("second", {"I": "y"}, {"O": "z"})]
     config = ensemble(steps, outputs="yz", model_transaction_policy={"decoupled": True})
     wave = TensorSet(EnsemblePlan("e", config).select([]))
-    named = {"y": tensor("y", LARGE)}
-
-    assert [] == wave.lease([BLOCK], named)
+    assert [] == wave.lease([BLOCK], {"y": tensor("y", LARGE)})
 
     assert ([], [BLOCK]) == wave.take_leases(["y"])
     assert [BLOCK] == wave.release_inputs(EnsemblePlan("e", config).steps[1])

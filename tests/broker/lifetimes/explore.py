@@ -86,8 +86,7 @@ def perform(world: World, action: Action) -> None:
     elif what == "from broker":
         kind, serial = rest
         process = world.processes[serial]
-        pipe = dict(_incoming(process))[kind]
-        process.take(kind, pipe.messages.popleft())
+        process.take(kind, dict(_incoming(process))[kind].messages.popleft())
     elif what == "to supervisor":
         world.tell_supervisor()
     elif what == "step":

@@ -341,8 +341,7 @@ class StubProcess(Process):
 
     def _connect(self) -> None:
         self.enter()
-        running = self.executions.running
-        hello = wire.Hello(self.serial, TOKEN, self.epoch, is_executing=running)
+        hello = wire.Hello(self.serial, TOKEN, self.epoch, is_executing=self.executions.running)
         self.link.connect("", hello)
 
     def take(self, kind: str, frames: Frames) -> None:
@@ -635,8 +634,7 @@ class World:
             core.add_generation(wire.AddGeneration(number, name, 1, json.dumps(self.configs[name])))
         for name, serial in self.serials.items():
             if serial in serials:
-                attach = wire.AttachInstance(self.generations[name], serial, name)
-                core.attach(attach, self.now_ns)
+                core.attach(wire.AttachInstance(self.generations[name], serial, name), self.now_ns)
         for dead in self.supervisor.dead:
             core.remove_peer(wire.PeerDied(dead, "killed"), self.now_ns)
         if self.epoch > 1:

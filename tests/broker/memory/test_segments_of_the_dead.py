@@ -37,8 +37,7 @@ def test_the_inputs_of_a_dead_caller_are_kept_until_its_request_has_ended(
     world: BrokerHarness,
 ) -> None:
     tensor = wire.Tensor("I", 11, [25_000], wire.Reference(*A, 0, 100_000))
-    body = wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
-    world.infer(S2, request(1), body=body)
+    world.infer(S2, request(1), body=wire.encode_body(wire.RequestBody("", {}, [], [tensor])))
 
     world.kill_peer(S2)
     assert [[1]] == _take_messages(world)

@@ -186,8 +186,7 @@ def test_what_a_stub_counts_is_in_the_statistics_of_its_model() -> None:
     tallies = ResponseCounter()
     tallies.add(0, SUCCESS, 100, 1)
 
-    results = wire.Results([], [], [], tallies.take(is_last=True))
-    world.core.results(S, results, [], world.now)
+    world.core.results(S, wire.Results([], [], [], tallies.take(is_last=True)), [], world.now)
 
     [row] = world.statistics()["model_stats"]
     assert {"count": 1, "ns": 101} == row["response_stats"]["0"]["success"]

@@ -91,8 +91,7 @@ def test_a_request_may_only_shorten_its_timeout(
 
     world.infer(F, request(2, timeout_us=own_us))
 
-    expected = None if expires_us is None else world.now + expires_us * 1000
-    assert expected == world.core.due_ns
+    assert (None if expires_us is None else world.now + expires_us * 1000) == world.core.due_ns
 
 
 @pytest.mark.row("E63")

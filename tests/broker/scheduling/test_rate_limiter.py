@@ -320,8 +320,7 @@ def test_all_instances_share_the_pace() -> None:
 @pytest.mark.row("L22")
 def test_a_reload_does_not_begin_anew() -> None:
     world = _after_one("1")
-    limits = _parameters(max_executions_per_second="1")
-    world.add_generation(2, config={"name": "m", **limits})
+    world.add_generation(2, config={"name": "m", **_parameters(max_executions_per_second="1")})
     world.add_stub(S2, generation=2)
 
     world.infer(F, request(2, 2))
@@ -362,8 +361,7 @@ def test_who_waits_for_too_long_hears_of_the_limit(is_deadline: bool) -> None:
     batching = {} if is_deadline else {"max_batch_size": 1, "dynamic_batching": queue}
     world = _after_one("2", **batching)
 
-    row = request(2, deadline_ns=world.now + SECOND // 10) if is_deadline else request(2)
-    world.infer(F, row)
+    world.infer(F, request(2, deadline_ns=world.now + SECOND // 10) if is_deadline else request(2))
     world.tick(SECOND // 10)
 
     overdue = "Deadline Exceeded: the request waited for 0.100 s in the queue of 'm'"

@@ -130,9 +130,7 @@ def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only(
 @pytest.mark.row("E76")
 @pytest.mark.parametrize("flags", [0, END])
 def test_a_client_that_names_a_sequence_must_start_it(world: SequenceHarness, flags: int) -> None:
-    own_id = world.send(7, flags)
-
-    assert (InvalidArgument.number, must_start(7)) == world.error(own_id)
+    assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7, flags))
 
 
 def test_more_than_one_inference_in_a_request_is_refused(world: SequenceHarness) -> None:
@@ -237,8 +235,7 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other(is_reloaded: bool)
         world.core.retire(wire.Retire(1))
     world.send(0, wire.RESENT)
 
-    executed = [wire.Executed(77, 1, 1, 1)]
-    world.send_results(4, executed=executed, again=[wire.RequestKey(F, 1)])
+    world.send_results(4, executed=[wire.Executed(77, 1, 1, 1)], again=[wire.RequestKey(F, 1)])
 
     assert world.error(1)[1].endswith("could be executed again")
     assert [(4, wire.RequestKey(F, 1))] == world.cancelled_executions

@@ -139,8 +139,7 @@ def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled(
 
     assert [0, 0, wide.send(9)] == wide.executing_ids()
     assert [wire.PADDING] * 2 == [work.flags for work in wide.batched_requests[S][:2]]
-    filler = _inputs(wide, 0)
-    assert {"I": b"", "S": bytes(4), "R": bytes(4), "E": b"\0", "C": bytes(8)} == filler
+    assert {"I": b"", "S": bytes(4), "R": bytes(4), "E": b"\0", "C": bytes(8)} == _inputs(wide, 0)
 
 
 def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
@@ -514,9 +513,7 @@ def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() ->
 
 def test_of_those_that_are_lost_only_so_many_are_remembered() -> None:
     world = SequenceHarness(sequence_config(slots=1))
-    ids = _flood(world)
-
-    world.cancel(F, *ids[1:])
+    world.cancel(F, *_flood(world)[1:])
 
     assert InvalidArgument.number == world.error(world.send(MANY))[0]
     assert "was lost" in world.error(world.send(MANY))[1]

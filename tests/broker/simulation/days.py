@@ -133,6 +133,7 @@ MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
     "mixed": [_steps("plain", "cached"), _steps("cached", "wide", "plain")],
     "fork": [_FORK],
     "nested": [_NESTED],
+    "stateful": [_steps("direct", batches=1), _steps("oldest", batches=1)],
 }
 
 
@@ -212,8 +213,7 @@ class RandomRun:
         number = next(self.numbers)
         more = variant or self.random.choice(MODEL_VARIANTS[name])
         self.variants[name] = more
-        dims = [4]
-        config = more if "ensemble_scheduling" in more else {**model(name, dims=dims), **more}
+        config = more if "ensemble_scheduling" in more else {**model(name, dims=[4]), **more}
         config = {**config, "name": name}
         if name in self.paced and "ensemble_scheduling" not in config:
             limit = {"max_executions_per_second": {"string_value": self.pace}}
@@ -358,8 +358,9 @@ class RandomRun:
         fields["timeout_us"] = chance.choice([0, 0, 0, 1])
         if chance.random() < 0.2:
             fields["deadline_ns"] = self.world.now + chance.randint(1, 3_000)
-        if served.is_sequential:
-            fields["correlation"] = chance.choice([1, 2, 3, 4, "a", "b"])
+        if served.is_sequential or served.name == "stateful":
+            own = [1, 2, 3, 4, "a", "b"]
+            fields["correlation"] = chance.choice(own if served.is_sequential else [5, "c"])
             fields["batch_key"] = chance.choice([0, 0, 0, 7])
             fields["flags"] = chance.choice([0, 0, 0, 0, START, START, END, START | END])
         elif served.max_batch_size and not served.is_iterative:

@@ -121,8 +121,7 @@ class Calls:
         works = self.world.batched_requests[serial]
         batch = [work for work in works if work.batch == works[0].batch]
         deadlines = [work.deadline_ns for work in batch]
-        name = self.random.choice([*_MODELS, "row"])
-        row = request(next(self.numbers), 0, model=name)
+        row = request(next(self.numbers), 0, model=self.random.choice([*_MODELS, "row"]))
         if self.random.random() < 0.9:
             row = row._replace(
                 deadline_ns=max(deadlines) if all(deadlines) else 0,

@@ -40,8 +40,7 @@ def floats(size: int) -> bytes:
 
 def ask_on_stream(attack: Attacker, client: h2.Connection, kib: int, count: int) -> None:
     """Ask so often on one stream, each time for an answer of that size."""
-    requests = h2.data_frame(1, sized(kib)) * count
-    client.send_within(1.0, attack.begin(1, STREAM), requests)
+    client.send_within(1.0, attack.begin(1, STREAM), h2.data_frame(1, sized(kib)) * count)
 
 
 def ask_at_once(attack: Attacker, client: h2.Connection, kib: int, count: int) -> None:

@@ -113,8 +113,7 @@ def slow_readers(attack: Attacker) -> None:
 
 def read_slowly(attack: Attacker, kib: int, clients: int, pauses_s: Sequence[float]) -> None:
     """Read answers of that size, 2 KiB between two pauses."""
-    data = sized(attack, kib, is_binary=True)
-    connections = [*attack.connections(clients, data, 4096)]
+    connections = [*attack.connections(clients, sized(attack, kib, is_binary=True), 4096)]
     for connection in connections:
         connection.setblocking(False)
     while not attack.is_over:

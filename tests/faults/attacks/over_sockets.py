@@ -89,8 +89,7 @@ def unread_answers(attack: Attacker) -> None:
 
 def slow_messages(attack: Attacker) -> None:
     """Messages that come byte by byte."""
-    connections = _open(attack, attack.between(30, 200))
-    attack.trickle(connections, client_frame(TEXT, b"x" * 60_000), 0.05)
+    attack.trickle(_open(attack, attack.between(30, 200)), client_frame(TEXT, b"x" * 60_000), 0.05)
 
 
 def _send_on(attack: Attacker, connections: list[socket.socket], kinds: tuple[bytes, ...]) -> None:

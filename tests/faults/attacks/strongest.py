@@ -81,15 +81,13 @@ def metadata(attack: Attacker) -> None:
 
 def half_closed(attack: Attacker) -> str:
     """Clients that close their half of the connection behind their request."""
-    document = {"inputs": [tensor("INPUT0", "FP32", [5])]}
-    data = attack.ask(f"/v2/models/{ECHO}/infer", document)
+    data = attack.ask(f"/v2/models/{ECHO}/infer", {"inputs": [tensor("INPUT0", "FP32", [5])]})
     return _ask_again(attack, lambda: _status(attack, data, is_half_closed=True))
 
 
 def overwritten_page(attack: Attacker) -> str:
     """Requests to a model that overwrites the page that tells how far it is."""
-    document = {"inputs": [tensor("KIB", "INT32", [1])]}
-    data = attack.ask(f"/v2/models/{OVERWRITING}/infer", document)
+    data = attack.ask(f"/v2/models/{OVERWRITING}/infer", {"inputs": [tensor("KIB", "INT32", [1])]})
     return _ask_again(attack, lambda: _status(attack, data))
 
 

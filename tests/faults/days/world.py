@@ -181,8 +181,7 @@ class World:
     # ------------------------------------------------------------------- state
 
     def has_count(self, model: str) -> bool:
-        count = 1 if model == THREADED else self.counts[model]
-        return len(self.server.stub_pids(model)) == count
+        return len(self.server.stub_pids(model)) == (1 if model == THREADED else self.counts[model])
 
     def instance_names(self, model: str) -> list[str]:
         """Return the names of a model's instances, in order; none if nobody says."""

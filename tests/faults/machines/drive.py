@@ -133,8 +133,7 @@ class Drive:
             client.stop_stream()
 
     def _kill_stub(self) -> None:
-        model = self._machine.model
-        [killed] = self.server.stub_pids(model)
+        [killed] = self.server.stub_pids(self._machine.model)
         os.kill(killed, signal.SIGKILL)
         # the request waits for the next process
         eventually(lambda: self._is_replaced(killed), 30, f"a process after {killed}")

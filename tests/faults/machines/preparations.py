@@ -204,8 +204,7 @@ def use_environment(make: Callable[[], Path]) -> Callable[[Server], None]:
     """Return what makes the model run in an environment of its own."""
 
     def prepare(server: Server) -> None:
-        parameter = string_parameter("EXECUTION_ENV_PATH", str(make()))
-        extend_config(server, "identity_fp32", parameter)
+        extend_config(server, "identity_fp32", string_parameter("EXECUTION_ENV_PATH", str(make())))
 
     return prepare
 

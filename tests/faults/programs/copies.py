@@ -114,8 +114,7 @@ class Canary:
 
     def check(self, report: Report, world: str) -> None:
         """Its answers to copies must be those of the first version."""
-        path = f"/v2/models/{self.program.name}/canary"
-        status, state = self._server.request_json(path)
+        status, state = self._server.request_json(f"/v2/models/{self.program.name}/canary")
         if status != 200:
             report.add_error(f"canary: {status} {state}")
             return

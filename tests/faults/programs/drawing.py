@@ -63,8 +63,7 @@ class _Drawing:
         self.programs: list[Program] = []
 
     def _happens(self, probability: float, feature: str = "") -> bool:
-        is_drawn = self._chance.random() < probability
-        return is_drawn and (not feature or feature in self._features)
+        return (self._chance.random() < probability) and (not feature or feature in self._features)
 
     def _callees(self, room: int, *, streamed: bool = False) -> list[Program]:
         return [

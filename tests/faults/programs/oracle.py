@@ -49,8 +49,7 @@ class Oracle:
         if program.kind == "ensemble":
             return self._of_ensemble(program, inputs), None
         responses: list[Arrays] = []
-        own = [array.copy() for array in inputs]
-        steps = _interpreter.steps_of(program.steps, own, state)
+        steps = _interpreter.steps_of(program.steps, [array.copy() for array in inputs], state)
         answer: Any = None
         while True:
             try:

@@ -84,8 +84,7 @@ def _steps_of(program: Program) -> str:
     steps = []
     for number, (model, reads, outputs) in enumerate(program.members):
         # a step may not combine an input of the client with a response of a stream
-        is_first = not number or not program.is_streamed
-        maps = [("input", "CALL", "CALL")] if is_first else []
+        maps = [("input", "CALL", "CALL")] if (not number or not program.is_streamed) else []
         maps += [("input", f"IN{n}", name) for n, name in enumerate(reads)]
         maps += [("output", f"OUT{n}", name) for n, name in enumerate(outputs) if name]
         lines = (f'{kind}_map {{ key: "{key}" value: "{name}" }}' for kind, key, name in maps)

@@ -68,6 +68,5 @@ def test_a_seed_draws_the_same_programs_each_time_and_the_oracle_knows_them() ->
         assert programs == drawing.draw(str(seed), FEATURES, 8)
         for program in programs:
             inputs = [arrays.ramp(1, n, program.state or 256) for n in range(program.inputs)]
-            state = np.zeros(program.state, np.uint64)
-            responses, _ = oracle.step(program.name, inputs, state)
+            responses, _ = oracle.step(program.name, inputs, np.zeros(program.state, np.uint64))
             assert [program.outputs] * program.responses == [len(one) for one in responses]

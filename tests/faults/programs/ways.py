@@ -152,8 +152,7 @@ class HttpWay(Way):
     has_sequences = True
 
     def _connect(self) -> http.client.HTTPConnection:
-        port = self._server.http_port
-        return http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        return http.client.HTTPConnection("127.0.0.1", self._server.http_port, timeout=PATIENCE_S)
 
     def ask(self, question: Question) -> list[Arrays]:
         answer, data = self._exchange(f"{question.path}/infer", *self._body(question))
@@ -573,8 +572,7 @@ class RegionStreamWay(_WithRegion, StreamWay):
         tensors = []
         for name, array in question.tensors.items():
             tensor = tritonclient.grpc.InferInput(name, list(array.shape), "UINT64")
-            offset = self._region.inputs[name]
-            tensor.set_shared_memory(self._region.name, array.nbytes, offset)
+            tensor.set_shared_memory(self._region.name, array.nbytes, self._region.inputs[name])
             tensors.append(tensor)
         return tensors
 

@@ -151,8 +151,7 @@ class HttpClient(Client):
 
     async def head(self) -> tuple[int, dict[str, str]]:
         line, *rows = (await self._reader.readuntil(b"\r\n\r\n")).decode()[:-4].split("\r\n")
-        fields = dict(row.lower().split(": ", 1) for row in rows)
-        return int(line.split()[1]), fields
+        return int(line.split()[1]), dict(row.lower().split(": ", 1) for row in rows)
 
     async def answer(self) -> tuple[int, bytes]:
         status, fields = await self.head()
@@ -312,8 +311,7 @@ class SharedMemoryClient(HttpClient):
             for name in ("INPUT0", "INPUT1")
         ]
         parameters = place | {"shared_memory_offset": _SHARED_BYTES}
-        outputs = [{"name": "OUTPUT0", "parameters": parameters}]
-        document = {"inputs": inputs, "outputs": outputs}
+        document = {"inputs": inputs, "outputs": [{"name": "OUTPUT0", "parameters": parameters}]}
         status, body = await self.post("/v2/models/add_sub/infer", document)
         if status in (400, 404) and b"shared memory region" in body:
             self.lost += 1
@@ -326,8 +324,7 @@ class SharedMemoryClient(HttpClient):
     async def _register(self) -> None:
         name = self._region
         region = {"key": f"/{name}", "offset": 0, "byte_size": 2 * _SHARED_BYTES}
-        path = f"/v2/systemsharedmemory/region/{name}/register"
-        status, body = await self.post(path, region)
+        status, body = await self.post(f"/v2/systemsharedmemory/region/{name}/register", region)
         check(status == 200 or b"already in" in body, f"{status} {body[:200]!r}")
 
     async def close(self) -> None:
@@ -442,8 +439,7 @@ class GrpcSequenceClient(GrpcClient):
     async def ask(self) -> None:
         own = next(_IDS) + (os.getpid() << 20)
         for step in range(STEPS):
-            response = await self.infer(_step(own, step), own)
-            total = _sum_of(response)
+            total = _sum_of(await self.infer(_step(own, step), own))
             check(step + 1 == total, f"step {step}: {total}")
             await self.pause_between()
 

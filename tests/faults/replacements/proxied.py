@@ -38,8 +38,7 @@ class BehindProxy(SideBySide):
 
     def options_of(self, number: int) -> Sequence[str]:
         self.announcements.mkdir(exist_ok=True)
-        announced = f"--announce={self.announcements / f'{number}.json'}"
-        return announced, "--announce-interval-secs=1"
+        return f"--announce={self.announcements / f'{number}.json'}", "--announce-interval-secs=1"
 
     def place(self, server: Server) -> None:
         """Leave it its own ports."""

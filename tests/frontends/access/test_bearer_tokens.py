@@ -46,8 +46,7 @@ HEADER = f"Bearer {TOKEN}"
 
 
 def grant(name: str = "ann", token: str = TOKEN, scopes: str = INFER, **more: object) -> Grant:
-    digest = token_file.digest(token)
-    return Grant(name, digest, token_file.parse_scopes(scopes), **more)  # type: ignore[arg-type]
+    return Grant(name, token_file.digest(token), token_file.parse_scopes(scopes), **more)  # type: ignore[arg-type]
 
 
 def write(path: Path, *grants: Grant) -> None:

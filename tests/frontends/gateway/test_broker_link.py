@@ -196,8 +196,7 @@ async def test_what_cannot_wait_leaves_at_once_or_never(world: World, /) -> None
     world.link.send(wire.Release([]))
 
     await world.change(2)
-    again = world.dealer
-    assert [wire.Hello, wire.AskStatistics] == kinds(again.sent)
+    assert [wire.Hello, wire.AskStatistics] == kinds(world.dealer.sent)
 
 
 @scenario(play)

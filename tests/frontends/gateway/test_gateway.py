@@ -427,8 +427,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
     await loop_turns(100)
     assert [] == [m for m in hear() if type(m) is wire.Synced]
 
-    descriptor = segment(wish.size)
-    world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), descriptor)
+    world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), segment(wish.size))
     await until(lambda: wire.Synced(2) in hear())
 
     message, _ = await world.receive()

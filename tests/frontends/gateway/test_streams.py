@@ -619,8 +619,7 @@ async def test_what_there_is_no_room_for_is_refused(tmp_path: Path) -> None:
         for stream in streams:
             _send(it, stream, 0, 8 * MIB)
 
-        held = ledger.budget.held + ledger.budget.borrowed
-        assert held <= 32 * MIB + BORROWED_BYTES // 2 + MIB
+        assert (ledger.budget.held + ledger.budget.borrowed) <= 32 * MIB + BORROWED_BYTES // 2 + MIB
         assert ([7, 8], 2) == (it.cancelled, len(it.discarded))
         items = await it.items(streams[-1], 1)
         assert [TOO_MANY_UNREAD] == [item.error.text for item in items if item.error]

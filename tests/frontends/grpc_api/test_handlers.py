@@ -78,8 +78,7 @@ def test_rpcs_stream_where_the_services_say_so() -> None:
 
     for row in table(FakeGateway(), None):
         rpc = kinds[row.service.replace("v1alpha", "v1"), row.method]
-        streams_back = row.stream is not None or row.exchange is not None
-        expected = (streams_back, row.exchange is not None)
+        expected = (row.stream is not None or row.exchange is not None, row.exchange is not None)
         assert expected == (rpc.server_streaming, rpc.client_streaming), row
 
 

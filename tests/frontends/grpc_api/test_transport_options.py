@@ -88,9 +88,7 @@ def test_a_request_may_be_compressed_in_any_way(algorithm: grpc.Compression) -> 
         serving(FakeGateway(version_info("m"))) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        ask = channel.unary_unary(INFER)
-
-        answer = ask(REQUEST, compression=algorithm, timeout=20)
+        answer = channel.unary_unary(INFER)(REQUEST, compression=algorithm, timeout=20)
 
     response = message("inference.ModelInferResponse").FromString(answer)
     assert [b"abcd" * _COUNT] == list(response.raw_output_contents)

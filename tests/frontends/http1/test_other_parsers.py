@@ -149,8 +149,7 @@ def by_gunicorn(data: bytes) -> Message | None:
     if not parser.is_complete:
         return None
     head: Any = parser
-    whole = b"".join(body)
-    return Message(head.method, head.path, list(head.headers), whole, parser.remaining())
+    return Message(head.method, head.path, list(head.headers), b"".join(body), parser.remaining())
 
 
 def damaged(count: int) -> list[bytes]:

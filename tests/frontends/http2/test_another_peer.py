@@ -137,8 +137,7 @@ class Pair:
         self._finish(self._stream())
 
     def _finish(self, stream: Heard) -> None:
-        block = TAIL if stream.id in self.answered else HEAD + TAIL
-        self.talk.connection.finish(stream, block)
+        self.talk.connection.finish(stream, TAIL if stream.id in self.answered else HEAD + TAIL)
 
     def refuse(self) -> None:
         stream = self._stream()

@@ -35,5 +35,4 @@ def response(**outputs: Any) -> ResponseBody:
 def _tensor(name: str, values: list[Any]) -> Tensor:
     kind: Any = np.object_ if values and isinstance(values[0], bytes) else None
     array = np.array(values, dtype=kind)
-    data = bytes(from_numpy(array))
-    return Tensor(name, datatype_of(array).number, list(array.shape), data)
+    return Tensor(name, datatype_of(array).number, list(array.shape), bytes(from_numpy(array)))

@@ -261,8 +261,7 @@ async def test_the_place_of_an_output_is_lent_whatever_its_size(
     # even to a request that may be answered before its stub is done
     claim = regions.claim({"O": RegionSlice("c", 990, 4)})
     claim.lends_files = False
-    inputs = filled(regions, RegionSlice("c", 0, 1000)).inputs
-    request = unchecked(*inputs)._replace(claim=claim)
+    request = unchecked(*filled(regions, RegionSlice("c", 0, 1000)).inputs)._replace(claim=claim)
 
     placed = world.payload.place_now(request)
 

@@ -146,9 +146,7 @@ async def test_what_numpy_would_see_across_words_is_copied(
 async def test_neighbours_on_one_page_are_one_block(world: World, /, regions: Regions) -> None:
     places = [(48, 100_032), (100_080, 100_032), (400_048, 100_032)]
     slices = [RegionSlice("r", offset, size) for offset, size in places]
-    contents = [data for place in slices for data in filled(regions, place)]
-
-    body = await world.send(*contents)
+    body = await world.send(*[data for place in slices for data in filled(regions, place)])
 
     assert [1, 1, 3] == [tensor.data.block for tensor in body.inputs]
 
@@ -191,9 +189,7 @@ async def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
     # the same file by another name
     regions.add(AddRegion(2, "s", 16, 1 << 19, 1), os.dup(client_memory))
     inputs = inputs_of(filled(regions, RegionSlice("s", 48, 200_000)))
-    slices = {name: RegionSlice("r", *place) for name, place in places.items()}
-
-    claim = regions.claim(slices)
+    claim = regions.claim({name: RegionSlice("r", *place) for name, place in places.items()})
     placed = await world.payload.place(unchecked(*inputs)._replace(claim=claim))
     world.payload.placed[1] = placed
 

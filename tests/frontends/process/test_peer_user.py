@@ -158,9 +158,7 @@ def test_one_connection_is_asked_for_however_many_there_are(
 def test_what_listens_at_the_place_of_a_client_is_not_the_client() -> None:
     """A client on another machine may have an address and a port that somebody listens at here."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        place = place_of(listener.getsockname())
-
-        assert UNKNOWN == find_user(place, SERVER)
+        assert UNKNOWN == find_user(place_of(listener.getsockname()), SERVER)
 
 
 def test_a_client_that_is_bound_to_an_interface_is_found() -> None:

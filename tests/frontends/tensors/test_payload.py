@@ -489,9 +489,7 @@ async def test_a_release_travels_with_the_next_message(world: World, /) -> None:
 
     # as when an array is collected
     world.payload.mappings._on_release(blocks)
-    taken = world.payload.releases.take()
-
-    assert [blocks] == taken
+    assert [blocks] == world.payload.releases.take()
     assert [] == world.payload.releases.take()
     await asyncio.sleep(0.02)
     assert [] == world.released

@@ -495,8 +495,7 @@ def test_an_iterator_gives_what_comes_and_an_empty_response_for_a_bare_end(
 
 
 async def _awaited(within_s: float | None = None, decoupled: bool = False, **arguments: Any) -> Any:
-    call = _request(**arguments).async_exec(decoupled=decoupled)
-    return await asyncio.wait_for(call, within_s)
+    return await asyncio.wait_for(_request(**arguments).async_exec(decoupled=decoupled), within_s)
 
 
 def test_an_awaited_stream_is_an_iterator(asker: FakeAsker) -> None:

@@ -230,9 +230,7 @@ def test_what_makes_no_sense_is_counted(world: World, question: BlsCall) -> None
 
 
 def test_a_question_that_cannot_be_sent_is_answered(world: World) -> None:
-    question = world.asker.refused(InvalidArgument("no"))
-
-    assert "no" == world.asker.wait(question)[0].text
+    assert "no" == world.asker.wait(world.asker.refused(InvalidArgument("no")))[0].text
 
 
 # ----------------------------------------------------------------- streams

@@ -150,9 +150,7 @@ def test_amid_a_long_execution_changes_leave_all_the_same(
     measures = ModelMetrics()
     measures.is_busy = lambda: True
     connect(link, measures)
-    counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
-
-    measures.change(counter, "add", 1)
+    measures.change(measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, []), "add", 1)
 
     assert {"f": 1.0} == link.values
 

@@ -362,9 +362,7 @@ def test_a_subscriber_gets_its_responses_in_one_message(
     publisher, subscriber = sockets
     subscribe(publisher, subscriber, tmp_path)
 
-    rest = publisher.send([answer(), answer(PEER + 1), answer()])
-
-    assert [answer(PEER + 1)] == rest
+    assert [answer(PEER + 1)] == publisher.send([answer(), answer(PEER + 1), answer()])
     assert ([PEER, PEER], [b"body", b"body"]) == received(subscriber)
 
 

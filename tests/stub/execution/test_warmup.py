@@ -137,9 +137,7 @@ def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None
         str(row["name"]): {"data_type": row["data_type"], "dims": row["dims"], "random_data": True}
         for row in names
     }
-    warming = Warming(tmp_path, sample(**inputs), input=names).run()
-
-    numbers, booleans, strings = warming.arrays()[0]
+    numbers, booleans, strings = Warming(tmp_path, sample(**inputs), input=names).run().arrays()[0]
     assert len(set(numbers.tolist())) > 400
     assert {0, 1} == set(booleans.view(np.uint8).tolist())
     assert [b"", b""] == strings.tolist()

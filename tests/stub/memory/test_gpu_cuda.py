@@ -92,9 +92,7 @@ def test_another_process_opens_what_is_allocated(cuda: Any) -> None:
         [sys.executable, "-c", _OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as owner:
         assert owner.stdout is not None
-        handle = bytes.fromhex(owner.stdout.readline())
-
-        number, address, size = cuda.open(handle)
+        number, address, size = cuda.open(bytes.fromhex(owner.stdout.readline()))
         data = bytes(gpu.downloaded(gpu.DeviceSpan(number, address, 1000, None)))
         cuda.close(number, address)
         owner.communicate(timeout=60)

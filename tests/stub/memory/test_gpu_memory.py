@@ -152,8 +152,7 @@ def test_the_memory_of_the_dead_is_closed_when_nobody_reads_it(pair: Pair, drive
 
 def test_freed_memory_is_used_again(pair: Pair) -> None:
     for _ in range(50):
-        reference = pair.give(np.zeros(1 << 20, np.uint8))
-        pair.arena.leases.end([reference.block])
+        pair.arena.leases.end([pair.give(np.zeros(1 << 20, np.uint8)).block])
 
     assert 1 == len(pair.made)
 

@@ -299,8 +299,7 @@ def test_what_cannot_be_written_there_goes_with_the_answer(
         os.ftruncate(descriptor, SIZE)
 
     for _ in range(2):
-        data = _output(world, place)
-        assert ONES.tobytes() == world.read(data)
+        assert ONES.tobytes() == world.read(_output(world, place))
 
     if why not in ("gone", "cut short"):
         assert bytes(SIZE) == _at(descriptor)

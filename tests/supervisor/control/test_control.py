@@ -196,8 +196,7 @@ def test_logs_are_asked_for_by_model_and_number(world: SupervisorHarness) -> Non
     world.log_lines = read
 
     for count in (1, 5):
-        asked = {"model": "m", "after": 3, "lines": count}
-        assert 9 == world.call("logs", asked).result["last"]
+        assert 9 == world.call("logs", {"model": "m", "after": 3, "lines": count}).result["last"]
     world.call("logs")
     assert [("m", 3, 1), ("m", 3, 5), ("", 0, 100)] == questions
     for wrong in ({"model": 3}, {"after": "3"}, {"lines": 0}, {"lines": True}):

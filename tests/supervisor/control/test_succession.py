@@ -49,8 +49,7 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
     tell(succession.inherit(refuse)).then(lambda _: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
     calls = [("regions.register", {"name": str(number)}) for number in range(2000)]
-    answer = wire.CallResult(question.message.id, 0, "", json.dumps(calls))
-    succession.take_answer(7, answer)
+    succession.take_answer(7, wire.CallResult(question.message.id, 0, "", json.dumps(calls)))
 
     assert [str(number) for number in range(2000)] == names
     assert [True] == ends

@@ -60,8 +60,7 @@ def _calls(url: str, types: Any, codecs: Any) -> Iterator[tuple[str, Any]]:
     answer = read(types.InferenceResponse, "/v2/models/add_sub/infer", request)
     yield "output", [output.name for output in answer.outputs]
 
-    refusal = read(types.InferenceErrorResponse, "/v2/models/nobody/infer", request)
-    yield "refusal", refusal.error
+    yield "refusal", read(types.InferenceErrorResponse, "/v2/models/nobody/infer", request).error
 
 
 def main(url: str) -> None:

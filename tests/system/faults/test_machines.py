@@ -34,8 +34,7 @@ def _ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
 
 def _doctor(server: Server) -> str:
     """Return what the doctor finds where the server would start with its options."""
-    options = server.command[server.command.index("zmqtriton") + 1 :]
-    said = _ctl(server, "doctor", "--", *options)
+    said = _ctl(server, "doctor", "--", *server.command[server.command.index("zmqtriton") + 1 :])
     assert (1, "") == (said.returncode, said.stderr)
     return said.stdout
 

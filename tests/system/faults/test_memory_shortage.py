@@ -203,8 +203,7 @@ def test_a_client_s_region_without_memory_is_an_error_of_its_request(server: Ser
     region = "/v2/systemsharedmemory/region/sparse"
     document = {"key": "/sparse", "offset": 0, "byte_size": MIB}
     assert 200 == server.request_json(f"{region}/register", document)[0]
-    data = np.ones(MIB // 4, np.float32)
-    [entry] = infer_inputs(http_client, INPUT0=data)
+    [entry] = infer_inputs(http_client, INPUT0=np.ones(MIB // 4, np.float32))
     output = http_client.InferRequestedOutput("OUTPUT0")
     output.set_shared_memory("sparse", MIB)
 

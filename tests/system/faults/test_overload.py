@@ -100,8 +100,7 @@ class Full:
             self._threads.submit(_ask, server, "limited", script, str(gate)) for _ in range(LIMIT)
         ]
         try:
-            begun = gate.with_name(gate.name + ".begun")
-            eventually(begun.exists, 60, "the instance is busy")
+            eventually(gate.with_name(gate.name + ".begun").exists, 60, "the instance is busy")
             eventually(lambda: unanswered_requests(server) == LIMIT, 60, "it is full")
         except AssertionError:
             self.let_go()

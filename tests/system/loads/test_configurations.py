@@ -53,8 +53,7 @@ pytestmark = [
 
 
 def write(server: Server, name: str, config: str) -> None:
-    directory = server.write_model(name, config, _TELLING)
-    (directory / "labels.txt").write_text("cat\ndog\nbird\n")
+    (server.write_model(name, config, _TELLING) / "labels.txt").write_text("cat\ndog\nbird\n")
 
 
 def prepare(server: Server) -> None:

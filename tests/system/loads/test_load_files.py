@@ -163,9 +163,7 @@ def test_files_stand_in_for_the_directory_until_a_load_without_them(
 def test_what_cannot_be_loaded_leaves_no_file_and_what_served(
     server: Server, model: str, parameters: dict[str, str], error: str
 ) -> None:
-    answer = load(server, model, parameters)
-
-    assert answer.startswith(error)
+    assert load(server, model, parameters).startswith(error)
     assert says(server, model).startswith("disk 3 ")
     eventually(lambda: not staged(server), 30, "its files are gone")
     assert [] == list(runtime(server).rglob("x"))

@@ -140,8 +140,7 @@ def test_models_and_files_of_a_hub_and_a_registry_stay_what_they_were_until_anot
 
             # When another revision is named that is not there, then what serves stays
             put_local(repository, "mine", "hf://org/weights@v9", LOCAL_MODEL)
-            failure = server.control_model("load", "mine")
-            assert "org/weights has no revision 'v9'" in failure
+            assert "org/weights has no revision 'v9'" in server.control_model("load", "mine")
             assert ["new code", "w1"] == ask(server, "mine")
             put_local(repository, "mine", "s3://bucket/weights", LOCAL_MODEL)
             text = "MODEL_SOURCE is 's3://bucket/weights', which begins neither with hf://"

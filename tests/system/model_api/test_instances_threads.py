@@ -142,8 +142,7 @@ def test_instances_are_threads_of_one_process_with_one_object_each(threads: Serv
     )
     assert threads.stub_pids("threads") == [answers[0][0]]
     rows = [line.split() for line in ctl(threads, "status").output.splitlines()]
-    pids = [row[2] for row in rows if row[:2] == ["template", "threads:1"]]
-    assert [str(answers[0][0])] == pids
+    assert [str(answers[0][0])] == [row[2] for row in rows if row[:2] == ["template", "threads:1"]]
     names = set(ask_all(threads, "threads", "self.name", 3))
     assert {"threads_0_0", "threads_0_1", "threads_0_2"} == names
 

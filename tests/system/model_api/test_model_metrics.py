@@ -171,9 +171,7 @@ def test_two_instances_share_a_series(server: Server) -> None:
 @pytest.mark.row("A94")
 def test_a_dead_instance_leaves_what_it_counted_to_the_others(server: Server) -> None:
     before = int(starts(server, "mortal"))
-    victim = server.stub_pids("mortal")[0]
-
-    os.kill(victim, signal.SIGKILL)
+    os.kill(server.stub_pids("mortal")[0], signal.SIGKILL)
 
     # The one that takes its place counts its start.
     more = str(before + 1)

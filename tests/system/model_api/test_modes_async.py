@@ -127,9 +127,7 @@ def test_coroutines_ask_other_models_many_times_at_once(server: Server, model: s
         text = ",".join(map(answer_of, answers))
         request.get_response_sender().send(reply(text), FINAL)
     """
-    expected = ",".join(map(str, range(50)))
-
-    assert [[expected]] * 4 == _all(server, model, script, [""] * 4)
+    assert [[",".join(map(str, range(50)))]] * 4 == _all(server, model, script, [""] * 4)
 
 
 @pytest.mark.row("A54")

@@ -48,8 +48,7 @@ _INFERENCE = {"inputs": [tensor(name, "FP32", _VALUES, [1, 16]) for name in ("IN
 
 def add_models(server: Server) -> None:
     """Add the model with routes; call this before the start."""
-    directory = server.write_model(ROUTED, _CONFIG, _CODE)
-    (directory / "1" / "routes.py").write_text(_ROUTES)
+    (server.write_model(ROUTED, _CONFIG, _CODE) / "1" / "routes.py").write_text(_ROUTES)
 
 
 def plain(server: Server) -> None:

@@ -101,8 +101,7 @@ def ask(
     server: Server, path: str, token: str = TOKEN, document: Any = None
 ) -> tuple[int, Any, Message]:
     body = None if document is None else json.dumps(document).encode()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    answer = server.exchange(path, body, headers)
+    answer = server.exchange(path, body, {"Authorization": f"Bearer {token}"} if token else {})
     return answer.status, answer.body, answer.headers
 
 
@@ -132,9 +131,7 @@ def test_its_backend_runs_models_and_its_step_greets(server: Server, model: str,
 
 
 def test_its_metric_is_on_the_page(server: Server) -> None:
-    page = server.metrics_page(Authorization=f"Bearer {TOKEN}")
-
-    assert b"greetings_total 2\n" in page.body
+    assert b"greetings_total 2\n" in server.metrics_page(Authorization=f"Bearer {TOKEN}").body
 
 
 def test_its_process_asks_models_and_is_replaced(server: Server, installed: Path) -> None:

@@ -164,8 +164,7 @@ def test_only_the_very_key_opens_a_route(client: Client) -> None:
         [("admin_key", ADMIN)],
         [("triton-grpc-protocol-admin-key", ADMIN)],
     ):
-        has_it = any(name == "admin-key" for name, _ in headers)
-        why = ["It has a wrong value"] if has_it else []
+        why = ["It has a wrong value"] if any(name == "admin-key" for name, _ in headers) else []
         assert _refusal("admin-key", *why) == client.ask("GET", path, *headers)
 
     assert (200, "[]") == client.ask("GET", path, right)

@@ -99,8 +99,7 @@ def test_a_region_registered_anywhere_is_known_everywhere(
             with open_alone(server, protocol) as other:
                 result = infer(other, "in", "out")
             output = result.get_output("OUTPUT0")
-            shape = output["shape"] if protocol == "http" else list(output.shape)
-            assert SHAPE == shape
+            assert SHAPE == (output["shape"] if protocol == "http" else list(output.shape))
             assert np.array_equal(data, shm.get_contents_as_numpy(target, np.float32, SHAPE))
 
     client.unregister_system_shared_memory("in")

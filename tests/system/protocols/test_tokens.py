@@ -128,8 +128,7 @@ class Client:
         answer = self._connection.getresponse()
         text = answer.read().decode()
         self.headers = {name.lower(): value for name, value in answer.getheaders()}
-        document = json.loads(text) if text[:1] == "{" else {}
-        return answer.status, document.get("error", text)
+        return answer.status, (json.loads(text) if text[:1] == "{" else {}).get("error", text)
 
     def close(self) -> None:
         self._connection.close()

@@ -53,8 +53,7 @@ def numbers(count: int) -> tuple[Any, Any]:
 def test_the_sync_client_can_do_everything_that_is_offered(
     server: GrpcServerThread, client: Any
 ) -> None:
-    index = [{"name": "m", "version": "1", "state": "READY"}]
-    server.gateway.control_results["index"] = index
+    server.gateway.control_results["index"] = [{"name": "m", "version": "1", "state": "READY"}]
     server.gateway.counters = {"model_stats": [{"name": "m", "version": "1", "inference_count": 3}]}
 
     assert client.is_server_live()

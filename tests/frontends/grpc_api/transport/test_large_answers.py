@@ -66,8 +66,7 @@ def gateway() -> FakeGateway:
 
 
 def ask(connection: h2.Connection, path: str = INFER) -> None:
-    flags = h2.END_STREAM if path == INFER else 0
-    data = h2.data_frame(1, written(), flags=flags)
+    data = h2.data_frame(1, written(), flags=h2.END_STREAM if path == INFER else 0)
     connection.send(h2.headers_frame(1, path), data)
 
 
@@ -202,8 +201,7 @@ def test_streams_that_are_only_opened_are_bounded_and_go_with_their_client() -> 
     with serving(_answers(client_memory_byte_size=limit)) as server:
         with server.connect() as greedy, server.connect(WIDE) as other:
             for start in range(1, 8001, 200):
-                frames = (h2.headers_frame(n, INFER) for n in range(start, start + 200, 2))
-                greedy.send(*frames)
+                greedy.send(*(h2.headers_frame(n, INFER) for n in range(start, start + 200, 2)))
             greedy.read_until((7).to_bytes(4, "big"))
 
             assert limit // 4 < server.run_function(lambda: server.ledger.streams.held) < limit // 2

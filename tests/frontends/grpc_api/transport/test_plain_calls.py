@@ -108,9 +108,7 @@ def test_however_many_calls_come_few_are_answered(client: Client) -> None:
 def test_what_is_not_http2_is_over_at_once(data: bytes) -> None:
     calls = PlainCalls()
 
-    sent = frames_of(calls.answer(data))
-
-    assert (h2.GOAWAY, 0) == kinds(sent)[-1]
+    assert (h2.GOAWAY, 0) == kinds(frames_of(calls.answer(data)))[-1]
     assert calls.is_complete
 
 
@@ -217,8 +215,7 @@ def test_a_text_can_be_read_back_from_what_is_sent(text: str) -> None:
 
     assert sent.isascii()
     assert sent.decode().isprintable()
-    read_back = urllib.parse.unquote_to_bytes(sent)
-    assert text.encode("utf-8", "replace") == read_back
+    assert text.encode("utf-8", "replace") == urllib.parse.unquote_to_bytes(sent)
 
 
 # ------------------------------------------------------------------------- call counts

@@ -88,9 +88,7 @@ def test_a_handle_of_a_gpu_is_passed_on(gateway: FakeGateway) -> None:
     document = {"raw_handle": {"b64": handle}, "device_id": 1, "byte_size": 8}
     path = "/v2/cudasharedmemory/region/r/register"
 
-    result = Client(gateway).request("POST", path, json.dumps(document).encode())
-
-    assert 200 == result.status_code
+    assert 200 == Client(gateway).request("POST", path, json.dumps(document).encode()).status_code
     details = {"raw_handle": handle, "device_id": 1, "byte_size": 8}
     assert [("regions.register", {"kind": "cuda", "name": "r", **details})] == gateway.calls
 

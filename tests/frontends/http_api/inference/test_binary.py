@@ -86,9 +86,7 @@ def test_binary_outputs_stand_behind_json_of_the_advertised_length(fields: Any) 
 def test_a_listed_output_is_json_even_where_binary_is_the_default() -> None:
     body = document(parameters={"binary_data_output": True}, outputs=[{"name": "OUTPUT0"}])
 
-    result = infer(FakeGateway(), body)
-
-    assert result.json["outputs"][0]["data"] == [1.5, 2.5]
+    assert infer(FakeGateway(), body).json["outputs"][0]["data"] == [1.5, 2.5]
 
 
 @pytest.mark.row("C26")

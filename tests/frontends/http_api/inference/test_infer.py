@@ -353,9 +353,7 @@ def test_binary_tensors_do_not_count_towards_the_limit() -> None:
 
 @pytest.mark.row("C31", "--http-max-input-size")
 def test_a_raw_body_above_the_limit_is_refused() -> None:
-    result = infer(FakeGateway(http_max_input_size=7), TWO, headers={LENGTH: "0"})
-
-    assert result.status_code == 400
+    assert infer(FakeGateway(http_max_input_size=7), TWO, headers={LENGTH: "0"}).status_code == 400
 
 
 @pytest.mark.row("--http-header-forward-pattern")

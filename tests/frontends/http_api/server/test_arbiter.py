@@ -92,9 +92,7 @@ def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
         for _ in range(3):
             client.request("POST", INFER, BODY)
             response = client.getresponse()
-            document = json.loads(response.read())
-
-            assert document["outputs"][0]["data"] == [1.5, 2.5]
+            assert json.loads(response.read())["outputs"][0]["data"] == [1.5, 2.5]
             assert response.getheader("Server") is None
             assert response.getheader("Connection") is None
     assert [s.address for m in server.opened for s in m.services] == [f"127.0.0.1:{server.port}"]

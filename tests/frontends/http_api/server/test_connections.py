@@ -163,8 +163,7 @@ async def test_who_has_only_shaken_hands_makes_room_before_who_is_served(
     await party.connect(POST % 2 + b"ab")
 
     assert (await served_reader.readline()).startswith(b"HTTP/1.1 200 ")
-    gone = served_reader if has_asked else reader
-    await asyncio.wait_for(gone.read(), 20)
+    await asyncio.wait_for((served_reader if has_asked else reader).read(), 20)
     assert 2 == len(party.connections.room)
 
 

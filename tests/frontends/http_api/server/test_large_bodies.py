@@ -262,8 +262,7 @@ async def test_who_leaves_gives_its_room_back(
 async def test_what_is_refused_gives_its_room_back(house: HttpHarness, arena: Arena, /) -> None:
     reader, _ = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
 
-    answer = await read(reader)
-    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert (await read(reader)).startswith(b"HTTP/1.1 400 ")
     assert (1, 0) == (len(arena.freed), house.falcon_requests)
 
 

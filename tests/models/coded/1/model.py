@@ -26,8 +26,7 @@ class TritonPythonModel:
         self.args = args
 
     def execute(self, requests):
-        code = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy()
-        text = code.flat[0].decode()
+        text = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy().flat[0].decode()
         scope = {
             "json": json,
             "np": np,
@@ -39,6 +38,5 @@ class TritonPythonModel:
             "tensors": tensors,
             "threading": threading,
         }
-        body = "def run():\n" + textwrap.indent(text, "    ")
-        exec(compile(body, "CODE", "exec"), scope)
+        exec(compile("def run():\n" + textwrap.indent(text, "    "), "CODE", "exec"), scope)
         return scope["run"]()

@@ -15,8 +15,7 @@ class TritonPythonModel:
     """Does what the lines of CODE say, in place of a body of a coroutine."""
 
     async def execute(self, requests):
-        code = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy()
-        text = code.flat[0].decode()
+        text = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy().flat[0].decode()
         scope = {
             "asyncio": asyncio,
             "np": np,
@@ -24,6 +23,5 @@ class TritonPythonModel:
             "request": requests[0],
             "say": say,
         }
-        body = "async def run():\n" + textwrap.indent(text, "    ")
-        exec(compile(body, "CODE", "exec"), scope)
+        exec(compile("async def run():\n" + textwrap.indent(text, "    "), "CODE", "exec"), scope)
         return await scope["run"]()

@@ -12,8 +12,7 @@ class TritonPythonModel:
         for request in requests:
             options = json.loads(request.parameters())
             tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
-            response = getattr(self, "_" + options["way"])(tensor, options)
-            responses.append(response)
+            responses.append(getattr(self, "_" + options["way"])(tensor, options))
         return responses
 
     def _through(self, tensor, options):

@@ -89,8 +89,7 @@ class Loop:
         self.selector = selectors.DefaultSelector()
         self.plan = Plan(time.monotonic())
         self.pids: set[int] = set()
-        serve = partial(reader.serve, tasks=TASKS)
-        start = partial(process.start_copy, "test-reader", serve)
+        start = partial(process.start_copy, "test-reader", partial(reader.serve, tasks=TASKS))
         self.readers = Readers(self.selector, start, self.plan.call_later, self.pids)
 
     def submit(self, name: str, *arguments: Any, about: Topic | None = None) -> Asked:
