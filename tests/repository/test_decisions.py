@@ -61,7 +61,8 @@ def test_files_beyond_a_limit_are_compared_by_size_and_time(
     records: TriedVersions, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decisions, "_MAX_CONTENT", 4)
-    weights = model / "2/weights"
+    weights = model / "2/inner/weights"
+    weights.parent.mkdir()
     weights.write_bytes(b"12345")
     os.utime(weights, (100, 100))
     reject(records, model)
@@ -116,6 +117,8 @@ def test_versions_are_forgotten_one_by_one(records: TriedVersions, model: Path) 
     assert "" == records.keep(scan(model), [], undecided=[1])
 
     assert [2] == rejected(records, model)
+    (model / "labels.txt").touch()  # which all versions load
+    assert [] == rejected(records, model)
 
 
 def test_a_directory_that_cannot_be_written_is_named(model: Path) -> None:

@@ -226,8 +226,13 @@ def age(path: Path) -> None:
         lambda model: (model / "1" / "model.py").unlink(),
         lambda model: (model / "config.pbtxt").unlink(),
         lambda model: (model / "warmup").mkdir() or (model / "warmup" / "w").touch(),
+        lambda model: (model / "1/inner").mkdir() or (model / "1/inner/w").touch(),
+        lambda model: (model / "python_env").mkdir(),
     ],
-    ids=["config", "model.py", "new file", "version", "labels", "less", "no config", "warmup"],
+    ids=[
+        *("config", "model.py", "new file", "version", "labels", "less", "no config", "warmup"),
+        *("below a version", "environment"),
+    ],
 )
 def test_a_change_of_the_models_files_is_seen(model: Path, tmp_path: Path, change: object) -> None:
     before = one(model).fingerprint
@@ -299,12 +304,16 @@ def test_the_contents_of_a_version_are_its_own_and_what_all_share(tmp_path: Path
     (tmp_path / "m" / "config.pbtxt").write_text("max_batch_size: 1")
     assert before == contents(), "the configuration is compared as such"
 
-    (tmp_path / "m" / "2" / "model.py").write_text("changed")
+    (tmp_path / "m" / "2" / "inner").mkdir()
+    (tmp_path / "m" / "2" / "inner" / "weights").touch()
     after = contents()
     assert (before[1], True) == (after[1], before[2] != after[2])
 
-    (tmp_path / "m" / "labels.txt").write_text("a")
-    assert not set(after.values()) & set(contents().values())
+    (tmp_path / "m" / "warmup" / "inner").mkdir(parents=True)
+    for file in ("labels.txt", "warmup/inner/sample"):
+        (tmp_path / "m" / file).touch()
+        earlier, after = after, contents()
+        assert not set(earlier.values()) & set(after.values())
 
 
 def test_circles_of_links_end_the_walk(model: Path, tmp_path: Path) -> None:

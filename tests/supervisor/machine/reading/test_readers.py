@@ -186,6 +186,7 @@ def test_a_cancelled_task_has_no_answer_and_its_reader_ends(loop: Loop, pipe: st
     loop.readers.cancel(task.task)
     loop.turn_until(lambda: not loop.pids & before)
 
+    assert not [pid for pid in before if Path(f"/proc/{pid}").exists()]
     assert not task.answers
     assert 1 == loop.submit("echo", 1).answer()
 
