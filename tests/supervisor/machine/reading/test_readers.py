@@ -189,6 +189,15 @@ def test_a_cancelled_task_has_no_answer_and_its_reader_ends(loop: Loop, pipe: st
     assert not [pid for pid in before if Path(f"/proc/{pid}").exists()]
     assert not task.answers
     assert 1 == loop.submit("echo", 1).answer()
+    [row] = loop.readers.describe()
+    assert abs(row["started_s"] - time.time()) < 60
+
+
+def test_after_the_end_nothing_is_read(loop: Loop) -> None:
+    loop.readers.close(5.0)
+
+    assert not loop.submit("echo", 1).answers
+    assert not loop.pids
 
 
 def test_a_task_whose_reader_dies_is_done_by_another_one_once(loop: Loop, tmp_path: Path) -> None:
