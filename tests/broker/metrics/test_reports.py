@@ -111,6 +111,15 @@ def answer(world: BrokerHarness, own_id: int, after_ns: int) -> None:
     world.finish_batch(S)
 
 
+def test_what_waits_is_counted(world: BrokerHarness) -> None:
+    read(world)
+
+    world.infer(F, request(1), request(2))
+    world.tick(1)
+
+    assert [1] == [row["pending"] for row in read(world)["readings"]]
+
+
 def test_what_was_removed_since_the_last_question_is_not_forgotten(world: BrokerHarness) -> None:
     read(world)
     answer(world, 1, MILLISECOND)
