@@ -205,7 +205,11 @@ def test_it_is_version_1_in_the_directory_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["scale.py", "helper.py", "package/inner.py", "config.pbtxt", "initial_state/zeros"]
+    "name",
+    [
+        *("scale.py", "helper.py", "package/inner.py", "package/inner/deep.py", "config.pbtxt"),
+        *("initial_state/zeros", "initial_state/inner/zeros"),
+    ],
 )
 def test_a_change_of_what_it_may_load_is_one_of_the_model(tmp_path: Path, name: str) -> None:
     file = write(tmp_path / "scale.py")

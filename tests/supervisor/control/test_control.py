@@ -136,6 +136,13 @@ def test_the_status_tells_how_code_differs_from_its_configuration_within_a_bound
     assert [f"sent {number}" for number in range(16)] == list(texts)
 
 
+def test_what_a_stub_must_not_send_is_logged_once(world: SupervisorHarness) -> None:
+    for _ in range(3):
+        world.receive(world.serial("m_0_0"), wire.ModelLoaded())
+
+    assert 1 == sum("more of this will only be counted" in line for line in world.log)
+
+
 def test_the_status_has_every_process_and_what_the_broker_has_counted(
     world: SupervisorHarness,
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
     loaded = world.call("load", {"model": "m"})
     assert (None, True) == (loaded.result, world.call("ready", {"model": "m"}).result)
     assert "drains" in world.call("status").result
+    assert world.has_logged("E feature Broken has failed: 'advance'")
     world.stop()
     assert 0 == world.status
 
