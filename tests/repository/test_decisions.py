@@ -87,6 +87,13 @@ def test_the_last_decision_about_the_same_content_holds(
     assert ((), [(2, contents, "latest")]) == (selection.rejected, [*selection.promoted])
 
 
+def test_a_rejected_version_is_left_out_until_its_files_change_unless_it_is_the_only_one() -> None:
+    available = VersionSelection(rejected=((2, "x"),)).available
+
+    assert ((1,), (1, 2)) == (available({1: "a", 2: "x"}), available({1: "a", 2: "y"}))
+    assert (2,) == available({2: "x"})
+
+
 @pytest.mark.parametrize(
     ("changes", "versions"),
     [({}, (1, 2)), ({"contents": "other files"}, (1,)), ({"policy": "another one"}, (1,))],

@@ -313,7 +313,7 @@ def stream(limit: int = 0) -> EnsembleHarness:
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
     decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
     config = ensemble(steps, **decoupled)
-    config["ensemble_scheduling"]["max_inflight_requests"] = limit
+    config["ensemble_scheduling"] |= {"max_inflight_requests": limit} if limit else {}
     return EnsembleHarness(config, model("many", **decoupled), model("each"))
 
 
@@ -388,8 +388,13 @@ def test_what_has_several_readers_may_not_since_each_could_write_there() -> None
 
 
 @pytest.mark.row("E56")
-def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
-    world = stream(limit=2).infer_ensemble(1)
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(2, [1, 2, 2, 2, 2, 2, 1, 0]), (0, [1, 2, 3, 4, 3, 2, 1, 0])]
+)
+def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says(
+    limit: int, expected: list[int]
+) -> None:
+    world = stream(limit).infer_ensemble(1)
     each = next(g for g in world.core.generations.by_number.values() if g.model == "each")
 
     seen = []
@@ -401,7 +406,7 @@ def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
         world.respond("each", world.executing_request("each").inputs[0]._replace(name="O"))
         seen.append(each.unanswered)
 
-    assert [1, 2, 2, 2, 2, 2, 1, 0] == seen
+    assert expected == seen
     assert [b"0", b"1", b"2", b"3"] == [r.outputs[0].data for r in world.responses(1)]
     assert 0 == world.core.limits.unanswered
 

@@ -221,7 +221,7 @@ def _body(**shapes: list[int]) -> bytes:
 
 def test_batches_that_end_at_another_shape_are_counted_with_the_input() -> None:
     world = batching()
-    bodies = [_body(A=[1, 2], B=[1, 3]), _body(A=[1, 2], B=[1, 4]), _body(A=[1, 2])]
+    bodies = [_body(A=[1, 2], B=[1, 3]), _body(A=[1, 5], B=[1, 3]), _body(A=[1, 2])]
     world.infer(F, request(9))
     rows = [request(own_id, batch_key=own_id) for own_id in range(3)]
     world.core.infer(F, rows, bodies, world.now)
@@ -236,5 +236,5 @@ def test_batches_that_end_at_another_shape_are_counted_with_the_input() -> None:
         "elements": 4,
         "complete": 2,
         "parted": 2,
-        "differences": {"B": "presence"},
+        "differences": {"A": "shape", "B": "presence"},
     } == world.figures()["batching"]

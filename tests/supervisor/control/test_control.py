@@ -141,6 +141,7 @@ def test_what_a_stub_must_not_send_is_logged_once(world: SupervisorHarness) -> N
         world.receive(world.serial("m_0_0"), wire.ModelLoaded())
 
     assert 1 == sum("more of this will only be counted" in line for line in world.log)
+    assert 3 == world.call("status").result["malformed"]
 
 
 def test_the_status_has_every_process_and_what_the_broker_has_counted(

@@ -453,6 +453,7 @@ def test_a_load_goes_on_without_a_repository_that_never_had_the_model(
     assert isinstance(first[0], Blueprint)
     assert isinstance(second[0], Blueprint)
     assert f"'m' is loaded without a look into '{files.directory}/two'" in caplog.text
+    assert 1 == caplog.text.count("does not answer; others go on without it")
     assert ["list_models"] == [task.name for task, _ in files.runner.held]
     files.runner.speak()
     assert f"'{files.directory}/two' answers again" in caplog.text
