@@ -26,7 +26,8 @@ class TritonPythonModel:
         self.args = args
 
     def execute(self, requests):
-        text = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy().flat[0].decode()
+        code = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy()
+        text = code.flat[0].decode()
         scope = {
             "json": json,
             "np": np,
@@ -38,5 +39,6 @@ class TritonPythonModel:
             "tensors": tensors,
             "threading": threading,
         }
-        exec(compile("def run():\n" + textwrap.indent(text, "    "), "CODE", "exec"), scope)
+        body = "def run():\n" + textwrap.indent(text, "    ")
+        exec(compile(body, "CODE", "exec"), scope)
         return scope["run"]()

@@ -15,7 +15,8 @@ class TritonPythonModel:
     """Does what the lines of CODE say, in place of a body of a coroutine."""
 
     async def execute(self, requests):
-        text = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy().flat[0].decode()
+        code = pb_utils.get_input_tensor_by_name(requests[0], "CODE").as_numpy()
+        text = code.flat[0].decode()
         scope = {
             "asyncio": asyncio,
             "np": np,
@@ -23,5 +24,6 @@ class TritonPythonModel:
             "request": requests[0],
             "say": say,
         }
-        exec(compile("async def run():\n" + textwrap.indent(text, "    "), "CODE", "exec"), scope)
+        body = "async def run():\n" + textwrap.indent(text, "    ")
+        exec(compile(body, "CODE", "exec"), scope)
         return await scope["run"]()

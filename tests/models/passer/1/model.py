@@ -12,7 +12,8 @@ class TritonPythonModel:
         for request in requests:
             options = json.loads(request.parameters())
             tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
-            responses.append(getattr(self, "_" + options["way"])(tensor, options))
+            response = getattr(self, "_" + options["way"])(tensor, options)
+            responses.append(response)
         return responses
 
     def _through(self, tensor, options):
