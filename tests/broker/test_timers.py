@@ -104,9 +104,7 @@ def test_timers_of_one_moment_keep_their_order() -> None:
     for request in requests:
         timers.start(10, request=request)
 
-    due = [timers.pop_due(10) for _ in requests]
-
-    assert requests == [timer.request for timer in due if timer]
+    assert requests == [timer.request for timer in [timers.pop_due(10) for _ in requests] if timer]
 
 
 def test_what_is_still_due_is_kept_when_the_rest_is_cleaned_up() -> None:

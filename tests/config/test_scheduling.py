@@ -342,10 +342,8 @@ def test_the_kind_follows_the_gpus_unless_it_is_given() -> None:
 def test_the_count_is_per_gpu() -> None:
     config = parse_text('name: "m" instance_group { count: 2 kind: KIND_GPU gpus: [0, 1] }')
     apply_group_defaults(config, (0, 1))
-    instances = instance_specs(config)
-
     assert [("m_0_0", 0), ("m_0_0", 1), ("m_0_1", 0), ("m_0_1", 1)] == [
-        (i.name, i.device_id) for i in instances
+        (i.name, i.device_id) for i in instance_specs(config)
     ]
 
 

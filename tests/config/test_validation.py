@@ -251,13 +251,11 @@ def test_the_parser_s_words_and_the_probable_name_are_printed() -> None:
 
 
 def test_a_program_gets_the_fields_that_it_is_promised() -> None:
-    finding = warning("few descriptors", "", "ulimit -n 65536")
-
     assert {
         "severity": "warning",
         "text": "few descriptors",
         "commands": ["ulimit -n 65536"],
-    } == finding.document("severity", "text", "commands")
+    } == warning("few descriptors", "", "ulimit -n 65536").document("severity", "text", "commands")
 
 
 # -------------------------------------------------------------------------- of add ons

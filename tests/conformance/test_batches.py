@@ -27,11 +27,10 @@ NAMES = [each.name for each in CONFIGURATIONS]
 @pytest.mark.system
 @pytest.mark.row("E60", "E65", "E73")
 def test_the_batches_are_tritons(tmp_path: Path) -> None:
-    recorded = batches.recorded()
     # More than one where Triton's own threads race, or where we differ on purpose.
     allowed = {
         name: [entry["ours"]] if "ours" in entry else entry["triton"]
-        for name, entry in recorded.items()
+        for name, entry in batches.recorded().items()
     }
 
     got: dict[str, Any] = {}

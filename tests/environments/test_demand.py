@@ -152,15 +152,13 @@ INHERITED = {
 def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) -> None:
     root = environment(tmp_path / "env")
 
-    variables = process_variables(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
-
     assert {
         "PATH": f"{root}/bin:/bin",
         "LD_LIBRARY_PATH": f"{root}/lib:/lib",
         "VIRTUAL_ENV": str(root),
         "PYTHONPATH": "/mine",
         "HOME": "/root",
-    } == variables
+    } == process_variables(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
 
 
 def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:

@@ -176,12 +176,10 @@ def test_memory_is_made_also_where_a_container_forbids_the_call(tmp_path: Path, 
 def test_a_refusal_names_the_size_that_it_would_have_had(arena: Arena) -> None:
     allocate(arena, 100_000)
 
-    error = arena.refuse(arena.segment_request(5_000_000), "There is none.")
-
     assert (
         f"Failed to increase the shared memory pool size to {(1 << 20) + 5_242_880} bytes. "
         "There is none."
-    ) == error.text
+    ) == arena.refuse(arena.segment_request(5_000_000), "There is none.").text
 
 
 def gradual(clock: Clock, size: int) -> tuple[Arena, Allocation, int]:
@@ -276,9 +274,7 @@ def test_a_view_of_the_arena_is_recognised(arena: Arena) -> None:
     allocate(arena, 1000)
     allocation = allocate(arena, 100_000)
 
-    reference = arena.locate(allocation.view[1000:3000])
-
-    assert reference == allocation.reference._replace(
+    assert arena.locate(allocation.view[1000:3000]) == allocation.reference._replace(
         offset=allocation.reference.offset + 1000, size=2000
     )
     assert arena.locate(memoryview(b"x" * 100)) is None

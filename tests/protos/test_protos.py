@@ -87,11 +87,10 @@ def test_tritonclient_may_be_imported_before_or_after_in_one_process(order: str)
         "assert (ours.model_name, ours.id) == ('m', '7')\n"
     )
 
-    path = os.pathsep.join([str(ROOT / "frontends"), *sys.path])
     subprocess.run(
         [sys.executable, "-c", "\n".join([*imports, check])],
         check=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "frontends"), *sys.path])},
     )
 
 

@@ -166,9 +166,7 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     add(tmp_path / "models", "m", parameter("EXECUTION_ENV_PATH", str(tmp_path / "env")))
 
-    problem = text_of(read(tmp_path / "models", "m").versions[1].problem)
-
-    assert problem == (
+    assert text_of(read(tmp_path / "models", "m").versions[1].problem) == (
         f"Path {tmp_path}/env/bin/activate does not exist. The Python environment should contain "
         "an 'activate' script."
     )

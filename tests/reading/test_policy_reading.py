@@ -173,9 +173,8 @@ def world() -> Iterator[World]:
     children: dict[int, Child] = {}
     segments = SegmentRegistry(1 << 30, lambda serial, message, descriptor: None)
     enforcement = QuotaEnforcement(children, segments, lambda *what: reports.append(what))
-    command = [sys.executable, "-c", _GROWING]
     with subprocess.Popen(
-        command, stdin=-1, stdout=-1, text=True, start_new_session=True
+        [sys.executable, "-c", _GROWING], stdin=-1, stdout=-1, text=True, start_new_session=True
     ) as process:
         child = Child(5, process.pid, quota=Quota("m", max_memory_bytes=100 * MIB, cpu_weight=50))
         children[5] = child

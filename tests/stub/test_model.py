@@ -133,9 +133,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_python_is_refused(write_model: Write) -> None:
-    directory = write_model("", "1/model.txt")
-
-    assert str(_failure(directory, "1/model.txt")) == (
+    assert str(_failure(write_model("", "1/model.txt"), "1/model.txt")) == (
         "Model name must end with '.py'. Model name is \"model.txt\"."
     )
 

@@ -175,9 +175,8 @@ def _end(tmp_path: Path, code: str, **others: str) -> tuple[int, list[str]]:
     """Return the exit status and the lines of a program that imports `of_model` and ends."""
     for name, text in {"of_model": code, **others}.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
-    program = textwrap.dedent(_PROGRAM).format(directory=str(tmp_path))
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", textwrap.dedent(_PROGRAM).format(directory=str(tmp_path))],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": _ROOTS},

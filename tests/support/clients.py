@@ -17,9 +17,8 @@ def open_client(server: Server, protocol: str, **more: Any) -> Any:
     """A client of tritonclient.http or tritonclient.grpc."""
     if protocol == "grpc":
         return tritonclient.grpc.InferenceServerClient(server.grpc_address, **more)
-    address = server.url.removeprefix("http://")
     return tritonclient.http.InferenceServerClient(
-        address, network_timeout=60, connection_timeout=60, **more
+        server.url.removeprefix("http://"), network_timeout=60, connection_timeout=60, **more
     )
 
 

@@ -375,9 +375,8 @@ class StubProcess(Process):
         return array if array.size == COUNT else None
 
     def ask(self, model: str, array: Any) -> Call:
-        tensors = [pb_utils.Tensor("I", array)]
         request = pb_utils.InferenceRequest(
-            model_name=model, inputs=tensors, requested_output_names=["O"]
+            model_name=model, inputs=[pb_utils.Tensor("I", array)], requested_output_names=["O"]
         )
         return Call(bls.ask_stream(request), self.world)
 

@@ -197,14 +197,13 @@ def test_an_ensemble_has_the_times_of_its_steps() -> None:
 
     statistics.record_ensemble(run, 2 * MILLISECOND, 5 * MILLISECOND)
 
-    summaries = statistics.own()["summaries"].items()
     assert {
         "queue": (1, 2000),
         "compute_input": (1, 0),
         "compute_infer": (1, 5000),
         "compute_output": (1, 0),
         "request": (0, 0),
-    } == {name: (of["count"], of["sum"]) for name, of in summaries}
+    } == {name: (of["count"], of["sum"]) for name, of in statistics.own()["summaries"].items()}
 
 
 # ------------------------------------------------------------------------- trial times

@@ -133,8 +133,6 @@ def test_who_holds_what_is_told() -> None:
     ask(world, 1, 1)
     ask(world, 2, 2)
 
-    statistics = world.statistics("")
-
     assert [
         {
             "resource": "R",
@@ -144,7 +142,7 @@ def test_who_holds_what_is_told() -> None:
             "holders": {"m_11": 1},
             "waiting": ["m_12"],
         }
-    ] == statistics["zmqtriton"]["resources"]
+    ] == world.statistics("")["zmqtriton"]["resources"]
 
 
 def test_a_circle_through_a_resource_is_refused() -> None:

@@ -302,9 +302,8 @@ class GenerateWay(HttpWay):
         document = {name: array.tolist() for name, array in question.tensors.items()}
         _, data = self._exchange(f"{question.path}/generate", json.dumps(document).encode(), {})
         answer = json.loads(data)
-        names = question.outputs
         # an array of one element is a number
-        return [[np.atleast_1d(np.array(answer[name], np.uint64)) for name in names]]
+        return [[np.atleast_1d(np.array(answer[name], np.uint64)) for name in question.outputs]]
 
 
 class Region:

@@ -64,9 +64,7 @@ def test_every_rpc_has_a_category_and_one_way_to_be_answered() -> None:
 
 
 def test_tokens_for_some_models_are_looked_at_where_a_call_names_one() -> None:
-    of_models = {row.method for row in table(FakeGateway(), None) if row.names_model}
-
-    assert of_models == {
+    assert {row.method for row in table(FakeGateway(), None) if row.names_model} == {
         *(f"Model{word}" for word in ("Ready", "Metadata", "Config", "Statistics")),
         *("ModelInfer", "ModelStreamInfer", "TraceSetting"),
         *("RepositoryModelLoad", "RepositoryModelUnload"),
@@ -104,9 +102,7 @@ def test_the_handlers_need_no_grpc() -> None:
 def test_an_inference_comes_back_with_its_id_model_and_version(
     transport: Ask, wish: str, version: str
 ) -> None:
-    gateway = FakeGateway(version_info("m"), version_info("m", version=3))
-
-    response = transport(gateway).call_unary(
+    response = transport(FakeGateway(version_info("m"), version_info("m", version=3))).call_unary(
         "ModelInfer", infer_request("m", "seven", model_version=wish)
     )
 

@@ -64,9 +64,8 @@ class World:
     def answer(self, message: Any) -> None:
         if isinstance(message, wire.CreateSegment):
             if self.refusal:
-                code = Unavailable.number
                 self.payload.segments.receive(
-                    wire.SegmentCreated(*message[:2], code, self.refusal), []
+                    wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal), []
                 )
                 return
             descriptor = segment(message.size)
@@ -433,8 +432,7 @@ async def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_i
     assert [b"a", LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
     rest = response.outputs[1].data[5:9]
     del response
-    released = await world.see_released(1)
-    assert [body.outputs[1].data.block] == [block.block for block in released]
+    assert [body.outputs[1].data.block] == [block.block for block in (await world.see_released(1))]
     del rest
     assert {9} == {block.owner for block in await world.see_released(2)}
 

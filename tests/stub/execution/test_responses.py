@@ -62,9 +62,7 @@ def test_progress_is_told_where_a_client_follows_it_and_only_what_is_new(link: F
 
 
 def test_in_default_mode_final_alone_is_no_answer() -> None:
-    sender = _sender(FakeLink())
-
-    assert _refusal(sender, None, FINAL) == (
+    assert _refusal(_sender(FakeLink()), None, FINAL) == (
         "Unable to send response. Non-decoupled model cannot send complete final before sending a "
         "response."
     )

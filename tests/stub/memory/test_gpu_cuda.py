@@ -103,10 +103,8 @@ def test_another_process_opens_what_is_allocated(cuda: Any) -> None:
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 65])
 def test_a_handle_that_is_none_is_an_error_and_no_more(cuda: Any, length: int) -> None:
     span = gpu.uploaded(0, ARRAY.tobytes())
-    name = cuda.export(0, span.address).partition(b"\0")[0]
-
     for handle in (
-        name + b"\0" + b"\x5a" * length,
+        cuda.export(0, span.address).partition(b"\0")[0] + b"\0" + b"\x5a" * length,
         b"\x5a" * length,
         b"ffff:ff:ff.0\0" + bytes(64),
     ):

@@ -40,9 +40,8 @@ class Witness(Feature):
 
 
 def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
-    features = [*all_features(), Witness]
     world = SupervisorHarness(
-        make_blueprint("m"), features=features, control_mode="explicit"
+        make_blueprint("m"), features=[*all_features(), Witness], control_mode="explicit"
     ).start()
     world.fork_http_worker()
 

@@ -129,9 +129,7 @@ def test_the_processes_of_a_model_share_its_quota(world: World) -> None:
     mine, others = Quota("m", 3 * MiB), Quota("n", 3 * MiB)
     assert ("", "") == (world.make(5, 1, 2 * MiB, mine), world.make(6, 1, MiB, mine))
 
-    refusal = world.make(6, 2, 4096, mine)
-
-    assert refusal == (
+    assert world.make(6, 2, 4096, mine) == (
         f"Model 'm' may have {3 * MiB} bytes of shared memory (max_segment_bytes), "
         f"and has {3 * MiB}."
     )

@@ -82,11 +82,10 @@ def test_the_cause_of_an_ensemble_is_its_member_which_has_its_own() -> None:
     world.stub_behaviours["z"] = "no luck"
     world.start()
 
-    told = [row for name in ("e", "z") for row in troubles(world.core.models[name])]
     assert [
         {"model": "e", "version": "1", "what": "version", "cause": "MEMBER_NOT_LOADED"},
         {"model": "z", "version": "1", "what": "version", "cause": "OTHER"},
-    ] == told
+    ] == [row for name in ("e", "z") for row in troubles(world.core.models[name])]
 
 
 def test_ensembles_within_ensembles_have_a_limit() -> None:

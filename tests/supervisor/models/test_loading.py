@@ -349,9 +349,8 @@ def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -
 
     call = world.call("load", LOAD_M)
 
-    loads = world.messages_to("stub", wire.LoadModel)
     assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == [
-        (one.instance, one.auto_complete) for one in loads
+        (one.instance, one.auto_complete) for one in world.messages_to("stub", wire.LoadModel)
     ]
     world.receive(world.serial("m_0_1"), wire.ConfigCompleted("{}"))
     assert [] == world.messages_to("stub", wire.Initialize), "it waits for what the first says"

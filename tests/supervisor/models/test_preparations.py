@@ -108,8 +108,7 @@ def test_a_process_that_dies_without_an_answer_is_the_reason() -> None:
 
     watched.kill_process(watched.preparation_serials["m"], words="out of memory")
 
-    reason = watched.index()[0]["reason"]
-    assert reason == (
+    assert watched.index()[0]["reason"] == (
         "Internal: the interpreter /bin/x cannot be prepared (killed by SIGKILL): out of memory"
     )
 

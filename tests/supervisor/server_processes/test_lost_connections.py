@@ -150,10 +150,9 @@ class World:
 
     def asked(self) -> list[tuple[int, int]]:
         """Return the processes that were asked since the last call, with the numbers."""
-        actions = self.plan.take_actions()
         return [
             (action.serial, action.message.number)
-            for action in actions
+            for action in self.plan.take_actions()
             if isinstance(action, Send) and isinstance(action.message, wire.Sync)
         ]
 

@@ -20,8 +20,7 @@ def serving(*roles: str) -> SupervisorHarness:
 def silent_in(world: SupervisorHarness, *, is_silent: bool = True) -> list[str]:
     """Return what the status has of processes that say nothing, or else that die."""
     status: dict[str, Any] = world.call("status").result
-    rows = status["process_troubles"]
-    return [row["text"] for row in rows if row["is_silent"] is is_silent]
+    return [row["text"] for row in status["process_troubles"] if row["is_silent"] is is_silent]
 
 
 @pytest.mark.addons

@@ -30,11 +30,10 @@ def stats(model: str, unanswered: int) -> dict[str, Any]:
     """Return what the broker says of a model."""
     own = {"pending": 0, "unanswered": unanswered, "direct_responses": 0, "brokered_responses": 0}
     own |= {"sequences": 0, "last_arrival_ns": 0, "busy_ns": 0}
-    counts = {"success": {"count": 1}, "fail": {"count": 0}}
     return {
         "name": model,
         "version": "1",
-        "inference_stats": counts,
+        "inference_stats": {"success": {"count": 1}, "fail": {"count": 0}},
         "execution_count": 1,
         "zmqtriton": own,
     }

@@ -105,8 +105,7 @@ def _cases(owner: int, segment: int, block: int, offset: int, size: int) -> dict
 def test_what_a_model_was_not_given_is_shown_to_nobody(
     server: Server, secret: None, asks: bool
 ) -> None:
-    place = _place(server)
-    for name, forged in _cases(*place).items():
+    for name, forged in _cases(*_place(server)).items():
         try:
             shown = _forge(server, {**forged, "asks": asks})
         except InferenceServerException as error:

@@ -217,11 +217,10 @@ def test_mlservers_types_write_requests_and_read_answers(
     outcomes = answers(python_with_mlserver, mlserver_calls, server.url)
 
     inputs = [[name, "FP32", [-1, 16]] for name in ("INPUT0", "INPUT1")]
-    zeros = np.zeros((1, 16)).tolist()
     assert {
         "server": ["str", True],
         "model": ["add_sub", inputs],
-        "numpy": ["m1", "1", {"OUTPUT0": [_SUMS], "OUTPUT1": zeros}],
+        "numpy": ["m1", "1", {"OUTPUT0": [_SUMS], "OUTPUT1": np.zeros((1, 16)).tolist()}],
         "words": ["A", "Ä"],
         "output": ["OUTPUT1"],
         "refusal": UNKNOWN,

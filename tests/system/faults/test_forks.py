@@ -70,12 +70,11 @@ def test_nothing_outlives_its_stub(shared: SharedServer, end: Callable[[Server],
 def test_nothing_outlives_its_server(tmp_path: Path, is_spawned: bool) -> None:
     # Beside a sitecustomize of its own a stub is not forked.
     (tmp_path / "sitecustomize.py").touch()
-    environment = {"PYTHONPATH": str(tmp_path)} if is_spawned else {}
     with Server(
         tmp_path / "s",
         models=["scripted"],
         options=["--log-verbose=1"],
-        environment=environment,
+        environment={"PYTHONPATH": str(tmp_path)} if is_spawned else {},
         frontends=(),
     ) as server:
         _check_strays(server, kill_stub)
@@ -251,8 +250,7 @@ class TritonPythonModel:
 
 
 def test_a_model_that_overwrites_its_progress_page_is_replaced(shared: SharedServer) -> None:
-    code = shared.add_model("add_sub") / "1" / "model.py"
-    code.write_text(
+    (shared.add_model("add_sub") / "1" / "model.py").write_text(
         _SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE))
     )
     shared.load("add_sub")

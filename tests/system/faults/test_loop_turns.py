@@ -37,12 +37,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (directory / "sitecustomize.py").write_text(_STANDING)
     path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     options = [f"--runtime-directory={directory}/run"]
-    environment = {"PYTHONPATH": path}
     with Server(
         directory / "s",
         ["add_sub"],
         options=options,
-        environment=environment,
+        environment={"PYTHONPATH": path},
         frontends=("metrics",),
     ) as server:
         yield server

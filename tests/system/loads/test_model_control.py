@@ -30,7 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         # One place for loads: who waits for another load must not keep it.
         "--model-load-thread-count=1",
     ]
-    loaders = (("outer", "middle"), ("middle", "add_sub"))
     models: list[str | Path | Copy | Written] = [
         "scripted",
         "add_sub",
@@ -38,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         Copy("add_sub", "unasked"),
         *(
             Copy("loader", name, scripted.string_parameter("LOADS", loads))
-            for name, loads in loaders
+            for name, loads in (("outer", "middle"), ("middle", "add_sub"))
         ),
     ]
     server = Server(directory / "s", models, options=options, frontends=())

@@ -119,8 +119,7 @@ def test_a_sender_in_a_circle_of_garbage_ends_its_request_too(
 
 
 def _logged(server: Server, level: str, text: str) -> bool:
-    lines = server.log_text().splitlines()
-    return any(line.startswith(level) and text in line for line in lines)
+    return any(line.startswith(level) and text in line for line in server.log_text().splitlines())
 
 
 @pytest.mark.row("A54", "A73", "C33")

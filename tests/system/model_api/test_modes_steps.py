@@ -100,9 +100,7 @@ def test_a_sender_of_an_earlier_step_may_be_kept(server: Server) -> None:
 
 @pytest.mark.row("A55")
 def test_a_response_for_a_rescheduled_request_is_refused(server: Server) -> None:
-    text = generate(server, "steps", f"{_AGAIN}\nreturn [reply('x')]")
-
-    assert text.startswith(
+    assert generate(server, "steps", f"{_AGAIN}\nreturn [reply('x')]").startswith(
         "Failed to process the request(s) for model 'steps_0_0', message: Expected a None object "
         "in the execute function return list for reschduled request, found type '<class '"
     )

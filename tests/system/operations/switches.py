@@ -105,10 +105,9 @@ def servers_of_pairs() -> dict[str, list[str]]:
         f"four {number}": [name for name in adding if number in on[name]]
         for number in range(_SERVERS)
     }
-    removing = [name for name in names if name in REMOVALS]
     return servers | {
         f"without {one[6:]} and {two[6:]}": [*adding, one, two]
-        for one, two in combinations(removing, 2)
+        for one, two in combinations([name for name in names if name in REMOVALS], 2)
     }
 
 

@@ -81,9 +81,8 @@ def _agent_port(server: Server) -> int:
 
 
 def _check(server: Server) -> str:
-    address = "127.0.0.1", _agent_port(server)
     with (
-        socket.create_connection(address, timeout=20) as connection,
+        socket.create_connection(("127.0.0.1", _agent_port(server)), timeout=20) as connection,
         connection.makefile() as lines,
     ):
         return lines.read()

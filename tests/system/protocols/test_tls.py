@@ -184,9 +184,8 @@ def test_versions_below_1_2_are_refused(server: TlsServer, port: str) -> None:
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.set_alpn_protocols(["h2", "http/1.1"])
         context.minimum_version = context.maximum_version = limit
-        address = ("127.0.0.1", getattr(server, port))
         with (
-            socket.create_connection(address, 20) as plain,
+            socket.create_connection(("127.0.0.1", getattr(server, port)), 20) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
         ):
             return secured.version()

@@ -67,8 +67,7 @@ pytestmark = [
 
 def counts(server: Server, model: str) -> dict[str, int]:
     statistics = server.statistics(model)
-    kinds = {kind: of["count"] for kind, of in statistics["inference_stats"].items()}
-    return kinds | {
+    return {kind: of["count"] for kind, of in statistics["inference_stats"].items()} | {
         "executions": statistics["execution_count"],
         "inferences": statistics["inference_count"],
     }

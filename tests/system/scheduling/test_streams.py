@@ -154,8 +154,7 @@ def test_a_reload_ends_the_streams_and_those_that_wait_in_peace(streams: Streams
     for name in ("first0", "first1", "waiting", "later"):
         streams.end(name)
 
-    asked = [*first, waiting, later]
-    assert [OVER] * 4 == [one.result(60) for one in asked]
+    assert [OVER] * 4 == [one.result(60) for one in [*first, waiting, later]]
 
 
 def test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps(

@@ -65,10 +65,9 @@ class Outcome(NamedTuple):
 
     def differs(self, other: Outcome) -> str:
         """Return what differs, as far as both tell; "" if nothing does. Deadlines are no part."""
-        pairs = zip(self._fields[:-1], self, other, strict=False)
         return "; ".join(
             f"{name}: {mine!r}, {theirs!r}"
-            for name, mine, theirs in pairs
+            for name, mine, theirs in zip(self._fields[:-1], self, other, strict=False)
             if mine != theirs and mine is not None and theirs is not None
         )
 

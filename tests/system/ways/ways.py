@@ -144,10 +144,9 @@ class HttpWay(Way):
     def _input(self, one: Input) -> dict[str, Any]:
         entry: dict[str, Any] = {"name": one.name, "datatype": one.datatype, "shape": one.shape}
         if one.region:
-            size = len(one.data)
             entry["parameters"] = {
                 "shared_memory_region": one.region,
-                "shared_memory_byte_size": size,
+                "shared_memory_byte_size": len(one.data),
             }
         elif self.is_binary:
             entry["parameters"] = {"binary_data_size": len(one.data)}
@@ -278,8 +277,7 @@ def _answer(response: Any) -> Outcome:
 
 
 def _metadata(headers: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    named = dict((AUTHORIZATION, *headers))
-    return [(name.lower(), value) for name, value in named.items()]
+    return [(name.lower(), value) for name, value in dict((AUTHORIZATION, *headers)).items()]
 
 
 class GrpcWay(Way):

@@ -344,14 +344,13 @@ def test_what_is_unknown_is_an_error_and_the_stream_goes_on(server: GrpcServerTh
         {"list_services": ""},
     )
 
-    errors = [(a.error_response.error_code, a.error_response.error_message) for a in answers]
     assert [
         (5, "'nobody.Nothing' is not found"),
         (5, "'none.proto' is not found"),
         (5, "there are no extensions"),
         (12, "unknown kind of question"),
         (0, ""),
-    ] == errors
+    ] == [(a.error_response.error_code, a.error_response.error_message) for a in answers]
 
 
 @pytest.mark.row("D14")

@@ -620,9 +620,7 @@ async def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -
     gateway.respond = lambda request: ResponseBody({}, [whole])
     responses = Streaming(gateway).infer(two_requests(), call)
 
-    messages = [message async for message in responses]
-
-    assert [Pieces, Pieces] == [type(each) for each in messages]
+    assert [Pieces, Pieces] == [type(each) for each in [message async for message in responses]]
     assert 1 == len(call.works), "the first one does not wait"
     await responses.aclose()
 

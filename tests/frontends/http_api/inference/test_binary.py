@@ -180,9 +180,7 @@ def test_bytes_that_are_not_the_shapes_are_refused(count: int) -> None:
 def test_binary_data_without_the_header_are_refused() -> None:
     body = document(described(data=..., parameters={"binary_data_size": 8}))
 
-    result = infer(FakeGateway(), body)
-
-    assert result.json["error"] == (
+    assert infer(FakeGateway(), body).json["error"] == (
         "must specify valid 'Infer-Header-Content-Length' in request header and "
         "'binary_data_size' when passing inputs in binary data format"
     )

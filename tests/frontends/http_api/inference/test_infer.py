@@ -68,9 +68,7 @@ def test_json_becomes_a_request_and_the_response_becomes_json(gateway: FakeGatew
 def test_parameters_of_the_response_stand_before_its_outputs(gateway: FakeGateway) -> None:
     gateway.respond = lambda request: ResponseBody({"n": 1}, [])
 
-    result = infer(gateway, document())
-
-    assert result.content == (
+    assert infer(gateway, document()).content == (
         b'{"model_name":"identity","model_version":"1","parameters":{"n":1},"outputs":[]}'
     )
 

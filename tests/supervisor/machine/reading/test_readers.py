@@ -120,8 +120,7 @@ class Asked:
     ) -> None:
         self._loop = loop
         self.answers: list[Any] = []
-        topic = about or Topic("g", str(id(self)))
-        self.task: Task = loop.readers.submit(topic, name, arguments)
+        self.task: Task = loop.readers.submit(about or Topic("g", str(id(self))), name, arguments)
         self.task.answer.then(self.answers.append)
 
     def answer(self) -> Any:
