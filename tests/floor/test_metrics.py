@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,6 +174,25 @@ def test_what_was_sent_before_the_end_arrives_though_nobody_listened_yet(tmp_pat
 
     assert wire.Span(_NAME, '{"model": "m"}') == wire.decode(frame)
     sender.send(_NAME, {})  # nobody minds
+
+
+def test_spans_that_are_not_taken_are_counted_and_told_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frames: list[bytes] = []
+
+    def offer(parts: list[bytes]) -> bool:
+        frames.extend(parts)
+        return len(frames) not in (2, 3)
+
+    monkeypatch.setattr(zmq_sockets, "Pusher", lambda *_: SimpleNamespace(offer=offer))
+    sender = spans.SpanSender("")
+
+    for _ in range(5):
+        sender.send(_NAME, {})
+
+    details = [wire.decode(frame).details for frame in frames]
+    assert ["{}", "{}", '{"lost": 1}', '{"lost": 2}', "{}"] == details
 
 
 # ----------------------------------------------------------------------- traffic split

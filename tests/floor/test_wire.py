@@ -151,6 +151,21 @@ def test_a_reason_that_is_none_is_refused(reason: Any) -> None:
         wire.decode(msgpack.packb([wire.VERSION, kind, reason, 2]))
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (wire.Cancel([0, -1]), "Cancel: ids is not a list of ids"),
+        (wire.Cancel([-1] * wire.MAX_ROWS), "Cancel: ids is not a list of ids"),
+        (wire.Cancel([1] * (wire.MAX_ROWS + 1)), "Cancel: ids is too long or short"),
+        (wire.Welcome(-1), "Welcome: epoch is out of range"),
+    ],
+    ids=range(4),
+)
+def test_a_refusal_names_the_field_and_what_is_wrong_with_it(message: Any, text: str) -> None:
+    with pytest.raises(ProtocolError, match=f"^{text}$"):
+        wire.decode(wire.encode(message))
+
+
 def test_a_header_above_the_limit_is_refused_unread() -> None:
     with pytest.raises(ProtocolError, match="bytes"):
         wire.decode(b"\xc1" * (wire.MAX_HEADER_BYTES + 1))

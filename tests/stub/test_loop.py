@@ -194,13 +194,21 @@ def test_a_finalize_that_raises_is_logged_and_the_end_is_in_order(tmp_path: Path
         assert "RuntimeError: too late" in line.text
 
 
-def test_a_model_that_fails_to_load_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [0, 100])
+def test_a_model_that_fails_to_load_says_why_also_behind_what_is_not_read_yet(
+    tmp_path: Path, lines: int
+) -> None:
     class Failing(Same):
         def initialize(self, arguments: dict[str, str]) -> None:
+            for _ in range(lines):
+                stub.surroundings.instance.log("I", "x" * 60_000)
+            has_failed.set()
             raise RuntimeError("no weights")
 
+    has_failed = threading.Event()
     with HostedStub(tmp_path, Failing) as stub:
         stub.load_and_initialize()
+        assert has_failed.wait(60)
 
         reason = stub.receive_message(wire.LoadFailed).reason
         assert "RuntimeError: no weights" in reason.text

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, sleep_of_this_thread
 from zmqtriton_floor.logs import PipeStream
 from zmqtriton_floor.process import named_tuples, wall_clock
 from zmqtriton_floor.process.loop_turns import LoopTurns, Use
@@ -63,6 +63,18 @@ def test_own_work_and_calls_count_and_waits_for_a_processor_do_not(
     assert turns.longest is not None
     assert turns.longest[:3] == (300 * _MS, 120 * _MS, 5_000 * _MS)
     assert turns.document()["longest"]["cpu_s"] == 0.3
+
+
+def test_a_stop_of_the_whole_process_does_not_count(
+    turns: LoopTurns, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", sleep_of_this_thread(lambda seconds: None))
+    turns.nap()  # and nobody has looked since
+
+    take_turn(turns, machine, cpu_ms=20, stood_ms=150)
+
+    assert turns.longest is not None
+    assert (20 * _MS, 0, 150 * _MS) == turns.longest[:3]
 
 
 def test_the_longest_is_told_for_some_minutes(turns: LoopTurns, machine: Machine) -> None:

@@ -19,6 +19,7 @@ from tests.stub.supervisor import FakeSupervisor
 from tests.support.routers import FakeRouter
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
@@ -143,11 +144,14 @@ def connected(world: World) -> World:
 
 
 def test_the_hello_comes_first_and_what_is_held_follows(world: World) -> None:
+    world.instance.measures.add_family("f", "", COUNTER)
+
     hello = world.connect()
 
     assert (7, TOKEN, 1) == hello[:3]
     assert [] == hello.received
     assert [] == world.held_blocks
+    assert '[["family", 1, "f", "", 0]]' == world.receive(wire.Call).arguments
     assert [world.link.descriptor] == world.watched
     assert -1 == world.link.epoch
     world.welcome()

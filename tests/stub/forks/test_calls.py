@@ -6,6 +6,7 @@ import json
 import queue
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,19 @@ def test_answers_beyond_what_the_socket_holds_reach_a_fork_when_it_reads() -> No
             return int(wire.decode(dealer.receive()[0]).id)
 
         assert {*range(20)} == {hear() for _ in range(20)}
+
+
+def test_an_answer_to_a_fork_that_has_left_is_not_sent_to_one_with_its_descriptor() -> None:
+    with closing(RelayedFork()) as fork:
+        fork.instance.call = lambda verb, document: True
+        fork.line.call("load", "{}")
+
+        # which descriptor a fork's connection gets is the system's choice
+        for descriptor in (-1, *fork._relay._forks):
+            left: Any = SimpleNamespace(descriptor=descriptor)
+            fork._relay._answer(left, wire.CallResult(1, InternalError.number, "of another", ""))
+
+        assert fork.line.call("load", "{}") is True
 
 
 @pytest.mark.parametrize("does_end", [False, True])

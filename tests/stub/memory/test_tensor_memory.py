@@ -27,6 +27,7 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Place, Reference, Tensor
 from zmqtriton_stub import supervisor_client
+from zmqtriton_stub.api.bls import prepare
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
@@ -206,16 +207,20 @@ def test_memory_in_use_is_looked_at_once_in_a_while(
     assert IDLE_S == world.memory.trim()
 
 
-@pytest.mark.parametrize("flags", [0, wire.WANT_DIGESTS])
-def test_large_data_has_a_digest_where_the_answer_may_be_cached(
-    world: FakeSupervisor, flags: int
+@pytest.mark.parametrize("is_hashed", [False, True])
+def test_a_question_has_a_key_and_its_large_data_a_digest_where_the_answer_may_be_cached(
+    world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch, is_hashed: bool
 ) -> None:
     data = bytes(range(256)) * 1000
     keys = world.memory.keys = Keys(b"secret")
+    monkeypatch.setattr(world.memory, "is_hashed", lambda model, version: is_hashed)
+    asked = wire.RequestBody("", {}, [], [wire.Tensor("A", 2, [len(data)], data)])
 
-    [row], _ = world.memory.place([wire.Tensor("A", 2, [len(data)], data)], flags=flags)
+    prepared = prepare(wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0), asked, world.memory)
 
-    assert (keys.digest(data) if flags else b"") == row.data.digest
+    placed = wire.decode_request(prepared.body)
+    expected = (keys.digest(data), keys.of_placed(placed)) if is_hashed else (b"", b"")
+    assert expected == (placed.inputs[0].data.digest, prepared.row.cache_key)
 
 
 # ---------------------------------------------------------------------- region outputs

@@ -138,9 +138,10 @@ def test_two_servers_are_in_a_named_directory_while_one_takes_over(temporary: Pa
             first.remove()
             assert {"lock", "ctl", second.path.name} == {each.name for each in named.iterdir()}
             third = claim(str(named), predecessor=second.path)
+            second.remove()  # before the third one is shown
+            assert {"lock", third.path.name} == {each.name for each in named.iterdir()}
             with _bind(third):
                 third.show()
-            second.remove()
     third.remove()
 
     assert [] == list(temporary.iterdir())
