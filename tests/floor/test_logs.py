@@ -237,6 +237,14 @@ def test_journald_gets_one_record_for_each_line_with_its_priority(
 
 
 @pytest.mark.usefixtures("root_handlers")
+def test_a_stream_tells_of_lost_lines_in_the_form_of_the_log() -> None:
+    stream = logs.PipeStream(2)
+    logs.configure(logs.LogOptions("ISO8601"), stream)
+
+    assert re.fullmatch(r'\d{4}-\S+Z W \d+ \S+:\d+\] "2 are lost"', stream.form("2 are lost"))
+
+
+@pytest.mark.usefixtures("root_handlers")
 def test_what_is_not_wanted_is_not_written_and_that_may_change() -> None:
     stream = io.StringIO()
     logs.configure(logs.LogOptions(info=False, error=False), stream)
