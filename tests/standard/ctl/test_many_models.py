@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.standard.ctl.fake_server import STATUS, FakeServer, run
+from zmqtriton_standard.tools.explaining import command
 
 MANY = [{"name": f"m{n}", "version": "1", "state": "UNAVAILABLE"} for n in range(200)]
 
@@ -20,6 +21,19 @@ def test_a_server_without_models_is_explained(server: FakeServer) -> None:
 
     assert shown.startswith("the server: it has no models\n  It looks in /srv/models. ")
     assert "it has no models" == finding["text"]
+
+
+@pytest.mark.addons
+def test_a_server_that_takes_all_of_the_time_is_asked_nothing_more(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_WITHIN_S", 0.0)
+    server.answers["index"] = MANY[:1]
+
+    note = run("explain").stderr
+
+    assert "not all was looked at within 0 s" in note
+    assert {"status", "index"} == {verb for verb, _ in server.calls}
 
 
 def test_who_waits_for_many_models_is_told_some(server: FakeServer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import Call, SupervisorHarness, make_blueprint, make_ensemble
+from tests.supervisor.world import HANGS, Call, SupervisorHarness, make_blueprint, make_ensemble
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound
@@ -188,6 +188,21 @@ def test_an_instance_that_hangs_is_ended_when_its_time_is_over() -> None:
     assert before is None
     assert ("restarted", True) == (call.result["state"], call.result["is_late"])
     assert 2 == world.latest_version_info("m").ready_instances
+
+
+def test_a_restart_of_an_instance_whose_model_is_unloaded_ends_with_it() -> None:
+    world = serve(instances=2)
+    world.stub_behaviours["m"] = HANGS
+    call = drain(world, model="m", instance="m_0_0", then="restart")
+    world.advance(2.0)
+    before = call.answer
+
+    world.call("unload", {"model": "m"})
+    world.advance(5.0)
+
+    assert before is None
+    assert call.answer is not None
+    assert [] == world.call("status").result["drains"]
 
 
 # --------------------------------------------------------------- the server

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 import tarfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,10 +50,13 @@ def pack(path: Path, members: Sequence[Member]) -> Path:
     return path
 
 
-def take(path: Path, target: Path, bounds: ArchiveLimits | None = None) -> Path:
+def take(
+    path: Path, target: Path, bounds: ArchiveLimits | None = None, *, has_contents: bool = True
+) -> Path:
+    bounds = bounds or ArchiveLimits()
     target.mkdir()
     with path.open("rb") as archive:
-        unpack(str(path), archive, target, Reports(), bounds or ArchiveLimits())
+        unpack(str(path), archive, target, Reports(), bounds, has_contents=has_contents)
     return target
 
 
@@ -162,6 +168,17 @@ def test_an_archive_that_is_too_large_is_refused(
 
     with pytest.raises(InternalError, match=why):
         unpacked(tmp_path, *members, bounds=bounds)
+
+
+@pytest.mark.parametrize("has_contents", [True, False])
+def test_an_archive_that_the_disk_has_no_room_for_is_refused_where_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_contents: bool
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100_000))
+    path = pack(tmp_path / "env.tar", [file("a", bytes(90_001))])
+
+    with nullcontext() if not has_contents else pytest.raises(InternalError, match="than there"):
+        take(path, tmp_path / "target", has_contents=has_contents)
 
 
 def test_a_header_that_asks_for_gigabytes_does_not_get_them(

@@ -85,6 +85,7 @@ def test_a_reader_gets_the_models_that_it_may_see() -> None:
 
     for globs, expected in ((["m*", "x"], {"m:1"}), (["x"], set())):
         assert expected == ask(sampler, "history", visible_models=globs)["models"].keys()
+    assert {} == ask(sampler, "history", seconds=0.5)["models"], "no sample is as short"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,8 @@ def test_a_reader_gets_the_models_that_it_may_see() -> None:
     [
         ("history", {"seconds": 0}, InvalidArgument),
         ("history", {"seconds": "60"}, InvalidArgument),
+        ("history", {"seconds": True}, InvalidArgument),
+        ("history", {"seconds": -0.5}, InvalidArgument),
         ("history", {"seconds": math.inf}, InvalidArgument),
         ("history", {"model": 1}, InvalidArgument),
         ("stop", {}, Unsupported),

@@ -41,6 +41,20 @@ def test_the_first_refusal_is_the_answer_and_it_does_not_count_as_asleep(
 
     assert (Unavailable.number, "'m_0_0': it has requests") == call.error
     assert {} == asleep(world)
+    assert world.has_logged("sleep 'm' for")
+
+
+@pytest.mark.parametrize("verb", ["sleep", "wake"])
+def test_nothing_is_asked_where_the_repository_is_missing_or_the_server_stops(
+    world: SupervisorHarness, verb: str
+) -> None:
+    world.core.startup.is_repository_missing = True
+    assert "Server not ready" == world.call(verb, {"model": "m"}).error[1]
+    world.core.startup.is_repository_missing = False
+    world.core.stop_requested()
+
+    assert "Server exiting" == world.call(verb, {"model": "m"}).error[1]
+    assert [] == questions(world)
 
 
 def test_a_death_is_an_answer(world: SupervisorHarness) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zmqtriton.main import main
 from zmqtriton_extras.capture.cases import captured, run_new_test
 from zmqtriton_extras.capture.records import LINES
 from zmqtriton_extras.capture.tests.test_segments import capture, tensor, written
@@ -84,7 +85,8 @@ def test_the_command_writes_a_test_with_its_cases_and_overwrites_nothing(
     assert "2 cases" in capsys.readouterr().out
     assert [case.id for case in captured(tmp_path / "m_1_captured")] == ["r1", "r2"]
     compile((tmp_path / "test_m_1_captured.py").read_text(), "test", "exec")
-    assert run_new_test(words) == 1
+    assert main(["new", "test", *words]) == 1
+    assert "File exists" in capsys.readouterr().err
     assert run_new_test([f"--from={source}", "--model=none"]) == 1
     assert "has no requests to 'none' for a test" in capsys.readouterr().err
 

@@ -180,6 +180,7 @@ def test_a_class_may_have_weights_of_any_format(tmp_path: Path) -> None:
     put(tmp_path / "m", "model.py", "")
     with zipfile.ZipFile(put(tmp_path / "s", "x", "") / "1" / "model.pt", "w") as archive:
         archive.writestr("model/code/x", "")
+    put(tmp_path / "s", "model.pt2", "not read where there is a model.pt")
 
     assert [] == problems_of(tmp_path / "m", io("pytorch", "a", "b"))
     assert [] == problems_of(tmp_path / "s", io("pytorch", "a", "b"))

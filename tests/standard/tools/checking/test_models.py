@@ -42,8 +42,10 @@ input [ { name: "A" dims: [ 0 ] } ]
 output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] label_filename: "../x" } ]
 instance_group [ { kind: KIND_GPU } ]
 model_repository_agents { agents [ { name: "checksums" } ] }
+version_policy { all { } }
 """
     model = write(tmp_path, "m", config)
+    shutil.copytree(model / "1", model / "2")  # which has the same problems
 
     assert [
         (1, "unexpected directory name 'm' for model 'n', directory name must equal model name"),
@@ -322,8 +324,9 @@ def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
     findings = check_model(model)
 
     assert [] == findings.errors
-    assert [(10, "numpy => 2"), (11, "import torch")] == [
-        (p.line, p.text.split("'")[1]) for p in findings.warnings
+    path = str(model / "requirements.txt")
+    assert [(path, 10, 1, "numpy => 2"), (path, 11, 1, "import torch")] == [
+        (p.path, p.line, p.column, p.text.split("'")[1]) for p in findings.warnings
     ]
 
 

@@ -74,6 +74,16 @@ def test_there_are_many_subjects() -> None:
     assert len(list_subjects(Target())) > 25
 
 
+def test_files_of_a_server_that_finds_others_there_are_not_judged(tmp_path: Path) -> None:
+    write(tmp_path / "proc/7/root/nowhere/models/m", "of a container")
+    server = Server("a", 7, "1.0", (), {7: "supervisor"}, 1)
+
+    elsewhere = list_subjects(Target(server=server, repositories=("/nowhere/models",)), tmp_path)
+
+    assert "the file system of the server" in elsewhere.keys() - list_subjects(Target()).keys()
+    assert len(elsewhere) < len(list_subjects(Target()))
+
+
 def test_a_server_that_would_not_start_is_judged_by_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,13 +140,14 @@ def test_every_variety_is_checked_tested_served_and_answered(
             assert f'"data":[{total}.0,{total}.0,{total}.0]' in answer, answer
 
 
-def test_what_to_type_next_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0 == main(["new", "mine", "--class"])
+@pytest.mark.parametrize("name", ["mine", "test"])
+def test_what_to_type_next_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == main(["new", name, "--class"])
 
     said = capsys.readouterr().out
-    assert "\nmodels/mine/1/model.py     the code\n" in said
-    assert "\n  pytest test_mine.py\n" in said
-    assert "\n  zmqtriton run models/mine --reload\n" in said
+    assert f"\nmodels/{name}/1/model.py     the code\n" in said
+    assert f"\n  pytest test_{name}.py\n" in said
+    assert f"\n  zmqtriton run models/{name} --reload\n" in said
 
 
 def test_a_request_that_nobody_could_read_is_left_to_the_client(
