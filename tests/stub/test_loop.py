@@ -7,12 +7,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from tests.stub.broker.test_bls_client import Broker
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
@@ -513,6 +514,18 @@ def test_metrics_that_a_coroutine_changes_in_the_background_are_told(tmp_path: P
         while growth < 2.0:
             growth += stub.receive_growth()
         assert 0 == stub.finish()
+
+
+def test_a_reply_that_the_model_will_not_take_is_read_while_the_stub_waits(tmp_path: Path) -> None:
+    with closing(Broker(tmp_path, 1)) as broker, serving(tmp_path) as stub:
+        asker = stub.surroundings.instance.asker
+        question = asker.ask(wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0), b"")
+        asker.drop(question)
+        broker.hear_all(wire.Infer, 1)
+
+        broker.reply(question.row.id)
+
+        eventually(lambda: not asker.orphans, 60, "the loop has read it")
 
 
 def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:

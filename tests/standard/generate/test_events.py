@@ -112,6 +112,17 @@ async def test_no_more_is_taken_while_the_connection_does_not_take_chunks(
 
 
 @scenario(follow)
+async def test_a_stream_that_has_used_its_turn_up_lets_others_work_after_each_event(
+    events: Events, gateway: FakeGateway, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskTurn, "is_over", True)
+    gateway.fake_streams.put("a", *(item(b"x") for _ in range(100)))
+    await settle()
+
+    assert 0 < gateway.fake_streams.consumed["a"] <= 10
+
+
+@scenario(follow)
 async def test_large_events_are_taken_in_smaller_numbers(
     events: Events, gateway: FakeGateway, /
 ) -> None:
