@@ -194,8 +194,7 @@ def test_rows_are_read_as_packaging_specifies_them(path: Path) -> None:
     )
 
     assert "one_of_test.verbs:one" == addons.find("ctl", "one")
-    assert "elsewhere:two" == addons.find("ctl", "two")
-    assert "" == addons.find("ctl", "three")
+    assert ("elsewhere:two", "") == (addons.find("ctl", "two"), addons.find("ctl", "three"))
     assert {"one", "two"} == addons.add_ons().keys() - addons.own_add_ons().keys()
 
 
@@ -259,8 +258,7 @@ def test_a_command_of_a_package_runs_and_is_in_the_help(
     install(path, "package", "counter = counter_of_test", counter_of_test=words)
     (path / "package_of_test.py").write_text("def count(words):\n    return len(words)\n")
 
-    assert 2 == main([name, "a", "b"])
-    assert 0 == main(["--help"])
+    assert (2, 0) == (main([name, "a", "b"]), main(["--help"]))
     assert f"zmqtriton {name}\n" in capsys.readouterr().out
 
 

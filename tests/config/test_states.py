@@ -308,5 +308,4 @@ def test_an_archive_beside_a_backend_is_the_environment_of_its_models(tmp_path: 
 
     assert str(backend / "pb_exec_env_model.py.tar.gz") == environment_of('backend: "x"')
     assert "" == environment_of('backend: "x" runtime: "other.py"')
-    assert "" == environment_of('backend: "y"')
-    assert "" == environment_of('backend: "python"')
+    assert ("", "") == (environment_of('backend: "y"'), environment_of('backend: "python"'))

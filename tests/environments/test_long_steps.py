@@ -30,8 +30,7 @@ def test_each_percent_is_reported_and_a_short_step_is_not_in_the_log() -> None:
     for count in (1, 8, 1, 9, 981):
         counter.add(count)
 
-    assert [] == said.lines
-    assert [0, 10, 1000] == [step.done for step in said.steps]
+    assert ([], [0, 10, 1000]) == (said.lines, [step.done for step in said.steps])
 
 
 def test_a_step_of_unknown_length_has_a_title_alone() -> None:

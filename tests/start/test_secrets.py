@@ -89,14 +89,12 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     def hears(text: str) -> set[str]:
         return {role for role, document in documents.items() if text in document}
 
-    assert {"http"} == hears("http-secret")
-    assert {"grpc"} == hears("grpc-secret")
+    assert ({"http"}, {"grpc"}) == (hears("http-secret"), hears("grpc-secret"))
     assert {"door"} & LOCAL_SERVICES == hears("local-secret")
     assert {"announcer"} == hears("announcing-secret") == hears("/announcer/token")
     assert {"tracer"} == hears("trace-secret")
     for file in _FILES:
-        assert {"http"} == hears(f"/http/{file}")
-        assert {"grpc"} == hears(f"/grpc/{file}")
+        assert ({"http"}, {"grpc"}) == (hears(f"/http/{file}"), hears(f"/grpc/{file}"))
     assert {"http", "grpc", "metrics"} | (LOCAL_SERVICES - {"door"}) == hears("/of/tokens")
     clients, models = (settings.cache_secrets[role] for role in ("http", "stub"))
     assert {"http", "grpc", *LOCAL_SERVICES} == hears(clients)
@@ -278,8 +276,7 @@ def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
         used_memory_share(n, {"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: THREE, ask) for n in (0, 1, 2)
     ]
 
-    assert [0.25, 0.25, None] == shares
-    assert ["GPU-cc33", "GPU-aa11"] == uuids
+    assert ([0.25, 0.25, None], ["GPU-cc33", "GPU-aa11"]) == (shares, uuids)
 
 
 def test_what_is_in_use_is_unknown_where_the_library_fails() -> None:

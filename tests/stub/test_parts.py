@@ -127,8 +127,7 @@ def test_no_part_is_begun_after_the_client_has_left() -> None:
 
     [response] = divided(execute)([request_of(numbers(12), served=served)])
 
-    assert [4] == sizes
-    assert "request was cancelled" == response.error().message()
+    assert ([4], "request was cancelled") == (sizes, response.error().message())
     assert TritonError.CANCELLED == response.error().code()
 
 

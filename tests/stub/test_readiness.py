@@ -232,8 +232,7 @@ def test_a_destructor_that_raises_keeps_nothing_from_its_end(tmp_path: Path) -> 
 
     status, lines = _end(tmp_path, code)
 
-    assert 0 == status
-    assert 2 == lines.count("ValueError: of the model")
+    assert (0, 2) == (status, lines.count("ValueError: of the model"))
     assert "returned" not in lines
 
 

@@ -145,8 +145,7 @@ def test_an_unload_ends_the_tries(given_up: SupervisorHarness, is_trying: bool) 
     given_up.stub_behaviours["m"] = LOADS
     given_up.advance(200.0)
 
-    assert [] == given_up.living("stub")
-    assert "unloaded" == reason(given_up)
+    assert ([], "unloaded") == (given_up.living("stub"), reason(given_up))
 
 
 def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness) -> None:

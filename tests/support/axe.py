@@ -17,8 +17,7 @@ def violations(browser: Browser) -> list[str]:
         skip_missing("axe-core")
     if browser.evaluate("typeof axe") == "undefined":
         browser.evaluate(f"{_SOURCE.read_text('utf-8')}; null")
-    faults: list[str] = browser.evaluate(
+    return browser.evaluate(
         "axe.run({resultTypes: ['violations']}).then(({violations}) => violations"
         ".flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 120)}`)))"
     )
-    return faults

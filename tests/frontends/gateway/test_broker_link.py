@@ -159,8 +159,7 @@ async def test_what_arises_in_one_turn_leaves_together(world: World, /) -> None:
     await asyncio.sleep(0)
 
     assert [wire.Infer, wire.Cancel, wire.StreamAcks] == kinds(dealer.sent)
-    assert [1, 2] == [row.id for row in dealer.sent[0].requests]
-    assert [3] == dealer.flushes
+    assert ([1, 2], [3]) == ([row.id for row in dealer.sent[0].requests], dealer.flushes)
 
 
 @scenario(play)

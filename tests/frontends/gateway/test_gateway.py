@@ -102,8 +102,7 @@ class Around:
         message, bodies = await self.receive()
         assert type(message) is wire.Infer
         assert [wire.decode_request(body) for body in bodies] == [BODY] * len(message.requests)
-        rows: list[wire.Request] = message.requests
-        return rows
+        return message.requests
 
     def send(self, message: Any, *bodies: bytes) -> None:
         self._router.send([self._identity, wire.encode(message), *bodies])

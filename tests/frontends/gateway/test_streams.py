@@ -113,8 +113,7 @@ def test_a_response_that_comes_again_is_there_once(reader: Reader) -> None:
     for _ in range(2):
         reader.take(outcome(3, FINAL), b"3")
 
-    assert [b"0", b"1", b"2", b"3"] == read(reader)
-    assert [b"0", b"2", b"1", b"3"] == reader.left()
+    assert ([b"0", b"1", b"2", b"3"], [b"0", b"2", b"1", b"3"]) == (read(reader), reader.left())
 
 
 # ------------------------------------------------------------- what is lost
@@ -173,8 +172,7 @@ def test_an_end_by_the_broker_comes_after_what_is_there(reader: Reader) -> None:
     reader.end(Unavailable("the stub is dead"))
     reader.take(outcome(1), b"1")
 
-    assert [b"0", Unavailable.number] == read(reader)
-    assert [b"2", b"1"] == reader.left()
+    assert ([b"0", Unavailable.number], [b"2", b"1"]) == (read(reader), reader.left())
 
 
 @pytest.mark.parametrize(
@@ -498,8 +496,7 @@ async def test_nonsense_from_a_publisher_is_counted_and_dropped(
     zmq_sockets.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
     it.publish(publisher, outcome(1))
 
-    assert 2 == len(await it.items(stream, 2))
-    assert 1 == it.streams.publishers.malformed
+    assert (2, 1) == (len(await it.items(stream, 2)), it.streams.publishers.malformed)
 
 
 @scenario(play)
@@ -562,8 +559,7 @@ def test_what_nobody_has_popped_can_be_dropped(reader: Reader) -> None:
     assert [b"1", b"2", b"4"] == reader.drop(Unavailable("no room"))
 
     reader.take(outcome(3), b"3")
-    assert [Unavailable.number] == read(reader)
-    assert [b"3"] == reader.left()
+    assert ([Unavailable.number], [b"3"]) == (read(reader), reader.left())
 
 
 # --------------------------------------------------------------------- room

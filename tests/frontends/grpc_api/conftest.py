@@ -66,5 +66,4 @@ def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(params=[InMemoryTransport, GrpcTransport], ids=["in_memory", "over_grpc"])
 def transport(request: pytest.FixtureRequest) -> Callable[[FakeGateway], Transport]:
-    kind: Callable[[FakeGateway], Transport] = request.param
-    return kind
+    return request.param

@@ -59,8 +59,7 @@ async def test_a_task_gives_what_it_returns_or_raises() -> None:
     by_task(fail)(b"gone", FakeCall(), bad)
     await loop_turns(5)
 
-    assert [[b"here"]] == good.all
-    assert ["gone"] == [str(error) for error in bad.all]
+    assert ([[b"here"]], ["gone"]) == (good.all, [str(error) for error in bad.all])
 
 
 @pytest.mark.parametrize(("who", "errors"), [("who waits", []), ("somebody else", [InternalError])])

@@ -112,8 +112,7 @@ def test_chunks_that_end_elsewhere_than_their_length_are_refused(
 ) -> None:
     read, data = Read(), with_length(len(CHUNKS) + difference)
 
-    assert 400 == refusal(read.take_in_pieces, data, size)
-    assert [] == read.requests
+    assert (400, []) == (refusal(read.take_in_pieces, data, size), read.requests)
 
 
 def test_a_body_may_be_received_elsewhere() -> None:

@@ -341,8 +341,7 @@ def _resets(talk: Talk) -> list[tuple[int, int]]:
 def test_a_malformed_request_is_reset_and_nothing_else(talk: Talk, name: str) -> None:
     talk.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, literal(MALFORMED[name])))
 
-    assert [(1, frames.PROTOCOL_ERROR)] == _resets(talk)
-    assert {} == talk.streams
+    assert ([(1, frames.PROTOCOL_ERROR)], {}) == (_resets(talk), talk.streams)
     assert ["begin", "end"] == talk.open(3, flags=END).events
 
 

@@ -250,8 +250,7 @@ async def test_an_input_is_lent_whatever_its_size_type_and_place(
 def test_an_input_without_bytes_is_no_matter_of_a_gpu(regions: Regions) -> None:
     body = filled(regions, RegionSlice("c", 1000, 0))
 
-    assert 0 == flags_of_inputs(body)
-    assert b"" == bytes(body.inputs[0].data)
+    assert (0, b"") == (flags_of_inputs(body), bytes(body.inputs[0].data))
 
 
 @scenario(run)

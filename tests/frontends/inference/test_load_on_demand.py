@@ -229,8 +229,7 @@ def test_as_text() -> None:
     kind, _, text = write("text", LOAD).partition(" ")
 
     pairs = dict(pair.split("=") for pair in text.split(", "))
-    assert "TEXT" == kind
-    assert "0.5" == pairs.pop("application_utilization")
+    assert ("TEXT", "0.5") == (kind, pairs.pop("application_utilization"))
     assert {f"named_metrics.{name}": f"{value:g}" for name, value in NAMED.items()} == pairs
 
 

@@ -81,8 +81,7 @@ def test_what_costs_little_is_read_before_the_rest_of_what_costs_much(loop: Loop
     loop.come("little", 0.001, Cost("b"))
     loop.go_to_the_end()
 
-    assert ["much", "little"] == loop.read[:2]
-    assert {"much"} == set(loop.read[2:])
+    assert (["much", "little"], {"much"}) == (loop.read[:2], set(loop.read[2:]))
     assert max(loop.rounds) < 2 * ROUND_S
 
 

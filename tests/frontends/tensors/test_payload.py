@@ -551,8 +551,7 @@ def test_the_first_large_response_does_not_keep_the_loop_for_an_import() -> None
 
 async def _place(world: World, own_id: int) -> Reference:
     [tensor] = (await world.send(LARGE, own_id=own_id)).inputs
-    reference: Reference = tensor.data
-    return reference
+    return tensor.data
 
 
 def _response(*references: Reference) -> ResponseBody:
@@ -599,8 +598,7 @@ async def test_the_next_broker_hears_nothing_of_it_and_frees_only_what_nobody_ha
     [held] = world.payload.change_broker([])
     world.payload.arena.leases.end_doubted()
 
-    assert [] == held.blocks
-    assert 1 == world.payload.arena.used
+    assert ([], 1) == (held.blocks, world.payload.arena.used)
     del response
     assert 0 == world.payload.arena.used
 

@@ -29,8 +29,7 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 def described(gateway: FakeGateway | None = None) -> dict[str, Any]:
     result = (Client(gateway) if gateway else usual()).request("GET", "/openapi.json")
     assert (200, "application/json") == (result.status_code, result.headers["content-type"])
-    document: dict[str, Any] = result.json
-    return document
+    return result.json
 
 
 @cache

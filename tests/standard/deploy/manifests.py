@@ -36,8 +36,7 @@ def document(name: str) -> Document:
 
 def pod() -> Document:
     """Return the pod of the Deployment."""
-    template: Document = document("kubernetes/deployment.yaml")["spec"]["template"]
-    return template
+    return document("kubernetes/deployment.yaml")["spec"]["template"]
 
 
 def container() -> Document:

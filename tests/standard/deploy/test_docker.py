@@ -21,8 +21,7 @@ def of(name: str, stage: int) -> list[Instruction]:
 
 
 def compose(name: str = "compose.yaml") -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((FILES / name).read_text("utf-8"))
-    return document
+    return yaml.safe_load((FILES / name).read_text("utf-8"))
 
 
 def test_images_have_a_version_and_steps_leave_no_caches() -> None:

@@ -16,8 +16,7 @@ from tests.standard.deploy.manifests import KSERVE, KUBERNETES, document, patche
 
 def problems(python: Path, *files: Path) -> list[str]:
     command = [str(word) for word in (python, manifest_models.__file__, *files)]
-    texts: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return texts
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 def write_gpu_variant(path: Path) -> Path:

@@ -27,8 +27,7 @@ def filled(*samples: dict[str, ModelSample] | None) -> History:
 
 
 def columns(history: History, name: str = "m:1") -> dict[str, list[Any]]:
-    own_columns: dict[str, list[Any]] = history.document(HOUR_S)["models"][name]
-    return own_columns
+    return history.document(HOUR_S)["models"][name]
 
 
 def test_it_keeps_one_hour_and_forgets_what_was_idle_for_as_long() -> None:

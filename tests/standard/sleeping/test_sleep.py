@@ -27,8 +27,7 @@ def answer(world: SupervisorHarness, text: str = "", code: int = 0, last: int = 
 
 
 def asleep(world: SupervisorHarness) -> dict[str, float]:
-    status: dict[str, float] = world.call("status").result["asleep_s"]
-    return status
+    return world.call("status").result["asleep_s"]
 
 
 def test_the_first_refusal_is_the_answer_and_it_does_not_count_as_asleep(

@@ -469,8 +469,7 @@ def test_what_cannot_be_sent_is_a_response_with_an_error(
     error = _request(**arguments).exec().error()
 
     assert error is not None
-    assert pb_utils.TritonError.INVALID_ARG == error.code()
-    assert [] == asker.requests
+    assert (pb_utils.TritonError.INVALID_ARG, []) == (error.code(), asker.requests)
 
 
 def test_outside_of_execute_a_model_may_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,8 +162,7 @@ def test_the_first_question_says_hello_and_comes_after_it(world: World) -> None:
 
     assert (wire.Hello(7, _TOKEN, 1), []) == world.broker.receive()
     message, bodies = world.broker.receive()
-    assert [question.row] == message.requests
-    assert [b"the body"] == bodies
+    assert ([question.row], [b"the body"]) == (message.requests, bodies)
 
 
 def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:

@@ -149,11 +149,9 @@ def test_the_hello_comes_first_and_what_is_held_follows(world: World) -> None:
     hello = world.connect()
 
     assert (7, TOKEN, 1) == hello[:3]
-    assert [] == hello.received
-    assert [] == world.held_blocks
+    assert ([], []) == (hello.received, world.held_blocks)
     assert '[["family", 1, "f", "", 0]]' == world.receive(wire.Call).arguments
-    assert [world.link.descriptor] == world.watched
-    assert -1 == world.link.epoch
+    assert ([world.link.descriptor], -1) == (world.watched, world.link.epoch)
     world.welcome()
 
 

@@ -392,8 +392,7 @@ def test_the_main_thread_s_event_loop_is_asked_to_look_itself(world: World) -> N
         await asyncio.sleep(0)
         return edges
 
-    assert [] == asyncio.run(execute())
-    assert ["later"] == later
+    assert ([], ["later"]) == (asyncio.run(execute()), later)
 
 
 def test_a_loop_that_the_model_runs_itself_is_asked_as_well(world: World) -> None:

@@ -121,8 +121,7 @@ def test_changes_travel_as_one_sum(
     measures.flush()
 
     [call] = link.sent
-    assert [["add", counter.number, 50.0]] == json.loads(call.arguments)
-    assert 0 == call.id
+    assert ([["add", counter.number, 50.0]], 0) == (json.loads(call.arguments), call.id)
     measures.flush()
     assert 1 == len(link.sent)
 
@@ -169,8 +168,7 @@ def test_amid_an_execution_the_page_has_what_was_just_changed(
     for value in (0.05, 0.5, 7.0):
         measures.change(histogram, "observe", value)
 
-    assert [0, 0, 0] == created
-    assert [1, 1, 1] == link.broker.page()[0]["series"][0]["counts"]
+    assert ([0, 0, 0], [1, 1, 1]) == (created, link.broker.page()[0]["series"][0]["counts"])
     # but a model that changes much does not send a message for each
     link.sent.clear()
     for _ in range(100):
@@ -280,8 +278,7 @@ def test_without_a_server_metrics_work_for_unit_tests_of_models() -> None:
     metric.set(3)
     metric.increment(0.5)
 
-    assert 3.5 == metric.value()
-    assert "<MetricKind.GAUGE: 1>" == repr(family.GAUGE)
+    assert (3.5, "<MetricKind.GAUGE: 1>") == (metric.value(), repr(family.GAUGE))
     assert [0, 1, 2] == [int(kind) for kind in pb_metrics.MetricKind]
     with pytest.raises(TypeError, match="No constructor defined"):
         pb_metrics.Metric()

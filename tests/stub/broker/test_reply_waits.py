@@ -157,8 +157,7 @@ def test_a_loop_reads_as_long_as_something_in_it_waits(world: World) -> None:
     world.waits.unwatch(loop)
     assert {world.replies, world.duty} == loop.readers.keys()
     world.waits.unwatch(loop)
-    assert {} == loop.readers
-    assert {} == world.waits.loops
+    assert ({}, {}) == (loop.readers, world.waits.loops)
     world.waits.unwatch(loop)
 
 
@@ -181,8 +180,7 @@ def test_a_thread_attends_beside_the_main_one_while_it_waits(world: World) -> No
     os.write(world.announce_duty, b"x")
     os.write(world.announce_beside, b"x")
     eventually(lambda: world.done, 30)
-    assert ["beside"] == world.done
-    assert [] == answers
+    assert (["beside"], []) == (world.done, answers)
 
     world.reply_to(call)
     thread.join(30)

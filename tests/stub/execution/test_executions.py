@@ -188,8 +188,7 @@ def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model(
 
     batches.executions.begin(9, [cancelled, other])
 
-    assert [1] == batch_sizes
-    assert {(1, "request was cancelled"), (2, "")} == set(batches.texts())
+    assert ([1], {(1, "request was cancelled"), (2, "")}) == (batch_sizes, set(batches.texts()))
 
 
 @pytest.mark.parametrize(("datatype", "size"), [(11, 4), (13, 4), (9, 8)])

@@ -124,8 +124,7 @@ def test_a_response_to_what_is_answered_gives_back_its_memory_and_is_not_sent(
 
     sender.send(_response())
 
-    assert [] == link.messages
-    assert 1 == len(withdrawn)
+    assert ([], 1) == (link.messages, len(withdrawn))
 
 
 @pytest.mark.parametrize(
@@ -235,8 +234,7 @@ def test_each_sequence_is_given_what_it_left_and_begins_anew_with_start(
     eight = [sequences.step(8, START)]
     seven += [sequences.step(7), sequences.step(7, START)]
 
-    assert [[0, 0], [1, 1], [2, 2], [0, 0]] == seven
-    assert [[0, 0]] == eight
+    assert ([[0, 0], [1, 1], [2, 2], [0, 0]], [[0, 0]]) == (seven, eight)
 
 
 @pytest.mark.row("E75")

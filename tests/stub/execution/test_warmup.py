@@ -139,8 +139,7 @@ def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None
     }
     numbers, booleans, strings = Warming(tmp_path, sample(**inputs), input=names).run().arrays()[0]
     assert len(set(numbers.tolist())) > 400
-    assert {0, 1} == set(booleans.view(np.uint8).tolist())
-    assert [b"", b""] == strings.tolist()
+    assert ({0, 1}, [b"", b""]) == (set(booleans.view(np.uint8).tolist()), strings.tolist())
 
 
 def test_data_is_read_from_a_file_as_far_as_it_is_needed(tmp_path: Path) -> None:

@@ -93,8 +93,7 @@ def test_a_lease_ends_with_the_last_array_and_after_all_kernels(
     del array
 
     assert [wire.Block(7, reference.segment, reference.block)] == pair.released
-    assert [0] == driver.settled
-    assert [] == pair.borrowed.leased()
+    assert ([0], []) == (driver.settled, pair.borrowed.leased())
 
 
 def test_inputs_that_are_still_read_when_their_request_is_answered_are_leased_then(
@@ -141,8 +140,7 @@ def test_the_memory_of_the_dead_is_closed_when_nobody_reads_it(pair: Pair, drive
     [span] = pair.take(reference)
 
     pair.borrowed.remove(*reference[:2])
-    assert 1 == len(driver.opened)
-    assert 0.0 == numbers(span, np.float32)[0]
+    assert (1, 0.0) == (len(driver.opened), numbers(span, np.float32)[0])
     del span
 
     assert {} == driver.opened

@@ -125,8 +125,7 @@ def test_what_is_told_after_it_has_asked_is_told_before_the_answer(pair: TakeOve
     assert [None, None] == [call.answer for call in calls]
     pair.exchange()
 
-    assert [None, None] == [call.result for call in calls]
-    assert ["later"] == regions(pair.new)
+    assert ([None, None], ["later"]) == ([call.result for call in calls], regions(pair.new))
     assert {"name": "n", "version": "1", "state": "READY"} in pair.new.index()
 
 

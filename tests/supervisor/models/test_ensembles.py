@@ -259,8 +259,7 @@ def test_with_dependents_callers_end_before_whom_they_call() -> None:
 
     world.receive(world.serial("broker"), wire.Drained(generations["a"]))
     world.receive(world.serial("broker"), wire.Drained(generations["b"]))
-    assert ["a", "b"] == ended(world)
-    assert "READY" == world.latest_version_info("other").state
+    assert (["a", "b"], "READY") == (ended(world), world.latest_version_info("other").state)
 
 
 @pytest.mark.row("F14")

@@ -54,8 +54,7 @@ def _place(server: Server) -> list[int]:
 
     def seen() -> list[list[int]]:
         """Nothing where the tensor came with its request, as while room is being made for it."""
-        blocks: list[list[int]] = json.loads(_forge(server, None)["SEEN"][0])
-        return blocks
+        return json.loads(_forge(server, None)["SEEN"][0])
 
     [place] = eventually(seen, 30, "a tensor by reference")
     return place

@@ -71,8 +71,7 @@ def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
     command = [str(python), program.__file__, *words]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert finished.returncode == 0, finished.stderr
-    document: dict[str, Any] = json.loads(finished.stdout)
-    return document
+    return json.loads(finished.stdout)
 
 
 @pytest.mark.row("M03")

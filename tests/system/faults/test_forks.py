@@ -188,8 +188,7 @@ def _ask(server: Server) -> list[str]:
     """Return what the model answers."""
     status, answer = server.infer_json("last", tensor("DIRECTORY", "BYTES", [str(server.scratch)]))
     assert 200 == status, answer
-    data: list[str] = answer["outputs"][0]["data"]
-    return data
+    return answer["outputs"][0]["data"]
 
 
 def test_what_stubs_sent_while_the_broker_slept_is_delivered(shared: SharedServer) -> None:

@@ -80,8 +80,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def _infer(server: Server, model: str) -> np.ndarray:
     with http_client.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
         result = client.infer(model, infer_inputs(http_client, INPUT0=VALUES))
-    output: np.ndarray = result.as_numpy("OUTPUT0")
-    return output
+    return result.as_numpy("OUTPUT0")
 
 
 def _findings(server: Server, pattern: str) -> list[str]:

@@ -67,8 +67,7 @@ def prepare(server: Server) -> None:
 def arguments_of(server: Server, model: str) -> dict[str, str]:
     """Return what `initialize` was given."""
     _, answer = server.infer_json(model, tensor("A", "FP32", [0.0]), outputs=[{"name": "TOLD"}])
-    arguments: dict[str, str] = json.loads(answer["outputs"][0]["data"][0])
-    return arguments
+    return json.loads(answer["outputs"][0]["data"][0])
 
 
 def classes_of(server: Server, model: str, source: str, output: str) -> list[str]:
@@ -92,8 +91,7 @@ def test_models_and_clients_read_the_same_text(server: Server) -> None:
 def test_passive_instances_are_loaded_and_never_asked(server: Server) -> None:
     names = {arguments_of(server, "passive")["model_instance_name"] for _ in range(8)}
 
-    assert 3 == len(server.stub_pids("passive"))
-    assert {"passive_1_0"} == names
+    assert (3, {"passive_1_0"}) == (len(server.stub_pids("passive")), names)
     assert 200 == server.status("/v2/models/passive/ready")
 
 

@@ -131,8 +131,7 @@ def ask(server: Server, model: str, text: str = "") -> dict[str, Any]:
 
 
 def facts(server: Server, model: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(ask(server, model)["FACTS"])
-    return document
+    return json.loads(ask(server, model)["FACTS"])
 
 
 @pytest.mark.long(

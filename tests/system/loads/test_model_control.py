@@ -61,8 +61,7 @@ def text(call):
 import json
 return [reply(json.dumps([{lines}]))]
 """
-    outcomes: list[str] = json.loads(scripted.generate(server, "scripted", script))
-    return outcomes
+    return json.loads(scripted.generate(server, "scripted", script))
 
 
 @pytest.mark.row("A95")

@@ -40,8 +40,7 @@ def model(name: str, says: str) -> dict[str, bytes]:
 
 def ask(server: Server, name: str) -> list[str]:
     _, answer = server.infer_json(name, tensor("IN", "INT32", [1]))
-    texts: list[str] = answer["outputs"][0]["data"]
-    return texts
+    return answer["outputs"][0]["data"]
 
 
 #: Says what it finds beside itself.

@@ -35,15 +35,13 @@ def _infer(server: Server, model: str, *inputs: dict[str, Any]) -> Any:
 
 
 def _count(server: Server, model: str, count: int) -> list[float]:
-    numbers: list[float] = _infer(server, model, tensor("COUNT", "INT32", [count]))["OUTPUT"]
-    return numbers
+    return _infer(server, model, tensor("COUNT", "INT32", [count]))["OUTPUT"]
 
 
 def _report(server: Server, **ask: Any) -> list[dict[str, Any]]:
     """Return what bls_report tells of the responses."""
     [document] = _infer(server, "bls_report", tensor("ASK", "BYTES", [json.dumps(ask)]))["REPORT"]
-    report: list[dict[str, Any]] = json.loads(document)
-    return report
+    return json.loads(document)
 
 
 def _stream(server: Server, count: int, **ask: Any) -> list[dict[str, Any]]:

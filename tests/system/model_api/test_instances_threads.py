@@ -133,8 +133,7 @@ def test_instances_are_threads_of_one_process_with_one_object_each(threads: Serv
 
     answers = [eval(text) for text in ask_all(threads, "threads", mine, 3)]
 
-    assert 1 == len({pid for pid, *_ in answers})
-    assert 3 == len({own for _, own, *_ in answers})
+    assert (1, 3) == (len({pid for pid, *_ in answers}), len({own for _, own, *_ in answers}))
     assert all(is_own_thread for _, _, is_own_thread, _ in answers)
     assert 1 == len({shared for *_, shared in answers})
     assert "{'preloads': 1, 'made': 1}" == ask(

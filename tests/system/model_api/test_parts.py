@@ -157,5 +157,4 @@ def test_a_client_that_leaves_ends_the_parts_to_come(server: Server, tmp_path: P
 
         later = ask(server, "parts", rows(1), "Y")
 
-    assert [[200.0]] == later.as_numpy("Y").tolist()
-    assert "4 " == begun.read_text()
+    assert ([[200.0]], "4 ") == (later.as_numpy("Y").tolist(), begun.read_text())

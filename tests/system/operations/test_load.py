@@ -57,8 +57,7 @@ def held(server: Server, count: int) -> Iterator[None]:
 def _load(server: Server, path: str) -> dict[str, Any]:
     status, answer = server.request_json(f"{path}/load")
     assert 200 == status
-    load: dict[str, Any] = answer
-    return load
+    return answer
 
 
 def _answer_headers(

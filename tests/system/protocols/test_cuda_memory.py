@@ -35,8 +35,7 @@ SMALL = np.arange(10, dtype=np.float32)
 @pytest.fixture(scope="module", params=MEMORY)
 def memory(request: pytest.FixtureRequest) -> str:
     """Return the name of what stands for memory on a GPU."""
-    name: str = request.param
-    return name
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -231,8 +230,7 @@ def _ask(http: Any, model: str, array: Any, **parameters: Any) -> Any:
 
 def _report(http: Any, array: Any, **parameters: Any) -> dict[str, Any]:
     [text] = _ask(http, "gpu_asker", array, **parameters).as_numpy("REPORT")
-    report: dict[str, Any] = json.loads(text)
-    return report
+    return json.loads(text)
 
 
 def _sum(array: Any, plus: int) -> float:

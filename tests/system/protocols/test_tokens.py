@@ -349,8 +349,7 @@ _SCOPE_OF_RPC = {
 )
 def target(request: pytest.FixtureRequest) -> Server:
     """Return a server with our transport of gRPC, and one with grpcio's."""
-    server: Server = request.getfixturevalue(request.param)
-    return server
+    return request.getfixturevalue(request.param)
 
 
 @pytest.mark.row("L09")
@@ -426,8 +425,7 @@ def test_a_token_has_one_rate_over_both_protocols_and_metrics_by_its_name(
     assert {} == _counts(server)
 
     ask = partial(client.ask, "POST", "/v2/models/add_sub/infer", bearer("slow"), body=infer_body())
-    assert [200, 429] == [ask()[0], ask()[0]]
-    assert "1" == client.headers["retry-after"]
+    assert ([200, 429], "1") == ([ask()[0], ask()[0]], client.headers["retry-after"])
     with grpc_client.InferenceServerClient(server.grpc_address) as over_grpc:
         inputs = infer_inputs(grpc_client, INPUT0=ONES, INPUT1=ONES)
         with pytest.raises(InferenceServerException, match=r"0\.001 times a second") as refused:

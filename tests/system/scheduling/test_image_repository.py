@@ -143,8 +143,7 @@ def test_services_say_what_they_offer_and_where(server: Server, log: str) -> Non
     assert said(log, "Polling model repository")
     calls = re.findall(r"\"Ready for RPC '(\w+)', 0\"", log)
     assert ["Check", "ServerLive", "ServerReady", "ModelReady"] == calls[:4]
-    assert ["ModelStatistics", "Trace", "Logging"] == calls[-3:]
-    assert 19 == len(calls)
+    assert (["ModelStatistics", "Trace", "Logging"], 19) == (calls[-3:], len(calls))
 
 
 @pytest.mark.row("I09", "I10")

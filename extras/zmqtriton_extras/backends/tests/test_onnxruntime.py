@@ -21,8 +21,7 @@ def test_threads_do_not_spin_unless_the_configuration_says_so(tmp_path: Path) ->
 
     def entry(text: str, settings: dict[str, str] | None = None) -> str:
         session = Served(tmp_path / "m", text, settings).model._session
-        value: str = session.get_session_options().get_session_config_entry(SPINNING)
-        return value
+        return session.get_session_options().get_session_config_entry(SPINNING)
 
     assert (entry(""), entry(spinning)) == ("0", "1")
     assert entry("", {SPINNING: "1"}) == "1"

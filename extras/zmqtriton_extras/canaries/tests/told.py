@@ -20,21 +20,16 @@ def parameters(**values: str) -> str:
 def start_canary(world: SupervisorHarness, version: int = 2, **settings: Any) -> dict[str, Any]:
     """Begin a canary, which has to succeed."""
     settings = settings or {"weight": 10}
-    answer: dict[str, Any] = world.call(
-        "canary.start", {"model": "m", "version": version, **settings}
-    ).result
-    return answer
+    return world.call("canary.start", {"model": "m", "version": version, **settings}).result
 
 
 def told_split(world: SupervisorHarness, role: str = "grpc") -> wire.TrafficSplit:
     """The last division that was told to processes of a role."""
-    split: wire.TrafficSplit = world.messages_to(role, wire.TrafficSplit)[-1]
-    return split
+    return world.messages_to(role, wire.TrafficSplit)[-1]
 
 
 def status(world: SupervisorHarness) -> dict[str, Any]:
-    row: dict[str, Any] = world.call("canary.status", {"model": "m"}).result[0]
-    return row
+    return world.call("canary.status", {"model": "m"}).result[0]
 
 
 def serving(world: SupervisorHarness) -> list[int]:

@@ -61,5 +61,4 @@ def refusal(model: Any, interface: Interface, body: bytes) -> Exception | None:
         [responses] = model.execute_streams([interface.read("application/json", body)])
     except MismatchError as error:
         return error
-    refused: Exception | None = responses[0].error
-    return refused
+    return responses[0].error

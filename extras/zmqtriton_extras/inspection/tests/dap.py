@@ -98,8 +98,7 @@ class Editor:
     def evaluate(self, frame: Mapping[str, Any], expression: str, context: str) -> str:
         """Return the value of an expression: of its hover, watch or console (repl)."""
         found = self.ask("evaluate", expression=expression, frameId=frame["id"], context=context)
-        value: str = found["result"]
-        return value
+        return found["result"]
 
     def disconnect(self) -> None:
         """End the session, as the button does that detaches the editor."""
@@ -110,12 +109,10 @@ class Editor:
         number = self._send(command, arguments)
         response = self._await(lambda one: one.get("request_seq") == number)
         assert response["success"], response
-        body: dict[str, Any] = response.get("body") or {}
-        return body
+        return response.get("body") or {}
 
     def event(self, name: str) -> dict[str, Any]:
-        body: dict[str, Any] = self._await(lambda one: one.get("event") == name).get("body") or {}
-        return body
+        return self._await(lambda one: one.get("event") == name).get("body") or {}
 
     def close(self) -> None:
         self._stream.close()

@@ -88,8 +88,7 @@ def asked(server: Server, model: str) -> Iterator[Future[Any]]:
 
 
 def debugged(server: Server) -> list[Any]:
-    rows: list[Any] = json.loads(ctl(server, "status", "-o", "json").output)["debugged"]
-    return rows
+    return json.loads(ctl(server, "status", "-o", "json").output)["debugged"]
 
 
 def wait_for(is_so: Callable[[], object], what: str) -> None:

@@ -440,8 +440,7 @@ async def test_a_request_that_comes_while_the_process_leaves_is_the_last_of_its_
 
     assert b"Connection: close" not in first
     assert last.startswith(b"HTTP/1.1 200 ")
-    assert 1 == last.count(b"\r\nConnection: close\r\n")
-    assert party.bodies == [b"ab", b"cd"]
+    assert (1, party.bodies) == (last.count(b"\r\nConnection: close\r\n"), [b"ab", b"cd"])
 
 
 @scenario(play)

@@ -42,11 +42,10 @@ def reason(model: str) -> str:
 
 def shown(browser: Browser) -> list[str]:
     """Names of the models that a person sees."""
-    names: list[str] = browser.evaluate(
+    return browser.evaluate(
         "[...document.querySelectorAll('#rows tr:not(.reason)')].filter((tr) => !tr.hidden)"
         ".map((tr) => tr.querySelector('a').textContent)"
     )
-    return names
 
 
 def look_at(browser: Browser, model: str) -> None:
@@ -80,8 +79,7 @@ def run(browser: Browser, expected: str = "200 OK") -> list[str]:
         f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
     )
     boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
-    texts: list[str] = browser.evaluate(boxes)
-    return texts
+    return browser.evaluate(boxes)
 
 
 def wait_for_a_look(browser: Browser) -> None:

@@ -20,8 +20,7 @@ def get(server: Server, path: str) -> Any:
 
 
 def columns(server: Server) -> dict[str, list[Any]]:
-    own_columns: dict[str, list[Any]] = get(server, "history")["models"].get("add_sub:1", {})
-    return own_columns
+    return get(server, "history")["models"].get("add_sub:1", {})
 
 
 def test_the_history_is_kept_when_nobody_looks(server: Server) -> None:

@@ -53,8 +53,7 @@ class Operator:
     def findings(self, *words: str) -> list[Any]:
         done = ctl(self.server, "explain", *words, "-o", "json")
         assert 0 == done.exit_code, done.output
-        matches: list[Any] = json.loads(done.stdout)
-        return matches
+        return json.loads(done.stdout)
 
     def type(self, command: str) -> str:
         """Type a command; return what it prints, which is something, unless it fails."""

@@ -326,8 +326,7 @@ def test_a_server_of_another_version_or_user(tmp_path: Path) -> None:
                 check=False,
             )
             assert done.stdout, done.stderr
-            matches: list[Any] = json.loads(done.stdout)
-            return matches
+            return json.loads(done.stdout)
 
         cause = ", and this program is 99"
         finding = advised(

@@ -414,8 +414,7 @@ def doctor(
         env={**os.environ, **(env or {})},
     )
     assert done.stdout, done.stderr
-    matches: list[Any] = json.loads(done.stdout)
-    return matches
+    return json.loads(done.stdout)
 
 
 def advised(findings: list[Any], words: str, advice: str) -> Any:
@@ -1263,8 +1262,7 @@ def test_models_in_trouble_and_many_instances(tmp_path: Path) -> None:
         operator = Operator(server)
 
         def judge() -> list[Any]:
-            matches: list[Any] = json.loads(ctl(server, "doctor", "-o", "json").stdout)
-            return matches
+            return json.loads(ctl(server, "doctor", "-o", "json").stdout)
 
         trouble = advised(judge(), "raises: not ready", "This says what to do:")
         operator.type(trouble["commands"][0])
@@ -1335,8 +1333,7 @@ def test_disks_that_become_full_while_a_server_runs(tmp_path: Path) -> None:
         def there(*words: str) -> list[Any]:
             done = program([*program_there, *words, "-o", "json"])
             assert 0 == done.returncode, done.stderr
-            matches: list[Any] = json.loads(done.stdout)
-            return matches
+            return json.loads(done.stdout)
 
         def figure(name: str) -> float:
             return next(

@@ -82,8 +82,7 @@ CASES = (
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda kind: kind.backend)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    parameter: Kind = request.param
-    return parameter
+    return request.param
 
 
 def add(server: Server, name: str, version: Path, config: str) -> Path:

@@ -30,8 +30,7 @@ def model(tmp_path: Path) -> Path:
 
 def simulated(model: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
     assert main(["simulate", str(model), "--json", *words]) == 0, capsys.readouterr().err
-    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    return rows
+    return json.loads(capsys.readouterr().out)
 
 
 def refusal(model: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:

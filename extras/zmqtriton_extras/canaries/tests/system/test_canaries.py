@@ -293,8 +293,7 @@ def add_to_sequence(server: Server, sequence: int, value: int, **flags: Any) -> 
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         answer_document = json.load(answer)
-    total: int = answer_document["outputs"][0]["data"][0]
-    return total
+    return answer_document["outputs"][0]["data"][0]
 
 
 @pytest.mark.long(

@@ -40,8 +40,7 @@ def test_the_end_of_a_server_is_not_told_over_what_its_successor_has_told(tmp_pa
 
     def tell(**announcement: Any) -> dict[str, Any]:
         open_place(str(path), "")(json.dumps(announcement).encode(), WITHIN_S)
-        document: dict[str, Any] = json.loads(path.read_text())
-        return document
+        return json.loads(path.read_text())
 
     assert tell(state="ended", started_s=1)["state"] == "ended"
     assert tell(state="ready", started_s=2)["state"] == "ready"

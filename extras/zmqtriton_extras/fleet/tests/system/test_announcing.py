@@ -52,8 +52,7 @@ def server(tmp_path: Path, file: Path, receiver: Receiver) -> Iterator[Server]:
 
 def read(file: Path) -> dict[str, Any]:
     """The announcement that a reader finds, each time a whole one."""
-    announcement: dict[str, Any] = json.loads(file.read_text())
-    return announcement
+    return json.loads(file.read_text())
 
 
 def operate(server: Server) -> Client:

@@ -414,8 +414,7 @@ def begin_job(server: Server, model: str, **inputs: Any) -> str:
 
 
 def job_state(server: Server, job: str) -> dict[str, Any]:
-    state: dict[str, Any] = server.exchange(f"/v2/jobs/{job}").document
-    return state
+    return server.exchange(f"/v2/jobs/{job}").document
 
 
 def test_a_model_that_calls_it_has_the_pieces(talking: Server) -> None:

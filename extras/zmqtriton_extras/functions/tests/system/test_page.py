@@ -93,10 +93,9 @@ def run(browser: Browser) -> None:
 
 
 def shown(browser: Browser, what: str) -> list[str]:
-    texts: list[str] = browser.evaluate(
+    return browser.evaluate(
         f"[...document.querySelectorAll('#try .answer > {what}')].map((each) => each.innerText)"
     )
-    return texts
 
 
 def test_a_picture_is_sent_as_a_file_and_shown_and_a_sound_is_played(browser: Browser) -> None:

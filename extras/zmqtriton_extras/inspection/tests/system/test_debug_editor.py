@@ -58,8 +58,7 @@ def configuration_of(terminal: Terminal) -> dict[str, Any]:
     """The configuration for launch.json that the operator sees."""
     terminal.wait_for("For pdb use --pdb.")
     [line] = [one for one in terminal.shown.splitlines() if one.startswith("    {")]
-    shown: dict[str, Any] = json.loads(line)
-    return shown
+    return json.loads(line)
 
 
 @contextmanager

@@ -139,8 +139,7 @@ class Profiled:
     def profile(self, model: str, *words: str, seconds: float = 1) -> dict[str, Any]:
         shown = ctl(self.server, "profile", model, "--seconds", str(seconds), "--json", *words)
         assert 0 == shown.exit_code, shown.stderr
-        document: dict[str, Any] = json.loads(shown.stdout)
-        return document
+        return json.loads(shown.stdout)
 
     def first_line(self, model: str, *words: str) -> dict[str, Any]:
         """Return the line with the most time, once the request has reached the model."""

@@ -44,8 +44,7 @@ def _ask_from_a_loop(headers: dict[str, str]) -> object:
 
 @pytest.fixture(params=[_ask_from_a_thread, _ask_from_a_loop], ids=["thread", "loop"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    way: Ask = request.param
-    return way
+    return request.param
 
 
 @pytest.mark.parametrize("headers", [{"x": "a\nb"}, {"x": "é"}, {"ü": "a"}])

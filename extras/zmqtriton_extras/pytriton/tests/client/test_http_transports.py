@@ -85,8 +85,7 @@ def _ask_from_a_loop(
 
 @pytest.fixture(params=[_ask_from_a_thread, _ask_from_a_loop], ids=["thread", "loop"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    way: Ask = request.param
-    return way
+    return request.param
 
 
 GET = HttpRequest("GET", "/")

@@ -80,8 +80,7 @@ def _outcomes(python: str | Path, package: str, server: Server, directory: Path)
     ]
     finished = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
     assert finished.returncode == 0, finished.stderr
-    document: dict[str, Any] = json.loads(finished.stdout)
-    return document
+    return json.loads(finished.stdout)
 
 
 @pytest.mark.row("J50")

@@ -83,8 +83,7 @@ def sums(value: float) -> dict[str, Any]:
 
 
 def receive(client: ClientConnection) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(client.recv(timeout=60))
-    return document
+    return json.loads(client.recv(timeout=60))
 
 
 def is_final(document: dict[str, Any]) -> bool:
