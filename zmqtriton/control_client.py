@@ -305,6 +305,8 @@ class Client(AbstractContextManager["Client"]):
             self._identity = ServerIdentity.from_status(self.call("status", {}, QUICK_TIMEOUT_S))
         except NoServerError as silence:
             self.silence = str(silence)
+        except (KeyError, TypeError):
+            self.silence = f"in {self.directory} is no server that answers 'identity' as ours do"
 
     def matches(self, name: str) -> bool:
         return self._identity is not None and self._identity.matches(name)

@@ -30,7 +30,12 @@ def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Fa
         server.close()
 
 
-def test_a_server_that_is_stopped_hides_no_other(others: list[FakeServer]) -> None:
+@pytest.mark.parametrize("answer", ["silence", {"name": "mute"}, None])
+def test_what_is_stopped_or_no_such_server_hides_no_other(
+    others: list[FakeServer], answer: Any
+) -> None:
+    others[1].answers["identity"] = answer
+
     shown = run("--server", "well", "status")
 
     assert (0, "") == (shown.exit_code, shown.stderr)
