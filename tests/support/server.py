@@ -60,21 +60,29 @@ _ROLE_PATTERNS = (
 )
 
 
-def own_ports() -> Iterator[int]:
+#: Processes that test at once, of any sessions.
+_PROCESSES = 32
+#: Its name says which of them this one is, as long as it lives.
+_PLACE = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+
+def own_ports(place: socket.socket) -> Iterator[int]:
     """Iterate over the ports of this process in random order, each once before any repeats.
 
-    Random, so that test sessions seldom meet. Processes that test at once have ports of their own,
-    since none of them sees what the others have chosen and not yet bound.
+    Processes that test at once have ports of their own, since none of them sees what the others
+    have chosen and not yet bound.
     """
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    for number in range(_PROCESSES):
+        with suppress(OSError):
+            place.bind(f"\0zmqtriton-tests-{number}")
+            break
     # Outside the range that the kernel takes for outgoing connections (ip_local_port_range).
-    ports = list(range(15000 + number, 32000, processes))
+    ports = list(range(15000 + number, 32000, _PROCESSES))
     random.shuffle(ports)
     return itertools.cycle(ports)
 
 
-_PORTS = own_ports()
+_PORTS = own_ports(_PLACE)
 _Own = TypeVar("_Own", bound="Server")
 
 

@@ -140,7 +140,7 @@ def test_what_a_killed_stub_held_is_freed(server: Server) -> None:
     before = _segments_of(stub)
     with ThreadPoolExecutor(1) as thread:
         request = thread.submit(_ask_slowly, server.http_port, 60_000)
-        eventually(lambda: _segments_of(stub) > before, 30, "it has mapped its input")
+        eventually(lambda: _segments_of(stub) - before, 30, "it has mapped its input")
 
         os.kill(stub, signal.SIGKILL)
 
