@@ -297,8 +297,7 @@ def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
     add(tmp_path, "m", CONFIG + asks)
     add(tmp_path, "plain")
 
-    assert ("a", "b") == read(tmp_path, "m").callees
-    assert () == read(tmp_path, "plain").callees
+    assert (("a", "b"), ()) == (read(tmp_path, "m").callees, read(tmp_path, "plain").callees)
 
 
 def test_a_load_may_be_bounded(tmp_path: Path) -> None:

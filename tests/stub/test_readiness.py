@@ -209,8 +209,7 @@ def test_what_was_written_to_an_open_file_is_in_it(tmp_path: Path) -> None:
         _file.write("all of it")
     """
 
-    assert (0, []) == _end(tmp_path, code)
-    assert "all of it" == (tmp_path / "output").read_text()
+    assert ((0, []), "all of it") == (_end(tmp_path, code), (tmp_path / "output").read_text())
 
 
 def test_what_the_c_library_holds_back_is_written(tmp_path: Path) -> None:
@@ -461,5 +460,4 @@ def test_an_instance_on_the_cpu_sees_none() -> None:
 @pytest.mark.parametrize("order", [load("GPU", 1, ""), load("GPU", 1, "0"), load("MODEL", 0)])
 def test_other_models_see_all(order: wire.LoadModel) -> None:
     assert order == see_own_gpu(order)
-    assert (None, None) == variables()
-    assert 5 == device_span.number_here(5)
+    assert ((None, None), 5) == (variables(), device_span.number_here(5))

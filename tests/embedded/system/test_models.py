@@ -57,9 +57,7 @@ def server(repository: Repository) -> Iterator[zmqtriton.Server]:
 
 
 def test_arrays_of_numpy_become_those_of_the_model(server: zmqtriton.Server) -> None:
-    outputs = _one(server, "identity_fp32", INPUT0=np.ones(3))
-
-    assert np.float32 == outputs["OUTPUT0"].dtype
+    assert np.float32 == _one(server, "identity_fp32", INPUT0=np.ones(3))["OUTPUT0"].dtype
     with pytest.raises(InvalidArgument, match=r"pass np\.float32"):
         _one(server, "identity_fp32", INPUT0=np.array([1e300]))
 

@@ -26,6 +26,7 @@ from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway import broker_link
+from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 
@@ -231,6 +232,21 @@ async def test_statistics_are_asked_again(world: Around, /) -> None:
 
     assert again == question
     assert await waiting == {"model_stats": []}
+
+
+@scenario(asyncio.run)
+async def test_second_and_late_answers_to_a_question_are_dropped() -> None:
+    questions: list[Any] = []
+    calls = ControlCalls(questions.append, questions.append)
+    waiting = asyncio.ensure_future(calls.statistics("m"))
+    await asyncio.sleep(0)
+
+    answers = [wire.Statistics(questions[0].id, 0, "", text) for text in ("{}", '{"is": 2}')]
+    for answer in answers:
+        calls.settle(answer)
+    assert {} == await waiting
+    calls.settle(answers[0])
+    assert [] == [*calls.for_next_broker()]
 
 
 @scenario(play)

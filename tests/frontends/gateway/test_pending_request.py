@@ -252,8 +252,7 @@ async def test_who_leaves_has_the_request_cancelled(
 
     await world.ask_and_leave()
 
-    assert [own_id] == world.gateway.cancelled
-    assert late == world.gateway.late
+    assert ([own_id], late) == (world.gateway.cancelled, world.gateway.late)
     assert [] == world.one.answers
 
 

@@ -12,13 +12,14 @@ from tests.frontends.grpc_api.fake_gateway import FakeCall, NotedAnswers
 from tests.support.scenarios import scenario
 from tests.support.shares import share_of
 from tests.support.waiting import loop_turns
-from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.errors import NO_MEMORY, NO_THREAD, InternalError, Unavailable
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     Answer,
     NoRoomError,
     answered,
     by_task,
+    client_error,
 )
 from zmqtriton_frontends.process.ledger import Book
 
@@ -115,3 +116,18 @@ async def test_an_awaited_answer_is_one_message_that_has_room_or_is_refused() ->
         else:
             with pytest.raises(NoRoomError):
                 await asking
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "is_logged"),
+    [
+        (MemoryError(), NO_MEMORY, False),
+        (RuntimeError("can't start new thread"), NO_THREAD, False),
+        (RuntimeError("secret"), "the server failed to answer; its log says why", True),
+    ],
+)
+def test_a_shortage_is_told_and_a_fault_of_ours_is_logged(
+    caplog: pytest.LogCaptureFixture, error: Exception, text: str, is_logged: bool
+) -> None:
+    assert text == client_error("ModelInfer", error).text
+    assert is_logged == ("ModelInfer failed" in caplog.text)

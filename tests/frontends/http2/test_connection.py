@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+from functools import partial
 
 import pytest
 
@@ -119,6 +120,21 @@ def test_pings_may_come_as_often_as_the_rules_say(
     assert goes_on == (not talk.connection.is_done)
     if not goes_on:
         assert (frames.ENHANCE_YOUR_CALM, b"too_many_pings") == talk.goaway()
+
+
+def test_after_anything_new_was_sent_pings_are_counted_anew(talk: Talk) -> None:
+    connection, (first, second, third) = talk.connection, map(talk.open, (1, 3, 5))
+    talk.send(ping(), ping(), ping())
+    for send in (
+        partial(connection.begin, first, b"h"),
+        partial(connection.send, first, [b"data"]),
+        partial(connection.answer, second, b"h", [b"data"], b"t"),
+        partial(connection.finish, third, b"t"),
+        partial(connection.send, first, [bytes(100_000)]),
+    ):
+        send()
+        talk.send(ping(), ping(), ping())
+        assert not connection.is_done
 
 
 # ----------------------------------------------------------------------- leaving
@@ -265,6 +281,12 @@ def test_frames_mean_the_same_in_one_turn_and_in_many(seed: int) -> None:
 
     assert heard[0] == heard[1]
     assert turns > 30
+
+
+def test_what_waits_for_the_rest_of_its_frame_or_block_is_counted(talk: Talk) -> None:
+    talk.send(h2.headers_frame(1, "/x", flags=0), h2.frame(h2.CONTINUATION, 0, 1, bytes(50))[:20])
+
+    assert len(h2.header_block("/x")) + 20 == talk.connection.reading.held_bytes
 
 
 def test_no_bytes_break_the_machine() -> None:

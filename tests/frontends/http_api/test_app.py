@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,9 @@ from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.frontends import AddOnPort
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.http_api.app import routes
+from zmqtriton_frontends.http_api.asgi import access
 from zmqtriton_frontends.http_api.extension import EndpointParts
 from zmqtriton_frontends.http_api.server.service import MAIN, all_endpoints
 
@@ -356,14 +359,29 @@ def ask(headers: dict[str, str], path: str = "/v2/models/identity/infer") -> tup
 @pytest.mark.parametrize("headers", UNASKED, ids=str)
 @pytest.mark.extra("openai")
 def test_a_foreign_page_gets_nothing_executed_that_its_browser_did_not_ask_for(
-    headers: dict[str, str], caplog: pytest.LogCaptureFixture
+    headers: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reports: list[refusals.Refusal] = []
+    monkeypatch.setattr(refusals, "listeners", [reports.append])
     status, error, executed = ask(headers)
 
     assert (403, 0) == (status, executed)
     [line] = [one.getMessage() for one in caplog.records if "is refused" in one.getMessage()]
     assert line.startswith(f"a page of '{headers['Origin']}' is refused: This API is not open to")
     assert "This API is not open to web pages, allow one with --http-allowed-origin" == error
+    assert [("identity", error)] == [(report.model, report.text) for report in reports]
+
+
+def test_each_foreign_page_is_logged_once_and_not_more_of_them_than_the_log_can_bear(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a thousand pages would take long
+    monkeypatch.setattr(access, "_MAX_REFUSED", 2)
+    client = Client(FakeGateway())
+    for page in ("a", "a", "b", "a", "c"):
+        client.request("POST", "/v2/models/identity/infer", BODY, {"Origin": f"http://{page}"})
+
+    assert ["http://a", "http://b"] == re.findall("a page of '(.*)' is refused", caplog.text)
 
 
 @pytest.mark.parametrize("headers", OTHERS, ids=str)

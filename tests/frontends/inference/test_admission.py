@@ -17,7 +17,7 @@ from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.tensors import decode_bytes
-from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
+from zmqtriton_floor.wire import RepositoryState, ResponseBody, Tensor, VersionInfo
 from zmqtriton_frontends.inference.admission import SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.classification import classify
@@ -169,7 +169,8 @@ def test_an_ensemble_can_what_a_member_can_however_deep(
 
 
 def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles(catalogue: Catalogue) -> None:
-    catalogue.update(ensemble("e", "m"))
+    for name in ("e", "other"):
+        catalogue.update(ensemble(name, "m"))
     catalogue.update(news("m", response_cache={"enable": True}))
     assert catalogue.find("e").is_hashed
 
@@ -178,6 +179,16 @@ def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles(catalogue: C
     assert not catalogue.find("e").is_hashed
     catalogue.forget("e")
     catalogue.update(news("m", response_cache={"enable": True}))
+    assert catalogue.find("other").is_hashed
+
+
+def test_no_model_is_unknown_while_the_server_waits_for_its_repository(
+    catalogue: Catalogue,
+) -> None:
+    catalogue.apply(RepositoryState(1))
+
+    for ask in (catalogue.find, catalogue.check_counted):
+        assert "Server not ready" == refusal(Unavailable, ask, "m")
 
 
 def test_ensembles_that_name_each_other_are_no_endless_search(catalogue: Catalogue) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from zmqtriton_frontends.process.allocator import UnusedMemory
+from zmqtriton_frontends.process.allocator import UnusedMemory, unused_of
 
 _PROGRAM = """
 import resource
@@ -114,6 +114,14 @@ def test_memory_is_given_back_where_it_is_worth_it(
     for freed, in_holes, looks, times in steps:
         process.free(freed, in_holes)
         assert times == process.check(looks)
+
+
+@pytest.mark.parametrize("size", [64 * MIB, MIB // 16])
+def test_what_is_in_use_is_not_unused_whether_the_heap_has_it_or_not(size: int) -> None:
+    before = unused_of(0)
+    in_use = [bytearray(size) for _ in range(64 * MIB // size)]
+
+    assert abs(unused_of(len(in_use) * size) - before) < 8 * MIB
 
 
 #: Other memory lives between what is freed, so the heap does not shrink by itself.

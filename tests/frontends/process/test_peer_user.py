@@ -104,7 +104,8 @@ def test_users_without_a_number_here_are_unknown(machine: Machine) -> None:
 
     assert UNKNOWN == machine.find()
     machine.write("tcp", row(0))
-    assert 0 == machine.find()
+    assert 0 == machine.find() == machine.find(server=SERVER._replace(host=""))
+    assert UNKNOWN == machine.find(server=Endpoint("", SERVER.port + 1))
 
 
 @contextmanager

@@ -284,8 +284,7 @@ def test_what_is_no_number_is_refused(path: str) -> None:
 def _last_error(gateway: Gateway, **headers: str) -> Any:
     error = {"text": "no such user: Ann", "at_s": 1.0}
     (row,) = json.loads(json.dumps(FOUND["counts"]))
-    counts = [{**row, "last_error": error}]
-    gateway.answers["status"] = {**FOUND, "counts": counts}
+    gateway.answers["status"] = {**FOUND, "counts": [{**row, "last_error": error}]}
     document = get(gateway, STATUS, **headers).json
     (model,) = [model for model in document["models"] if model["name"] == "good"]
     assert model["last_error"] == document["counts"][0].get("last_error")

@@ -38,8 +38,7 @@ def several(temporary: Path) -> Iterator[list[FakeServer]]:
     servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("new", "old")]
     for number, (name, server) in enumerate(zip(("new", "old"), servers, strict=True)):
         supervisor = {**STATUS["processes"][0], "pid": 70 + number}
-        place = {"http": f"0.0.0.0:800{number}"}
-        identity = {**STATUS["server"], "id": name, "addresses": place}
+        identity = {**STATUS["server"], "id": name, "addresses": {"http": f"0.0.0.0:800{number}"}}
         server.answers["status"] = {**STATUS, "server": identity, "processes": [supervisor]}
         server.answers["index"] = [{"name": "m"}]
     os.utime(temporary / "zmqtriton-old" / "ctl", (100, 100))

@@ -206,8 +206,7 @@ def test_servers_of_others_are_named_to_who_may_not_ask_them(
 def test_a_server_is_named_by_option_or_environment(
     temporary: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = temporary / "zmqtriton-1"
-    assert run("--runtime-directory", str(directory), "status").exit_code == 0
+    assert run("--runtime-directory", str(temporary / "zmqtriton-1"), "status").exit_code == 0
     assert run("--runtime-directory", "/nowhere", "status").exit_code == 2
 
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/nowhere")
@@ -275,9 +274,7 @@ def test_no_color_is_respected(
     # Not the function itself: a module that is imported meanwhile would keep the other one.
     monkeypatch.setattr(tables, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
 
-    result = CliRunner().invoke(cli, ["models"], color=True)
-
-    assert is_coloured is ("\x1b[" in result.output)
+    assert is_coloured is ("\x1b[" in CliRunner().invoke(cli, ["models"], color=True).output)
 
 
 # ------------------------------------------------------------------- selecting

@@ -19,8 +19,7 @@ def repository(tmp_path: Path) -> Path:
     for name, value in (("good", sys.executable), ("bad", "/nowhere/python")):
         (tmp_path / "models" / name / "1").mkdir(parents=True)
         (tmp_path / "models" / name / "1" / "model.py").touch()
-        config = tmp_path / "models" / name / "config.pbtxt"
-        config.write_text(asks.replace("VALUE", value))
+        (tmp_path / "models" / name / "config.pbtxt").write_text(asks.replace("VALUE", value))
     return tmp_path / "models"
 
 

@@ -68,8 +68,7 @@ def test_compose_waits_longer_than_the_server_and_publishes_what_the_image_expos
     [exposed] = of("EXPOSE", 1)
 
     assert int(server["stop_grace_period"].removesuffix("s")) > Options().exit_timeout_secs + 5
-    published = [port.rpartition(":")[2] for port in server["ports"]]
-    assert exposed.value.split() == published
+    assert exposed.value.split() == [port.rpartition(":")[2] for port in server["ports"]]
     assert all(port.startswith("127.0.0.1:") for port in server["ports"])
     assert server["read_only"] is True
     assert ["ALL"] == server["cap_drop"]

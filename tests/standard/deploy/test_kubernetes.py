@@ -127,9 +127,7 @@ def test_what_the_definition_of_pools_does_not_allow_is_found(
 
 def test_the_pool_has_the_pods_and_their_port() -> None:
     pool = document("kubernetes/inference-pool.yaml")["spec"]
-    labels = pod()["metadata"]["labels"]
-
-    assert pool["selector"]["matchLabels"].items() <= labels.items()
+    assert pool["selector"]["matchLabels"].items() <= pod()["metadata"]["labels"].items()
     [port] = [each for each in container()["ports"] if each["name"] == "http"]
     assert [{"number": port["containerPort"]}] == pool["targetPorts"]
 

@@ -170,9 +170,7 @@ def test_what_cannot_be_done_is_refused(
 def test_the_last_instance_cannot_stay_out() -> None:
     world = serve()
 
-    error = drain(world, model="m", instance="m_0_0").error
-
-    assert "is the last one that is ready" in error[1]
+    assert "is the last one that is ready" in drain(world, model="m", instance="m_0_0").error[1]
     assert InstanceState.READY is world.instance("m").state
 
 

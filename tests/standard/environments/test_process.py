@@ -24,8 +24,7 @@ def _start(
     python.chmod(0o755)
     ours, theirs = pair()
     demand = demand or EnvironmentSpec(INTERPRETER, python=str(python))
-    cache = str(directory / "cache")
-    command = commands.environment_command(theirs.fileno(), "m", cache, demand)
+    command = commands.environment_command(theirs.fileno(), "m", str(directory / "cache"), demand)
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
     theirs.close()
     return process, Lifeline(ours), trace
@@ -46,8 +45,7 @@ def test_it_runs_nothing_before_it_is_told_to_begin(tmp_path: Path) -> None:
 def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()
     members = [file("bin/activate"), file("bin/python", python, mode=0o755)]
-    weights = file("weights", os.urandom(4 << 20))
-    archive = pack(tmp_path / "env.tar.gz", [*members, weights])
+    archive = pack(tmp_path / "env.tar.gz", [*members, file("weights", os.urandom(4 << 20))])
     process, line, _ = _start(tmp_path, EnvironmentSpec(ARCHIVE, str(archive)))
     heard: list[Any] = []
     try:

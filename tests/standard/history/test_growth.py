@@ -44,9 +44,7 @@ def test_without_requests_there_are_no_latencies() -> None:
 
 def test_generations_of_a_version_are_added_up() -> None:
     one = reading(succeeded=5, p50_ns=1_000_000, p99_ns=2_000_000)
-    other = reading(succeeded=15, p50_ns=3_000_000, p99_ns=4_000_000)
-
-    rates = sample(one, other)
+    rates = sample(one, reading(succeeded=15, p50_ns=3_000_000, p99_ns=4_000_000))
 
     assert 4.0 == rates.requests_per_s
     assert (3.0, 4.0) == (rates.latency_p50_ms, rates.latency_p99_ms), "those of the busier one"

@@ -75,8 +75,7 @@ def test_without_measurements_there_is_what_does_not_change() -> None:
 
     values = [line for line in lines if not line.startswith("#")]
     assert ["nv_pinned_memory_pool_total_bytes 0", "nv_pinned_memory_pool_used_bytes 0"] == values
-    kind = "# TYPE nv_pinned_memory_pool_used_bytes gauge"
-    assert kind in lines
+    assert "# TYPE nv_pinned_memory_pool_used_bytes gauge" in lines
 
 
 def test_of_a_cache_its_state_and_what_it_has_done() -> None:

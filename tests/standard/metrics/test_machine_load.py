@@ -103,9 +103,7 @@ def test_of_too_many_processes_nothing_is_concluded(
 ) -> None:
     monkeypatch.setattr(machine, "_MAX_PROCESSES", len(PARENTS) - 1)
 
-    load = look_often(proc, {"cpu": 4.5}, {STUB: 0.9})
-
-    assert load.last.neighbours_cpu_percent is None
+    assert look_often(proc, {"cpu": 4.5}, {STUB: 0.9}).last.neighbours_cpu_percent is None
 
 
 @pytest.mark.parametrize(

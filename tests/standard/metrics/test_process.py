@@ -36,8 +36,7 @@ def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
 
     assert 'nv_inference_count{model="add_sub",version="1"} 20\n' in text
     for place, count in (("broker", 3), ("supervisor", 2)):
-        line = f'zmqtriton_malformed_messages_total{{place="{place}"}} {count}\n'
-        assert line in text
+        assert f'zmqtriton_malformed_messages_total{{place="{place}"}} {count}\n' in text
     assert 'zmqtriton_broker_bytes_total{direction="in"} 700\n' in text
     assert 'zmqtriton_broker_bytes_total{direction="out"} 800\n' in text
     assert "zmqtriton_leased_blocks 4\n" in text

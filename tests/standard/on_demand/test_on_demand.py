@@ -163,8 +163,7 @@ IDLE_GO = {"control_mode": "explicit", "load_on_demand": True, "unload_idle_afte
 
 
 def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
-    models = (make_blueprint("m"), make_ensemble("e", "m"))
-    world = SupervisorHarness(*models, **IDLE_GO).start()
+    world = SupervisorHarness(make_blueprint("m"), make_ensemble("e", "m"), **IDLE_GO).start()
     assert want(world, "e").result is True
     assert {"e": "READY", "m": "READY"} == states(world)
     world.model_stats = [stat("m"), stat("e", unanswered=1)]

@@ -64,9 +64,7 @@ def test_a_load_is_begun_again_without_waiting_for_it() -> None:
     world.stub_behaviours["m"] = HANGS
     hanging = world.call("load", {"model": "m"})
 
-    done = world.call("restart", {"model": "m", "wait": False})
-
-    assert 0 == done.result
+    assert 0 == world.call("restart", {"model": "m", "wait": False}).result
     assert "it was restarted by an operator" in hanging.error[1]
     assert [("m", "LOADING")] == [(e["name"], e["state"]) for e in world.index()]
 

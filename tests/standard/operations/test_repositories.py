@@ -20,9 +20,7 @@ def explicit() -> SupervisorHarness:
 def test_a_repository_is_added_and_the_status_shows_it() -> None:
     world = explicit()
 
-    call = world.call("repository.register", {"path": "/more"})
-
-    assert ["/more"] == call.result
+    assert ["/more"] == world.call("repository.register", {"path": "/more"}).result
     assert "I Model repository registered: /more" in world.log
     assert ["/more"] == world.call("status").result["repositories"]
 
@@ -60,9 +58,7 @@ def test_a_path_that_is_none_is_refused(path: Any) -> None:
 
 def test_a_directory_may_have_a_key_and_its_model_another_name() -> None:
     world = explicit()
-    call = {"path": "/more", "names": {"folder": "m"}, "key": "hash"}
-
-    world.call("repository.register", call)
+    world.call("repository.register", {"path": "/more", "names": {"folder": "m"}, "key": "hash"})
 
     places = {"hash": {"path": "/more", "folder": "folder", "model": "m"}}
     assert places == world.call("repository.keys").result

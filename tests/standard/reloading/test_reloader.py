@@ -14,8 +14,7 @@ _NOTICED_S = LOOK_S + 2 * SETTLE_S
 
 def serve(*names: str, **policy: Any) -> SupervisorHarness:
     models = [make_blueprint(name) for name in names]
-    world = SupervisorHarness(*models, reload=True, **policy).start()
-    return world.advance(2 * _NOTICED_S)
+    return SupervisorHarness(*models, reload=True, **policy).start().advance(2 * _NOTICED_S)
 
 
 def change(world: SupervisorHarness, fingerprint: str, model: str = "m") -> SupervisorHarness:
@@ -37,8 +36,7 @@ def test_a_broken_save_leaves_what_serves_and_says_why_last() -> None:
     assert 2 == loads(world), "it was tried once"
     assert "READY" == world.latest_version_info("m").state
     assert "1" == world.generation("m").blueprint.fingerprint
-    of_model = [line for line in world.log if "process" not in line]
-    assert "SyntaxError: no" in of_model[-1]
+    assert "SyntaxError: no" in [line for line in world.log if "process" not in line][-1]
     world.stub_behaviours["m"] = LOADS
     change(world, "good")
     assert "good" == world.generation("m").blueprint.fingerprint

@@ -50,5 +50,4 @@ def test_a_duration_may_be_less_than_one() -> None:
 def test_it_is_for_models_with_one_instance_group() -> None:
     two = "instance_group { count: 1 } instance_group { count: 1 }"
     assert "several instance groups" in problem(two, max_instances="2")
-    ensemble = "ensemble_scheduling { }"
-    assert "means nothing to an ensemble" in problem(ensemble, max_instances="2")
+    assert "means nothing to an ensemble" in problem("ensemble_scheduling { }", max_instances="2")

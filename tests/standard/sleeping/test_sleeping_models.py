@@ -60,16 +60,14 @@ def test_a_sleeping_model_gives_its_memory_back_and_wakes_up_for_a_request(serve
     ctl(server, "wake", "heavy")
     pids, awake = set(server.stub_pids("heavy")), memory(server)
 
-    done = ctl(server, "sleep", "heavy")
-    assert "heavy: 2 instances asleep\n" == done.stdout
+    assert "heavy: 2 instances asleep\n" == ctl(server, "sleep", "heavy").stdout
     assert awake - memory(server) > 120, "both have let go of 64 MiB"
     assert 200 == server.status("/v2/models/heavy/ready")
     assert ["heavy"] == list(json.loads(ctl(server, "status", "--output=json").stdout)["asleep_s"])
 
     assert 14 == double(server, 7)
     assert 60 < awake - memory(server) < 120, "one of them was asked"
-    status = json.loads(ctl(server, "status", "--output=json").stdout)
-    assert {} == status["asleep_s"]
+    assert {} == json.loads(ctl(server, "status", "--output=json").stdout)["asleep_s"]
 
     assert "heavy: 2 instances awake\n" == ctl(server, "wake", "heavy").stdout
     assert abs(awake - memory(server)) < 30

@@ -170,8 +170,7 @@ def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:
     world.broker.reply(second.row.id, "second")
     world.broker.reply(first.row.id, "first")
 
-    assert "first" == _text(world.asker.wait(first))
-    assert "second" == _text(world.asker.wait(second))
+    assert ("first", "second") == (_text(world.asker.wait(first)), _text(world.asker.wait(second)))
     assert {} == world.asker._open  # what is answered would only grow
 
 

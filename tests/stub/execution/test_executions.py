@@ -113,8 +113,7 @@ def test_memory_that_the_broker_has_not_checked_is_not_opened(
     batches.run(body(placed), flags=wire.UNCHECKED | wire.HAS_REFERENCES)
 
     refused, answered = batches.texts()
-    assert (0, "a tensor in memory that it may not be in") == refused
-    assert (0, "") == answered
+    assert ((0, "a tensor in memory that it may not be in"), (0, "")) == (refused, answered)
 
 
 def test_a_request_that_does_not_fit_leaves_its_batch_alone(batches: _Batches) -> None:

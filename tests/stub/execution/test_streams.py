@@ -647,8 +647,7 @@ def test_a_response_waits_for_its_readers_process_to_come_to_what_it_has(client:
 
     client.sender.send(response(MIB), FINAL)
 
-    assert 1 == memory.placed
-    assert (0, 0, "") == client.end
+    assert (1, (0, 0, "")) == (memory.placed, client.end)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -657,5 +656,4 @@ def test_it_does_not_wait_for_ever(client: World) -> None:
 
     client.sender.send(response(MIB), FINAL)
 
-    assert 1 == memory.placed
-    assert (0, 0, "") == client.end
+    assert (1, (0, 0, "")) == (memory.placed, client.end)

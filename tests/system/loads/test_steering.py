@@ -26,8 +26,7 @@ def test_the_operator_scales_a_model(server: Server) -> None:
     eventually(lambda: len(server.stub_pids(MODEL)) == 3, 30, "three instances")
     steer(server, "scale", {"count": 1})
     eventually(lambda: len(server.stub_pids(MODEL)) == 1, 30, "one instance")
-    assert (200, "") == control_model(server, "load")
-    assert 1 == len(server.stub_pids(MODEL))
+    assert ((200, ""), 1) == (control_model(server, "load"), len(server.stub_pids(MODEL)))
 
 
 @pytest.mark.row("L15")

@@ -20,6 +20,7 @@ from zmqtriton_frontends.grpc_api.control import metadata as module
 from zmqtriton_frontends.grpc_api.control import reading
 from zmqtriton_frontends.grpc_api.control.metadata import Health
 from zmqtriton_frontends.grpc_api.control.reading import MAX_BYTES, MAX_FIELDS, read, read_load
+from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_protos import message
 
 # ------------------------------------------------------------------------------ health
@@ -221,6 +222,27 @@ def test_a_load_is_read_whole_and_its_large_files_are_not_copied(sizes: tuple[in
     for name, content in files.items():
         request.parameters[name].bytes_param = bytes(content)
     assert load == request
+
+
+_KEY = field(b"\x0a", b"file:a")
+_CONTENT, _OTHER_CONTENT = (field(b"\x22", letter * 70_000) for letter in (b"x", b"y"))
+_TEXT = field(b"\x1a", b"z" * 70_000)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        _KEY + field(b"\x12", _TEXT),
+        _KEY + field(b"\x12", _CONTENT + _OTHER_CONTENT),
+        _KEY + field(b"\x12", _CONTENT) + field(b"\x12", _OTHER_CONTENT),
+        _KEY + field(b"\x1a", _CONTENT),
+    ],
+    ids=["a text", "two contents", "two values", "no value"],
+)
+def test_what_is_no_file_but_in_name_means_what_protobuf_makes_of_it(entry: bytes) -> None:
+    data = field(b"\x1a", entry)
+
+    assert (LOAD.FromString(data), {}) == load_of(data)[:2]
 
 
 def test_others_have_turns_while_a_load_of_many_files_is_read(

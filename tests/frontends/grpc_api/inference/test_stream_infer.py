@@ -24,6 +24,8 @@ from tests.support.scenarios import scenario
 from tests.support.streams import failure, final, item
 from tests.support.waiting import loop_turns
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -31,6 +33,7 @@ from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.turns import RequestShares
 from zmqtriton_protos import message
@@ -159,8 +162,7 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
         await exchange.aclose()
         await asyncio.wait([reading])
         await loop_turns(10)
-        assert [] == gateway.requests
-        assert (0, 0) == (shares.requests, shares.clients)
+        assert ([], (0, 0)) == (gateway.requests, (shares.requests, shares.clients))
 
     asyncio.run(run())
     gc.collect()  # a coroutine that was made and not begun would be an error of its own
@@ -531,6 +533,21 @@ async def test_outputs_of_a_stream_may_become_classes(conversation: Conversation
     number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
     conversation.gateway.fake_streams.put("", number, number._replace(is_final=True))
     assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
+
+
+@scenario(converse)
+async def test_each_request_of_a_stream_has_its_trace_which_ends_with_its_answer(
+    conversation: Conversation, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[str] = []
+    monkeypatch.setattr(Trace, "end", lambda trace, sending: ends.append(sending))
+    all_of_them = Sampling("", ("TIMESTAMPS",), 1, -1, 0, "all")
+    conversation.gateway.traces.change(encode(TracingSettings("triton", (all_of_them,))))
+    conversation.gateway.fake_streams.put("2", final())
+
+    await conversation.answers(infer_request("m", "1"), infer_request("d", "2"))
+
+    assert ["GRPC_SEND"] * 2 == ends
 
 
 # ------------------------------------------------------------------- quiet end

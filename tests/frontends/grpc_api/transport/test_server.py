@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import socket
 import time
 import weakref
 from contextlib import AbstractContextManager
@@ -12,10 +14,11 @@ import pytest
 
 from tests.frontends.fake_gateway import LendingArena, version_info
 from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, FakeGateway, written
-from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.frontends.grpc_api.serving import GrpcServerThread, end_within, serving
 from tests.support import raw_http2 as h2
 from tests.support.garbage import Watched
-from tests.support.waiting import eventually
+from tests.support.scenarios import scenario
+from tests.support.waiting import eventually, until
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport import server as native_server
 from zmqtriton_frontends.process import client_progress
@@ -213,7 +216,10 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
         eventually(lambda: place.watched() is None, within_s=20)
 
 
-def test_who_does_not_read_is_not_read_from(server: GrpcServerThread) -> None:
+def test_who_does_not_read_is_not_read_from(
+    server: GrpcServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_connection, "_CLOSE_S", 0.1)
     # Each of these is answered, with a hundred bytes and more.
     calls = (
         h2.headers_frame(n, "/unknown") + h2.data_frame(n, b"", flags=h2.END_STREAM)
@@ -222,6 +228,29 @@ def test_who_does_not_read_is_not_read_from(server: GrpcServerThread) -> None:
     with server.connect() as connection:
         while connection.send_within(1.0, *itertools.islice(calls, 5000)):
             assert next(calls, b""), "the server answers without end"
+
+        # and is waited for no longer once the connection is to end
+        [there] = server.native.open_connections()
+        server.run_function(there.end)
+        eventually(lambda: not server.native.count_connections(), within_s=20)
+
+
+@scenario(asyncio.run)
+async def test_a_port_that_was_shut_down_elsewhere_is_listened_at_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        address = first.getsockname()
+    # at a port that was named, since any other would change
+    bound = socket.create_server(address)
+    server = native_server.NativeServer(FakeGateway(), [bound])
+    await server.open()
+    with bound.dup() as elsewhere:
+        elsewhere.shutdown(socket.SHUT_RD)
+
+    server.check()
+
+    with socket.socket() as client:
+        await until(lambda: not client.connect_ex(address))
+    await end_within(server, 0)
 
 
 def keepalive(**more: Any) -> AbstractContextManager[GrpcServerThread]:

@@ -89,6 +89,7 @@ def test_no_element_is_right_where_the_shape_has_none() -> None:
         ("INT32", 2**31, "out of range for INT32"),
         ("INT8", -129, "out of range for INT8"),
         ("UINT8", 256, "out of range for UINT8"),
+        ("UINT8", [0, 256], "out of range for UINT8"),
         ("UINT8", -(2**70), "attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("UINT8", -1, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("UINT64", -1, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
@@ -106,8 +107,9 @@ def test_no_element_is_right_where_the_shape_has_none() -> None:
 def test_an_element_that_is_none_of_its_datatype_is_refused(
     datatype: str, element: Any, said: str
 ) -> None:
+    data = element if type(element) is list else [element]
     with pytest.raises(InvalidArgument, match=said):
-        read(datatype, 1, [element])
+        read(datatype, len(data), data)
 
 
 #: Elements of all kinds that JSON has, with numbers at the ends of the datatypes.

@@ -18,6 +18,7 @@ from tests.support.raw_http import raw_request
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
+from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.server import inference_exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
@@ -163,6 +164,19 @@ async def test_a_restricted_inference_without_its_key_is_refused_after_its_body(
 
 
 @scenario(run_scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
+async def test_each_of_several_equal_requests_that_are_refused_is_reported(
+    house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[refusals.Refusal] = []
+    monkeypatch.setattr(refusals, "listeners", [reports.append])
+    data = raw_request("POST", INFER, JSON, admin="wrong")
+    reader, _ = await house.connections.connect(data * 2)
+
+    assert [b"403"] * 2 == [(await read(reader))[9:12] for _ in range(2)]
+    assert 2 == len(reports)
+
+
+@scenario(run_scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
 async def test_of_a_refused_body_so_much_is_dropped_and_then_the_connection_ends(
     house: HttpHarness, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +204,22 @@ async def test_a_body_in_chunks_is_accounted_for_as_it_comes(house: HttpHarness,
         await house.connections.run_loop()
     second.write(data)
     assert (await read(other)).startswith(b"HTTP/1.1 400 ")
+
+
+@scenario(run_scenario, http_max_input_size=100_000)
+async def test_a_body_that_is_too_large_takes_no_room_while_its_rest_comes(
+    house: HttpHarness, /
+) -> None:
+    data = chunked(*[b" " * 60_000] * 3)
+    reader, writer = await house.connections.connect(data[:50_000])
+    while not house.connections.ledger.budget.held:
+        await house.connections.run_loop()
+    writer.write(data[50_000:-100])
+    while house.connections.ledger.budget.held:
+        await house.connections.run_loop()
+
+    writer.write(data[-100:])
+    assert (await read(reader)).startswith(b"HTTP/1.1 400 ")
 
 
 @scenario(run_scenario, ledger_bytes=8 << 20)

@@ -96,8 +96,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggingServer]:
         "--allow-vertex-ai=true",
         "--vertex-ai-default-model=identity_fp32",
     ]
-    names = ("sagemaker", "vertex-ai")
-    ports = dict(zip(names, free_ports(2), strict=True))
+    ports = dict(zip(("sagemaker", "vertex-ai"), free_ports(2), strict=True))
     options += [f"--{name}-port={port}" for name, port in ports.items()]
     server = LoggingServer(directory / "s", *options, environment=CLOUDS)
     server.cloud_ports = ports
@@ -371,8 +370,7 @@ def test_a_call_without_access_has_a_line_over_grpcio_too(tmp_path: Path) -> Non
 
 def test_many_refusals_of_one_client_have_some_lines_and_a_number(server: LoggingServer) -> None:
     address = next(ADDRESSES)
-    statuses = [ask(server, "POST", INFER, address, "wrong") for _ in range(60)]
-    assert {401, 429} == set(statuses)
+    assert {401, 429} == {ask(server, "POST", INFER, address, "wrong") for _ in range(60)}
 
     def count() -> int:
         """Return the number of refusals that the lines of this client stand for."""

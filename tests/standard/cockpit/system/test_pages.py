@@ -113,8 +113,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
         "--strict-readiness=false",
         "--allow-openai",
     ]
-    directory = tmp_path_factory.mktemp("server")
-    running = Server(directory, models, options=options)
+    running = Server(tmp_path_factory.mktemp("server"), models, options=options)
     code = running.repository / "add_sub" / "1" / "model.py"
     code.write_text(LOADED + code.read_text())
     with running:
@@ -417,9 +416,7 @@ def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Pa
     with Server(tmp_path, frontends=("metrics",)) as server:
         chromium.open(f"{server.url}/")
 
-        text = chromium.wait_for("document.querySelector('#empty').innerText")
-
-        assert "no models yet" in text
+        assert "no models yet" in chromium.wait_for("document.querySelector('#empty').innerText")
         assert chromium.evaluate("document.querySelector('#try').hidden")
         chromium.open("about:blank")
     assert [] == chromium.complaints
@@ -551,8 +548,7 @@ def test_the_description_is_read_and_tried(browser: Browser, server: Server) -> 
 
 def answer_of(code: str, *, is_python: bool) -> str:
     command = [sys.executable, "-c", code] if is_python else ["sh", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> None:

@@ -18,5 +18,4 @@ def place(server: Server) -> str:
 
 def ctl(server: Server, *words: str, text: str = "") -> Result:
     """Run a command to its end, with `text` on its stdin."""
-    arguments = [place(server), *words]
-    return CliRunner().invoke(cli, arguments, input=text, catch_exceptions=False)
+    return CliRunner().invoke(cli, [place(server), *words], input=text, catch_exceptions=False)

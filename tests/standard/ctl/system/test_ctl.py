@@ -129,8 +129,7 @@ def test_stacks_do_not_interrupt_a_call_of_a_c_library(server: Server) -> None:
 
 
 def test_no_server_is_said_with_the_place_and_the_reason(tmp_path: Path) -> None:
-    words = [f"--runtime-directory={tmp_path}/nowhere", "status"]
-    missing = CliRunner().invoke(cli, words)
+    missing = CliRunner().invoke(cli, [f"--runtime-directory={tmp_path}/nowhere", "status"])
 
     expected = f"error: no running server found in {tmp_path}/nowhere (there is none)"
     # other tests may have servers of other users, which are named

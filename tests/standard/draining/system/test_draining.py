@@ -87,8 +87,7 @@ def test_a_model_that_drains_is_not_ready_and_answers(server: Server) -> None:
 
         assert 200 == server.status("/v2/health/ready"), "balancers of the server stay"
         assert "journal 1 UNAVAILABLE draining" in ctl(server, "models").stdout.replace("\t", " ")
-        state = server.request_json("/v2/models/journal/drain")[1]
-        assert "draining" == state["state"]
+        assert "draining" == server.request_json("/v2/models/journal/drain")[1]["state"]
         assert "journal draining nothing 1 " in ctl(server, "status").stdout.replace("\t", " ")
         release_execution(server.journal, "other")
         inputs = [

@@ -80,9 +80,7 @@ STREAMS = 'parameters { key: "MAX_STREAMS" value { string_value: "%s" } }\n'
 @pytest.mark.parametrize("text", ["0", "-1", "many", "65537", ""])
 def test_a_bound_of_streams_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     decoupled = "model_transaction_policy { decoupled: true }\n"
-    model = write(tmp_path, "m", GOOD + decoupled + STREAMS % text)
-
-    [(line, problem, _)] = errors_of(model)
+    [(line, problem, _)] = errors_of(write(tmp_path, "m", GOOD + decoupled + STREAMS % text))
 
     said = f"MAX_STREAMS is '{text}', which is no whole number from 1 to 65536"
     assert (5, said) == (line, problem)
@@ -136,9 +134,7 @@ def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> N
 
 
 def test_a_text_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
-    model = write(tmp_path, "m", 'backend: "python"\ninput [ {')
-
-    (problem,) = check_model(model).errors
+    (problem,) = check_model(write(tmp_path, "m", 'backend: "python"\ninput [ {')).errors
 
     assert (2, 9, 'Expected "}".') == (problem.line, problem.column, problem.detail)
 
@@ -373,8 +369,7 @@ def test_a_configuration_with_another_name_is_told(tmp_path: Path, name: str) ->
     ],
 )
 def test_a_count_of_zero_is_told_of_the_group_that_has_it(tmp_path: Path, form: str) -> None:
-    groups = form.format("kind: KIND_CPU", "kind: KIND_CPU\n count: 0")
-    write(tmp_path, "m", GOOD + groups, "")
+    write(tmp_path, "m", GOOD + form.format("kind: KIND_CPU", "kind: KIND_CPU\n count: 0"), "")
     lines_before = GOOD.count("\n")
 
     findings = check_model(tmp_path / "m")

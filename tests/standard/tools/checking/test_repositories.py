@@ -146,8 +146,7 @@ def test_a_directory_that_cannot_be_listed_does_not_hide_the_others(tmp_path: Pa
     report = checked(tmp_path / "nowhere", tmp_path / "a")
 
     (problem,) = report.errors
-    text = f"failed to stat file {tmp_path}/nowhere: there is no such directory"
-    assert text == problem.text
+    assert f"failed to stat file {tmp_path}/nowhere: there is no such directory" == problem.text
     assert ["m"] == list(report.models)
 
 

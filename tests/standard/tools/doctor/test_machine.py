@@ -130,8 +130,7 @@ def test_memory_in_swap(tmp_path: Path) -> None:
 
 
 def write_memory(root: Path, *, available_kib: int = 8 << 20, overcommit: int = 0) -> None:
-    total = f"MemTotal: {16 << 20} kB\nMemAvailable: {available_kib} kB\n"
-    write(root / "proc/meminfo", total)
+    write(root / "proc/meminfo", f"MemTotal: {16 << 20} kB\nMemAvailable: {available_kib} kB\n")
     write(root / "proc/sys/vm/overcommit_memory", f"{overcommit}\n")
 
 

@@ -16,9 +16,7 @@ LONG_S = 60.0
 def test_directories_that_can_be_read_are_told(tmp_path: Path) -> None:
     directories = Directories([str(tmp_path), str(MODELS_DIRECTORY)])
 
-    checked = directories.check("add_sub", LONG_S)
-
-    assert ([str(MODELS_DIRECTORY / "add_sub")], []) == checked
+    assert ([str(MODELS_DIRECTORY / "add_sub")], []) == directories.check("add_sub", LONG_S)
     assert [] == directories.silent
 
 
@@ -38,7 +36,5 @@ def test_nobody_waits_twice_for_a_file_system_that_does_not_answer(tmp_path: Pat
         slow.hold()
         directories = Directories([str(slow.place)])
 
-        checked = [directories.check("add_sub", 2.0) for _ in range(2)]
-
-        assert [([], []), ([], [])] == checked
+        assert [([], []), ([], [])] == [directories.check("add_sub", 2.0) for _ in range(2)]
         assert [str(slow.place)] == directories.silent

@@ -397,9 +397,7 @@ def test_a_check_adds_only_what_the_server_has_not_said() -> None:
 
 def test_of_a_model_that_is_well_its_counts_are_told() -> None:
     row = counts(succeeded=3, executions=3, failed=1, failures={"CANCELED": 1, "BACKEND": 0})
-    status = {"processes": [stub()], "counts": [row]}
-
-    findings = find_all(Facts("m", index=[READY], status=status))
+    findings = find_all(Facts("m", index=[READY], status={"processes": [stub()], "counts": [row]}))
 
     text = "ready, 1 of 1 instance ready, 3 requests answered, 1 canceled: nothing is wrong"
     assert [text] == [finding.text for finding in findings]

@@ -162,9 +162,7 @@ def test_a_model_that_waits_for_one_that_it_calls_needs_more_of_both() -> None:
 
 
 def test_a_request_that_waited_until_its_deadline_was_not_refused_by_a_full_queue() -> None:
-    row = counts(failed=3, succeeded=2, failures={"REJECTED": 3}, deadlines=3)
-
-    (finding,) = explain(row)
+    (finding,) = explain(counts(failed=3, succeeded=2, failures={"REJECTED": 3}, deadlines=3))
 
     assert "3 of 5 requests waited in the queue until their deadline" == finding.text
     assert ("zmqtriton-ctl scale m 2",) == finding.commands

@@ -297,8 +297,7 @@ def test_a_python_that_is_slow(
         "_PYTHON_SYSCONFIGDATA_NAME": "_other_build",
     }
     if "CONFIG_ARGS" in values:  # those of distributions leave no trace of their own
-        code = "import sys\nsys.base_prefix = '/opt'\n"
-        (tmp_path / "sitecustomize.py").write_text(code)
+        (tmp_path / "sitecustomize.py").write_text("import sys\nsys.base_prefix = '/opt'\n")
 
     advised(doctor(*_START, env=environment), cause, advice)
 

@@ -458,8 +458,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         assert (
             str(number) in program(["sh", "-c", look.replace("=", "=").replace(" :", " :")]).stdout
         )
-        option = other.split()[1]
-        assert is_silent(doctor(*words, option), "is in use")
+        assert is_silent(doctor(*words, other.split()[1]), "is in use")
 
     assert is_silent(doctor(*words, f"--http-port={number}"), "is in use")
 
@@ -574,8 +573,7 @@ def test_a_proxy_in_the_environment() -> None:
     [command] = finding["commands"]
     name, _, value = command.removeprefix("export ").partition("=")
 
-    matches = doctor("--", "--http-port=0", env={**environment, name: value})
-    assert is_silent(matches, "to a proxy")
+    assert is_silent(doctor("--", "--http-port=0", env={**environment, name: value}), "to a proxy")
 
 
 @pytest.mark.parametrize(
@@ -608,8 +606,7 @@ def test_a_disk_that_is_full(options: str, path: str, cause: str, advice: str) -
 
     advised(doctor(*words, wrapper=in_namespace(full)), cause, advice)
 
-    freed = doctor(*words, wrapper=in_namespace(f"{full}; rm {path}/full"))
-    assert is_silent(freed, cause)
+    assert is_silent(doctor(*words, wrapper=in_namespace(f"{full}; rm {path}/full")), cause)
 
 
 def test_a_full_directory_for_temporary_files() -> None:
@@ -704,8 +701,7 @@ def test_few_descriptors_and_few_processes(nobodys: Path) -> None:
     advised(few, "a process may have 200 file descriptors", "Each connection, instance and region")
     assert is_silent(doctor(*words), "a process may have 200 file descriptors")
 
-    limited = (*as_nobody(), prlimit, "--nproc=500:500")
-    processes = doctor(*words, wrapper=limited, env=_OF_NOBODY)
+    processes = doctor(*words, wrapper=(*as_nobody(), prlimit, "--nproc=500:500"), env=_OF_NOBODY)
     advised(
         processes,
         "this user may have 500 processes and threads",
@@ -744,8 +740,7 @@ def test_servers_that_were_killed_and_that_are_stopped(tmp_path: Path) -> None:
             finding = advised(
                 json.loads(done.stdout), "is alive and does not answer", "Its supervisor is stopped"
             )
-            look = program(shlex.split(finding["commands"][0]))
-            assert str(server.pid) in look.stdout
+            assert str(server.pid) in program(shlex.split(finding["commands"][0])).stdout
         finally:
             os.kill(server.pid, signal.SIGCONT)
         eventually(server.is_ready, 60)

@@ -113,8 +113,7 @@ def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
     [tensor] = infer_inputs(http_client, INPUT0=np.array([1, 2], np.float32))
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as kept:
         kept.infer("identity_fp32", [tensor], request_id="kept alive", headers=dict(_GIVEN))
-    generated = {"id": "generated", "INPUT0": [1.0]}
-    post(server, "/v2/models/identity_fp32/generate", generated, _GIVEN)
+    post(server, "/v2/models/identity_fp32/generate", {"id": "generated", "INPUT0": [1.0]}, _GIVEN)
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         of_client(client, "over grpc")
         client.start_stream(lambda result, error: answers.put(error), headers=_GIVEN)

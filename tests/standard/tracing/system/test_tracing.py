@@ -63,8 +63,7 @@ def post(server: Server, path: str, document: dict[str, Any]) -> Any:
 
 def infer(server: Server, model: str, request_id: str) -> Any:
     tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
-    document = {"id": request_id, "inputs": [tensor]}
-    return post(server, f"/v2/models/{model}/infer", document)
+    return post(server, f"/v2/models/{model}/infer", {"id": request_id, "inputs": [tensor]})
 
 
 class Found:
