@@ -368,9 +368,15 @@ def test_kill_9_of_the_binder_fails_its_requests_alone(shared: SharedServer) -> 
     assert status in (500, 503)
     assert "slow" in body["error"]
     with zmqtriton.connect(path=_place(shared)) as connection:
-        (entry,) = [entry for entry in connection.models() if entry["name"] == "slow"]
-    assert entry["state"] == "UNAVAILABLE"
-    assert "has bound it" in entry["reason"]
+        reasons = eventually(
+            lambda: [
+                entry["reason"]
+                for entry in connection.models()
+                if ("slow", "UNAVAILABLE") == (entry["name"], entry["state"])
+            ],
+            within_s=30,
+        )
+    assert "has bound it" in reasons[0]
     assert _post(shared, 0)[0] in (400, 404, 503)
     with _binder(shared, "time.sleep(600)"):
         assert _post(shared, 0)[0] == 200
