@@ -300,9 +300,12 @@ class Client(AbstractContextManager["Client"]):
     def take_identity(self, within_s: float) -> None:
         """Take the answer to the question which server it is, if it comes in time."""
         try:
-            self._identity = ServerIdentity.from_document(self.finish(within_s))
-        except ZmqTritonError:  # one of an older version does not know the call
-            self._identity = ServerIdentity.from_status(self.call("status", {}, QUICK_TIMEOUT_S))
+            try:
+                self._identity = ServerIdentity.from_document(self.finish(within_s))
+            except ZmqTritonError:  # one of an older version does not know the call
+                self._identity = ServerIdentity.from_status(
+                    self.call("status", {}, QUICK_TIMEOUT_S)
+                )
         except NoServerError as silence:
             self.silence = str(silence)
         except (KeyError, TypeError):

@@ -20,7 +20,7 @@ def identity(name: str) -> dict[str, Any]:
 @pytest.fixture
 def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeServer]]:
     """Two servers, one of which says nothing."""
-    for name in ("_IDENTITY_WITHIN_S", "_IDENTITY_AT_LAST_S"):
+    for name in ("_IDENTITY_WITHIN_S", "_IDENTITY_AT_LAST_S", "QUICK_TIMEOUT_S"):
         monkeypatch.setattr(client_module, name, 0.6)
     servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("well", "mute")]
     servers[0].answers["identity"] = identity("well")
@@ -30,11 +30,22 @@ def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Fa
         server.close()
 
 
-@pytest.mark.parametrize("answer", ["silence", {"name": "mute"}, None])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"identity": "silence"},
+        {"identity": {"name": "mute"}},
+        {"identity": None},
+        {"identity": ValueError("unknown"), "status": {}},
+        {"identity": ValueError("unknown"), "status": None},
+        {"identity": ValueError("unknown"), "status": "silence"},
+    ],
+    ids=str,
+)
 def test_what_is_stopped_or_no_such_server_hides_no_other(
-    others: list[FakeServer], answer: Any
+    others: list[FakeServer], answers: dict[str, Any]
 ) -> None:
-    others[1].answers["identity"] = answer
+    others[1].answers |= answers
 
     shown = run("--server", "well", "status")
 
