@@ -372,7 +372,8 @@ def test_an_array_whose_memory_is_that_of_a_later_block_is_found(
 def test_a_block_whose_owner_has_written_less_than_all_of_it_is_none(
     pair: Pair, findings: list[str]
 ) -> None:
-    pair.arena.leases.end([pair.write(b"x" * (1 << 20)).reference.block])
+    first = pair.write(b"x" * (1 << 20))
+    pair.arena.leases.end([first.reference.block])
     pair.clock.now_s += KEPT_S
 
     second = pair.arena.allocate(1 << 20)

@@ -270,7 +270,9 @@ def test_who_asks_for_a_copy_gets_one() -> None:
     tensor = pb_utils.Tensor("A", NUMBERS.copy())
 
     references = sys.getrefcount(tensor)
-    assert not np.shares_memory(tensor.as_numpy(), dlpack.take(tensor.__dlpack__(copy=True)).array)
+    taken = dlpack.take(tensor.__dlpack__(copy=True)).array  # lives beside the tensor
+
+    assert not np.shares_memory(tensor.as_numpy(), taken)
     assert references == sys.getrefcount(tensor)
     with pytest.raises(BufferError):
         tensor.__dlpack__(dl_device=(2, 0))

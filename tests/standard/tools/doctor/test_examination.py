@@ -75,7 +75,7 @@ def test_there_are_many_subjects() -> None:
 
 
 def test_files_of_a_server_that_finds_others_there_are_not_judged(tmp_path: Path) -> None:
-    write(tmp_path / "proc/7/root/nowhere/models/m", "of a container")
+    write(tmp_path / "proc/7/root" / "nowhere/models/m", "of a container")
     server = Server("a", 7, "1.0", (), {7: "supervisor"}, 1)
 
     elsewhere = list_subjects(Target(server=server, repositories=("/nowhere/models",)), tmp_path)
