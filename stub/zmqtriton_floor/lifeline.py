@@ -72,6 +72,12 @@ class Lifeline:
         with self._lock:
             self._close()
 
+    def hang_up(self) -> None:
+        """Send nothing more. The other end sees an end, and closes when it is done with all."""
+        with self._lock, suppress(OSError):
+            self._is_deaf = True
+            self._socket.shutdown(socket.SHUT_WR)
+
     def _close(self) -> None:
         self.ended = True
         self._socket.close()

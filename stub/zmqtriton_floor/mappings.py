@@ -4,6 +4,10 @@ A frontend maps read-only. A stub maps private and writable, since models may ch
 what they have changed is dropped with the last array over it, and what they have only read stays
 mapped. No reference is trusted: it is compared with the segment as the kernel knows it. Sends
 no messages: the caller obtains descriptors.
+
+Nobody keeps a block from its owner's next use for a process that has left, nor for a fork. So
+arrays outlive both by one rule: **before mappings close, and before their process forks, what is
+read there becomes the process's own** (`detach_all`).
 """
 
 from __future__ import annotations
@@ -40,6 +44,12 @@ _PRESENT, _SWAPPED, _OF_FILE = 128, 64, 32
 #: Table for bytes.translate(), from the last byte of an entry to 1 if the page is a private copy,
 #: else 0. It takes a tenth of the time that numpy would.
 _IS_OWN = bytes(bool(b & (_PRESENT | _SWAPPED)) and not b & _OF_FILE for b in range(256))
+#: Seconds to wait for a lock before a fork. It is held for a few steps, and longer only by a thread
+#: that is in the middle of its own end.
+_PATIENCE_S = 1.0
+
+_mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+_mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Pagemap:
@@ -94,9 +104,21 @@ class _Segment:
         #: copy, it still has what the owner wrote. -1 in other processes.
         self.descriptor = descriptor
         is_private = descriptor >= 0 and memory is not _COPIED
+        #: Address in this process; 0 for memory that no model writes to, or that is not mapped.
         self.address = address_of(memory) if is_private else 0
         #: The views that are still read, by their id().
         self.views: dict[int, _View] = {}
+        #: Begin and end of copies that a process has which only reads.
+        self.copies: set[tuple[int, int]] = set()
+
+    def drop_copies(self) -> None:
+        """Show the owner's memory again where no array reads a copy of it."""
+        for start, end in [*self.copies]:
+            # one whose array has ended is not read, though its callback may not have run
+            views = [view for view in [*self.views.values()] if view() is not None]
+            if not any(view.start < end and start < view.end for view in views):
+                self.memory.madvise(mmap.MADV_DONTNEED, start, end - start)
+                self.copies.discard((start, end))
 
     def overlaps(self, start: int, end: int) -> bool:
         for view in [*self.views.values()]:  # noqa: SIM110 - any() calls a generator for each
@@ -139,6 +161,7 @@ class Mappings:
         self._on_release = on_release or (lambda blocks: None)
         self._segments: dict[Name, _Segment] = {}
         self.lock = threading.RLock()
+        _of_process.add(self)
 
     # -------------------------------------------------------------- segments
 
@@ -165,7 +188,8 @@ class Mappings:
             elif self._is_private:
                 memory = _private(descriptor, size)
             else:
-                memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
+                # what others write is seen as in a shared one, until a page becomes our own
+                memory = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, mmap.PROT_READ)
         except ValueError as error:
             raise ProtocolError(f"segment {segment} of {owner} cannot be mapped: {error}") from None
         except OSError as error:
@@ -193,6 +217,14 @@ class Mappings:
                 os.close(mapping.descriptor)
 
     def close(self) -> None:
+        """Drop all segments. Call it before anybody learns that this process has left."""
+        self.detach_all()
+        for view in self._views():
+            array = view()
+            if array is not None:  # else it releases them itself
+                leased, view.leased = view.leased, []
+                self._on_release(leased)
+            del array
         for owner, segment in list(self._segments):
             self.remove(owner, segment)
         if self._pagemap is not None:
@@ -280,6 +312,8 @@ class Mappings:
     ) -> tuple[int, Any]:
         """Return the offset of the array within the segment, and the array."""
         segment = self._segments[block.owner, block.segment]
+        if segment.copies:
+            segment.drop_copies()
         start, end = low // PAGE * PAGE, min(-(-high // PAGE) * PAGE, segment.size)
         if self._is_private and (segment.memory is _COPIED or segment.overlaps(start, end)):
             # Another request has the same tensor, or a model has kept an array here: this one must
@@ -306,6 +340,10 @@ class Mappings:
             segment.memory.madvise(mmap.MADV_DONTNEED, view.start, size)
         # only now: until here its range cannot be opened again
         segment.views.pop(id(view), None)
+        # a destructor must not wait; the next array over them finds copies that are left
+        if segment.copies and self.lock.acquire(blocking=False):
+            segment.drop_copies()
+            self.lock.release()
         if view.leased:
             self._on_release(view.leased)
 
@@ -322,7 +360,10 @@ class Mappings:
                     _detach(view)
 
     def detach_all(self) -> None:
-        """Let the owners reuse all blocks that are read here."""
+        """Let the owners reuse all blocks, and keep copies where arrays read them.
+
+        Raises MemoryError if the kernel has no room for copies.
+        """
         with self.lock:
             for view in self._views():
                 _detach(view)
@@ -403,7 +444,46 @@ def _detach(view: _View) -> None:
 
 def _make_own(view: _View, array: Any) -> None:
     """Make all pages of a view private copies, although other threads may write to them."""
+    size, is_read_only = view.end - view.start, not view.segment.address
+    if is_read_only:
+        _protect(array, size, mmap.PROT_READ | mmap.PROT_WRITE)
     try:
-        view.segment.memory.madvise(MADV_POPULATE_WRITE, view.start, view.end - view.start)
+        view.segment.memory.madvise(MADV_POPULATE_WRITE, view.start, size)
     except OSError:  # an older kernel: any write to a page does it
-        array[::PAGE] = array[::PAGE]
+        pages = (ctypes.c_char * size).from_address(_address(array))
+        for start in range(0, size, PAGE):
+            pages[start] = pages[start]
+    if is_read_only:
+        _protect(array, size, mmap.PROT_READ)
+        view.segment.copies.add((view.start, view.end))
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _protect(array: Any, size: int, protection: int) -> None:
+    if _mprotect(_address(array), size, protection):
+        raise MemoryError(f"no room for a copy of a tensor: {os.strerror(ctypes.get_errno())}")
+
+
+#: The mappings of this process.
+_of_process: weakref.WeakSet[Mappings] = weakref.WeakSet()
+#: The mappings that the thread which forks has locked.
+_forking = threading.local()
+
+
+def _prepare_fork() -> None:
+    """Share no page with the fork that an owner may write to; open nothing until it is there."""
+    _forking.locked = [one for one in _of_process if one.lock.acquire(timeout=_PATIENCE_S)]
+    for mappings in _forking.locked:
+        mappings.detach_all()
+
+
+def _go_on() -> None:
+    for mappings in _forking.locked:
+        mappings.lock.release()
+    _forking.locked = []
+
+
+os.register_at_fork(before=_prepare_fork, after_in_parent=_go_on, after_in_child=_go_on)

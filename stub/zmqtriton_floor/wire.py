@@ -362,10 +362,15 @@ class RemoveGeneration(NamedTuple):
 
 
 class PeerDied(NamedTuple):
-    """A process has died. The requests that it was executing fail with the reason."""
+    """A process has died. The requests that it was executing fail with the reason.
+
+    Of an instance that was a thread of a guest the memory is still read, if that guest lives, until
+    the guest leaves: nobody can end its thread.
+    """
 
     serial: Count
     reason: Text
+    guest: Count = 0
 
 
 # ------------------------------------------------------ messages to a stub

@@ -124,7 +124,6 @@ class Stub:
         self._on_end = [
             self._poller.close,
             self._beside.close,
-            self._memory.close,
             lifeline.close,
             progress.close,
         ]
@@ -164,7 +163,8 @@ class Stub:
         self._supervisor.receive()
 
     def close(self) -> None:
-        """Let go of what the end of a process would."""
+        """Let go of what the end of a process would; what the model has kept stays readable."""
+        self._memory.close()
         for close in reversed(self._on_end):
             close()
         if self._listener >= 0:
@@ -365,7 +365,7 @@ class Stub:
             self._instance.log("I", describe(error))
         if not self._process.has_own_memory:
             # other instances of this process may have what this one has kept in a global
-            self._memory.mappings.detach_all()
+            self._memory.close()
         self._instance.measures.flush()  # the loop, which would, has ended
         self._link.close()
         self._instance.tracing.close()

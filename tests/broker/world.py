@@ -202,8 +202,8 @@ class BrokerHarness:
         self.core.results(serial, message, [body] * len(outcomes), self.now)
         self.drain_outbox()
 
-    def kill_peer(self, serial: int, reason: str = "killed by SIGKILL") -> None:
-        self.core.remove_peer(wire.PeerDied(serial, reason), self.now)
+    def kill_peer(self, serial: int, reason: str = "killed by SIGKILL", *, guest: int = 0) -> None:
+        self.core.remove_peer(wire.PeerDied(serial, reason, guest), self.now)
         self.batched_requests.pop(serial, None)
         self.drain_outbox()
 

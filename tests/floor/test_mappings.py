@@ -7,6 +7,7 @@ import gc
 import mmap
 import os
 import resource
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,15 +164,53 @@ def test_a_kept_array_stays_what_it_was_when_the_owner_goes_on(private: Pair) ->
     assert {ord("z")} == set(other.tobytes())
 
 
-def test_all_that_is_kept_can_be_detached(private: Pair) -> None:
-    allocations = [private.write(b"x" * 40_000) for _ in range(2)]
-    kept = private.mappings.open([one.reference for one in allocations])
+@pytest.mark.parametrize("leave", [Mappings.detach_all, Mappings.close])
+def test_what_is_kept_stays_when_its_reader_leaves(
+    pair: Pair, leave: Callable[[Mappings], None]
+) -> None:
+    allocations = [pair.write(b"x" * 40_000) for _ in range(3)]
+    kept = pair.mappings.open([one.reference for one in allocations[:2]])
 
-    private.mappings.detach_all()
+    leave(pair.mappings)
     for allocation in allocations:
         allocation.view[:] = b"z" * 40_000
 
     assert [b"x" * 40_000] * 2 == [array.tobytes() for array in kept]
+
+
+def test_a_fork_keeps_what_its_parent_had(pair: Pair) -> None:
+    allocation = pair.write(b"x" * 40_000)
+    [kept] = pair.mappings.open([allocation.reference])
+    reader, writer = socket.socketpair()
+
+    child = os.fork()
+    if not child:
+        reader.recv(1)
+        os._exit(int(kept.tobytes() != b"x" * 40_000))
+    del kept
+    allocation.view[:] = b"z" * 40_000
+    writer.send(b".")
+
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    reader.close()
+    writer.close()
+
+
+def test_copies_go_with_their_last_array(pair: Pair) -> None:
+    allocation = pair.write(b"x" * 40_000)
+    [first], [second] = (pair.mappings.open([allocation.reference]) for _ in range(2))
+    pair.mappings.detach_all()
+    del first
+    [third] = pair.mappings.open([allocation.reference])
+    assert b"x" * 40_000 == second.tobytes() == third.tobytes()
+    del second, third
+
+    allocation.view[:] = b"z" * 40_000
+
+    [array] = pair.mappings.open([allocation.reference])
+    assert {ord("z")} == set(array.tobytes())
+    allocation.view[:1] = b"!"
+    assert ord("!") == array[0]
 
 
 def test_once_nothing_is_kept_the_pages_are_the_owners_again(private: Pair) -> None:

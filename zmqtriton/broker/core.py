@@ -206,6 +206,8 @@ class BrokerCore(BrokerState):
             if not instance.has_arrived:
                 self.recovery.note_silent_death(generation, instance.progress)
             lost, waiting = self._sequence_admission.lose(instance, *instance.die(), error)
+            if message.guest in self.peers:
+                self.blocks.keep_read(message.serial, message.guest, lost)
             for request in lost:
                 self._lifecycle.refuse(request, error, statistics.BACKEND, now_ns)
             self._put_back(instance, waiting, now_ns)

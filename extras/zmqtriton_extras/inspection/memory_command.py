@@ -76,11 +76,12 @@ def memory(context: click.Context, model: str, seconds: float, instance: str, fo
 
     def question(client: Client) -> Any:
         check_name(client, model)
-        return client.call("memory", arguments, seconds + _GRACE_S)
+        answer = client.call("memory", arguments, seconds + _GRACE_S)
+        return answer, [row for row in client.call("status")["held"] if row["model"] == model]
 
-    answer = run_with_client(context, question)
+    answer, holders = run_with_client(context, question)
     with exit_on_error():
-        seen = read(answer)
+        seen = {**read(answer), "processes": holders}
     print_result(form, seen, lambda: _print(seen))
 
 
@@ -160,6 +161,9 @@ def _print(seen: Mapping[str, Any]) -> None:
     if holders:
         print_table(("Held by", "Type", "Items"), holders)
     _print_others(seen)
+    for row in seen["processes"]:
+        whose = f"{row['role']} process {row['pid']}"
+        click.echo(f"{format_bytes(row['bytes'])} of its tensors are held by the {whose}.")
 
 
 def _place(held: Mapping[str, Any]) -> str:

@@ -153,11 +153,11 @@ class Gateway:
         await self._welcomed
 
     def close(self) -> None:
+        if self.serial:
+            self.payload.close()  # before the server sees that this process has left
         self.catalogue.regions.close()
         self._supervisor.close()
         self.streams.close()
-        if self.serial:
-            self.payload.close()
         self._broker.close()
         self.traces.end()
 

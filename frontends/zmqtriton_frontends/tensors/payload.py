@@ -212,6 +212,8 @@ class Payload:
         self._has_arrays = False
 
     def close(self) -> None:
+        """Leave the memory of others; arrays over it stay as they are."""
+        self.mappings.close()
         self.segments.close()
         self.releases.end()
 

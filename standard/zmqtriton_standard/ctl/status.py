@@ -227,6 +227,11 @@ def _format_figure(figure: float | None) -> str:
     return f"{figure:g}" if isinstance(figure, float) else str(figure)
 
 
+def _held_row(entry: dict[str, Any]) -> Sequence[str]:
+    owner = f"{entry['model']}:{entry['version']}"
+    return f"{entry['role']} {entry['pid']}", owner, format_bytes(entry["bytes"])
+
+
 def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
     held = ", ".join(f"{name} ({count})" for name, count in entry["holders"].items())
     device = "-" if entry["device"] is None else str(entry["device"])
@@ -240,6 +245,7 @@ _TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str
     ("drains", ("Drain of", "State", "Then", "Under way", "Since"), _drain_row),
     ("quotas", ("Model", "Quota", "Limit", "Used", "Exceeded"), _quota_row),
     ("resources", ("Resource", "Device", "In use", "Held by", "Awaited by"), _resource_row),
+    ("held", ("Held by", "Memory of", "Size"), _held_row),
 )
 
 

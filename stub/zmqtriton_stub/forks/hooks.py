@@ -33,8 +33,8 @@ class Forks:
         self._bootstrap = bootstrap
         self._memory = memory
         self._relay = Relay(instance)
-        #: Locks that destructors take, in their order.
-        self._locks = (state_lock, sender_lock, memory.passing.lock, memory.mappings.lock)
+        #: Locks that destructors take, in their order; that of the mappings comes after them.
+        self._locks = (state_lock, sender_lock, memory.passing.lock)
         self._held: list[Any] = []
 
     def begin(self) -> None:

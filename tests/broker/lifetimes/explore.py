@@ -1,4 +1,4 @@
-"""Explores all orders in which messages arrive, programs go on and processes die.
+"""Explores all orders in which messages arrive, programs go on, and processes die or leave.
 
 A state is reached by the actions that lead to it, which are done again in a new world where the
 exploration comes back to it: real memory cannot be copied. A state that was seen is left, so orders
@@ -9,6 +9,10 @@ Four promises are checked. After each action: **who keeps an array reads what wa
 the memory of a dead process is gone**. In the end, when all have dropped what they kept: **each
 request is answered, each block is free, the broker knows of no lease, and the supervisor keeps no
 memory of the dead.**
+
+Connections end before processes do. A frontend that **leaves**, as a program does that closes its
+connection or whose server is replaced, keeps its arrays; so does a thread of a program whose
+instance **is ended** because it hangs. Both promises about arrays go on for them.
 
 Where there are too many orders for all of them, `walk` follows one that a seed draws.
 """
@@ -21,7 +25,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tests.broker.lifetimes.processes import FRONTEND, SECOND_NS, StubProcess, World
+from tests.broker.lifetimes.processes import (
+    FRONTEND,
+    SECOND_NS,
+    FrontendProcess,
+    StubProcess,
+    World,
+)
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
 
@@ -40,7 +50,10 @@ class BrokenPromiseError(AssertionError):
 
 
 def enabled(world: World, deaths: Iterable[str]) -> list[Action]:
-    """Return the actions that are possible now; `deaths` has the names of who may die once."""
+    """Return the actions that are possible now.
+
+    `deaths` has the names of who may die once, or "NAME leaves", or "NAME is ended".
+    """
     broker = world.broker
     assert broker is not None
     actions: list[Action] = []
@@ -55,10 +68,11 @@ def enabled(world: World, deaths: Iterable[str]) -> list[Action]:
     if world.supervisor.messages:
         actions.append(("to supervisor",))
     actions += [("bury", serial) for serial in world.unburied]
-    has_all = not world.unburied and len(world.processes) > len(world.serials)
-    for name in deaths:
+    has_all = not world.unburied and world.is_whole
+    for death in deaths:
+        name, _, how = death.partition(" ")
         if has_all if name != "broker" else world.epoch == 1:
-            actions.append(("kill", name))
+            actions.append(("kill", name, how))
     return actions
 
 
@@ -72,8 +86,8 @@ def _of_process(world: World, process: Any) -> Iterator[Action]:
             yield "step", serial, index
     if process.epoch != world.epoch:
         yield "follow", serial
-    if serial == FRONTEND and world.frontend.has_releases:
-        yield "release", FRONTEND
+    if isinstance(process, FrontendProcess) and process.has_releases:
+        yield "release", serial
 
 
 def perform(world: World, action: Action) -> None:
@@ -95,10 +109,11 @@ def perform(world: World, action: Action) -> None:
     elif what == "follow":
         world.processes[rest[0]].follow(world.epoch)
     elif what == "release":
-        (world.frontend if rest[0] == FRONTEND else broker).release()
+        released: Any = world.processes.get(rest[0], broker)
+        released.release()
     elif what == "bury":
         world.unburied.remove(rest[0])
-        broker.remove(rest[0])
+        broker.remove(rest[0], world.guests.get(rest[0], 0))
         world.unload(rest[0])
         for router in (broker.stubs, broker.requests):
             router.pipes.pop(rest[0], None)
@@ -106,10 +121,22 @@ def perform(world: World, action: Action) -> None:
         world.unburied.clear()
         world.start_broker()
     else:
-        process = world.process(rest[0])
-        world.processes.pop(process.serial).forget()
-        world.unburied.append(process.serial)
-        world.supervisor.dead.append(process.serial)
+        _end(world, *rest)
+
+
+def _end(world: World, name: str, how: str) -> None:
+    process = world.process(name)
+    del world.processes[process.serial]
+    world.unburied.append(process.serial)
+    world.supervisor.dead.append(process.serial)
+    if not how:
+        process.forget()
+        return
+    world.living_on.append(process)
+    if how == "leaves":
+        process.leave()
+    else:
+        world.guests[process.serial] = FRONTEND
 
 
 def _incoming(process: Any) -> list[tuple[str, Any]]:
@@ -121,7 +148,7 @@ def _incoming(process: Any) -> list[tuple[str, Any]]:
 
 def check(world: World) -> None:
     """Raise AssertionError if an array is not what it was, or lies in a block that is free."""
-    for process in world.processes.values():
+    for process in (*world.processes.values(), *world.living_on):
         for kept in process.kept:
             first = int(kept.array.flat[0])
             assert kept.is_right, f"{kept.name} finds {first} in what was {kept.seed}"
@@ -177,12 +204,16 @@ def finish(world: World) -> None:
     check(world)
     for process in world.processes.values():
         assert not process.programs, f"{process.name} waits for ever"
+    for process in (*world.processes.values(), *world.living_on):
         process.enter()
         for kept in [*process.kept]:
             process.drop(kept)
-    if FRONTEND in world.processes:
-        world.frontend.replies.clear()
+        if isinstance(process, FrontendProcess):
+            process.replies.clear()
     _run_on(world)
+    if world.guests and FRONTEND in world.processes:
+        perform(world, ("kill", "frontend", ""))  # it holds what its instance has read
+        _run_on(world)
     if any(process.arena.used for process in world.processes.values()):
         gc.collect()
         _run_on(world)
@@ -237,7 +268,7 @@ def _facts(world: World) -> Iterator[Any]:
     for router in (broker.stubs, broker.requests):
         for serial, pipes in router.pipes.items():
             yield serial, [[_readable(frames) for frames in pipe.messages] for pipe in pipes]
-    for process in world.processes.values():
+    for process in (*world.processes.values(), *world.living_on):
         yield from _facts_of(process)
 
 

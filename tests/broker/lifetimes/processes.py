@@ -289,6 +289,10 @@ class Process:
         """Leave a broker that has died for the next."""
         raise NotImplementedError
 
+    def leave(self) -> None:
+        """Leave the server, and keep all arrays."""
+        raise NotImplementedError
+
     def forget(self) -> None:
         """Drop all arrays: the process is dead, or the test is over."""
         self.programs.clear()
@@ -420,13 +424,13 @@ class Call:
 class FrontendProcess(Process):
     """A frontend with its real payload; the rest of its gateway is in a few lines."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, FRONTEND, "frontend")
+    def __init__(self, world: World, serial: int, name: str) -> None:
+        super().__init__(world, serial, name)
         memory = Memory(BLOCKS * PAGE, BLOCKS * PAGE)
-        self.payload = payload = Payload(FRONTEND, memory, lambda message: None, self._send)
+        self.payload = payload = Payload(serial, memory, lambda message: None, self._send)
         self.arena, self.mappings = payload.arena, payload.mappings
         request = self.arena.segment_request(PAGE)._replace(is_gradual=0)
-        self.arena.add(request, world.supervisor.make(FRONTEND, request.segment, request.size))
+        self.arena.add(request, world.supervisor.make(serial, request.segment, request.size))
         self.unanswered = Unanswered()
         #: The replies that have come, by their requests: an array or None, and what is kept for it.
         self.replies: dict[int, list[Any]] = {}
@@ -434,8 +438,8 @@ class FrontendProcess(Process):
         self._connect()
 
     def _connect(self) -> None:
-        self.outgoing, self.incoming = self.world.router("requests").connect(FRONTEND)
-        self._send(wire.Hello(FRONTEND, TOKEN, self.epoch))
+        self.outgoing, self.incoming = self.world.router("requests").connect(self.serial)
+        self._send(wire.Hello(self.serial, TOKEN, self.epoch))
 
     def _send(self, message: Any, *bodies: bytes) -> None:
         self.outgoing.put([wire.encode(message), *bodies])
@@ -515,6 +519,11 @@ class FrontendProcess(Process):
         arrays = [np.frombuffer(tensor.data, np.uint64) for tensor in opened.outputs]
         return arrays[0] if len(arrays) == 1 else np.stack(arrays)
 
+    def leave(self) -> None:
+        # as gateways do, before their connections end
+        self.payload.close()
+        self.programs.clear()
+
     def forget(self) -> None:
         super().forget()
         self.payload.releases.end()
@@ -556,9 +565,9 @@ class BrokerProcess:
             self.service._read(router)
         self.end_turn()
 
-    def remove(self, serial: int) -> None:
+    def remove(self, serial: int, guest: int = 0) -> None:
         # a step of the loop
-        self.service._remove_dead_peer(wire.PeerDied(serial, "killed"))
+        self.service._remove_dead_peer(wire.PeerDied(serial, "killed", guest))
         self.end_turn()
 
     def release(self) -> None:
@@ -586,12 +595,14 @@ def _set_clock(clock: Any) -> None:
 
 
 class World:
-    """One broker after the other, a frontend, and a stub for each model."""
+    """One broker after the other, a frontend, perhaps a guest, and a stub for each model."""
 
     #: What they wait on in place of sockets; nothing ever comes there.
     descriptor = os.eventfd(0)
 
-    def __init__(self, models: dict[str, Any], ensembles: dict[str, Any]) -> None:
+    def __init__(
+        self, models: dict[str, Any], ensembles: dict[str, Any], *, has_guest: bool = False
+    ) -> None:
         """Start all processes; `models` has the programs by the models' names."""
         self.now_ns = SECOND_NS
         _set_clock(_Clock(self))
@@ -600,18 +611,24 @@ class World:
         self.configs |= {name: _ensemble(name, steps) for name, steps in ensembles.items()}
         self.generations = {name: number for number, name in enumerate(self.configs, start=1)}
         self.serials = {name: serial for serial, name in enumerate(models, start=FRONTEND + 1)}
+        clients = ["frontend", *["guest"] * has_guest]
+        self.clients = dict(zip(clients, (FRONTEND, FRONTEND + len(models) + 1), strict=False))
         self.processes: dict[int, Process] = {}
         #: Processes of whose death the broker has not heard.
         self.unburied: list[int] = []
         self.broker: BrokerProcess | None = None
         #: Processes whose order with others is of no interest: what they can do, they do at once.
         self.eager: set[int] = set()
+        #: Processes that have left, and threads whose instance was ended: what they read stays.
+        self.living_on: list[Process] = []
+        #: The guest of each such instance.
+        self.guests: dict[int, int] = {}
         #: Errors because of memory that is gone.
         self.gone: list[str] = []
         self.epoch = 0
         self.start_broker()
-        self.frontend = FrontendProcess(self)
-        self.processes[FRONTEND] = self.frontend
+        for name, serial in self.clients.items():
+            self.processes[serial] = FrontendProcess(self, serial, name)
         for name, program in models.items():
             serial, config = self.serials[name], self.configs[name]
             self.processes[serial] = StubProcess(self, serial, name, program, config)
@@ -623,9 +640,9 @@ class World:
         self.now_ns += SECOND_NS
         self.broker = broker = BrokerProcess(self, self.epoch)
         core = broker.core
-        serials = self.processes or [FRONTEND, *self.serials.values()]
+        serials = self.processes or [*self.clients.values(), *self.serials.values()]
         for serial in serials:
-            role = "http" if serial == FRONTEND else "stub"
+            role = "http" if serial in self.clients.values() else "stub"
             core.expect(wire.ExpectPeer(serial, TOKEN, role, str(serial), 0))
         for name, number in self.generations.items():
             if self.serials.get(name, FRONTEND) not in serials:
@@ -664,7 +681,12 @@ class World:
         return self.broker.requests if kind == "requests" else self.broker.stubs
 
     def process(self, name: str) -> Process:
-        return self.processes[FRONTEND if name == "frontend" else self.serials[name]]
+        return self.processes[{**self.clients, **self.serials}[name]]
+
+    @property
+    def is_whole(self) -> bool:
+        """True until the first process dies or leaves."""
+        return len(self.processes) == len(self.serials) + len(self.clients)
 
     def deliver_all(self) -> None:
         """Deliver all messages, until there are none."""
@@ -682,7 +704,7 @@ class World:
                         is_over = False
 
     def close(self) -> None:
-        for process in self.processes.values():
+        for process in (*self.processes.values(), *self.living_on):
             process.forget()
         self.supervisor.close()
         _set_clock(time)

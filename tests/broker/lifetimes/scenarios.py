@@ -127,6 +127,21 @@ def client(model: str, seed: int = 0, *, times: int = 1) -> Any:
     return program
 
 
+def keeper(model: str, seed: int, *, times: int = 1) -> Any:
+    """Return a client that calls a model with large inputs, and keeps all answers."""
+
+    def program(frontend: FrontendProcess) -> Steps:
+        for number in range(seed, seed + times):
+            own_id = frontend.ask(model, content(number))
+            yield partial(frontend.replies.__contains__, own_id)
+            answer, _, _ = frontend.replies.pop(own_id)[-1]
+            if answer is not None:
+                frontend.keep(answer, number)
+            del answer
+
+    return program
+
+
 class Scenario:
     """The models, ensembles and clients of a world."""
 
@@ -136,18 +151,23 @@ class Scenario:
         clients: list[Any],
         ensembles: dict[str, Any] | None = None,
         *,
+        guest: Iterable[Any] = (),
         eager: Iterable[str] = (),
     ) -> None:
+        """`guest` has the clients in a program that takes part."""
         self.models = models
         self.clients = clients
         self.ensembles = ensembles or {}
+        self.guest = [*guest]
         self.eager = eager
 
     def __call__(self) -> World:
-        world = World(self.models, self.ensembles)
+        world = World(self.models, self.ensembles, has_guest=bool(self.guest))
         world.eager = {world.process(name).serial for name in self.eager}
-        for program in self.clients:
-            world.frontend.start(program(world.frontend))
+        for name, programs in (("frontend", self.clients), ("guest", self.guest)):
+            for program in programs:
+                client: Any = world.process(name)
+                client.start(program(client))
         return world
 
 
@@ -204,6 +224,16 @@ SCENARIOS: dict[str, Scenario] = {
     "a model that keeps its input": Scenario(
         {"keeper": keeps_input}, [client("keeper", 11), client("keeper", 21)]
     ),
+    "a program keeps answers while others ask": Scenario(
+        {"copy": copies},
+        [client("copy", 11, times=2)],
+        guest=[keeper("copy", 31, times=2)],
+    ),
+    "a program keeps what a model keeps, and its own input": Scenario(
+        {"asker": keeps_and_passes_on("echo", "echo"), "echo": passes_on},
+        [client("asker"), client("echo", 11)],
+        guest=[keeper("echo", 31)],
+    ),
     "an input of a third process that is read after two answers": Scenario(
         {
             "asker": asks_and_keeps("relay"),
@@ -216,6 +246,9 @@ SCENARIOS: dict[str, Scenario] = {
 
 #: Scenarios of which all orders can be explored.
 SMALL: dict[str, Scenario] = {
+    "a program keeps an answer while another client asks": Scenario(
+        {"copy": copies}, [client("copy", 11)], guest=[keeper("copy", 31)], eager=["frontend"]
+    ),
     "a model keeps what another one has returned": Scenario(
         {"asker": asks_and_keeps("echo"), "echo": passes_on}, [client("asker")], eager=["frontend"]
     ),

@@ -25,7 +25,9 @@ _FEW, _MANY = 3, 100
 _MAX_STATES = 2_000
 
 _names = pytest.mark.parametrize("name", SCENARIOS)
-_deaths = pytest.mark.parametrize("deaths", ["none", "of the broker", "of any"])
+_deaths = pytest.mark.parametrize(
+    "deaths", ["none", "of the broker", "of any", "of connections", "of an instance"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +43,19 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _who_dies(name: str, deaths: str) -> list[str]:
-    everybody = ["broker", "frontend", *SCENARIOS[name].models]
-    return {"none": [], "of the broker": ["broker"], "of any": everybody}[deaths]
+    models, guests = [*SCENARIOS[name].models], ["guest"] * bool(SCENARIOS[name].guest)
+    return {
+        "none": [],
+        "of the broker": ["broker"],
+        "of any": ["broker", "frontend", *guests, *models],
+        "of connections": ["broker", "frontend leaves", *(f"{one} leaves" for one in guests)],
+        "of an instance": [f"{model} is ended" for model in models],
+    }[deaths]
+
+
+def _living_on(name: str) -> list[str]:
+    guests = ["guest leaves"] * bool(SMALL[name].guest)
+    return ["frontend leaves", *guests, *(f"{model} is ended" for model in SMALL[name].models)]
 
 
 async def _walk(name: str, deaths: str, number: int) -> None:
@@ -83,7 +96,11 @@ async def test_each_order_keeps_every_tensor(name: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("name", "who"),
-    [(name, who) for name in SMALL for who in ("broker", "frontend", *SMALL[name].models)],
+    [
+        (name, who)
+        for name in SMALL
+        for who in ("broker", "frontend", *SMALL[name].models, *_living_on(name))
+    ],
 )
 @scenario(asyncio.run)
 async def test_a_death_at_each_step_of_each_order_keeps_every_tensor(name: str, who: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.broker.world import S2, BrokerHarness, F, S, request
 from zmqtriton.broker.memory.blocks import HolderLeases
 from zmqtriton_floor import wire
-from zmqtriton_floor.wire import Block
+from zmqtriton_floor.wire import Block, Reference
 
 F2 = 4
 A, B = Block(S, 1, 1), Block(S, 1, 2)
@@ -69,6 +69,40 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it(
     leases.widen_extent(A, 0, 1)
     # nor here
     assert {} == leases._extents
+
+
+def test_a_guest_holds_what_its_ended_instance_may_read(world: BrokerHarness) -> None:
+    read, kept = Block(F, 5, 5), Block(F, 5, 6)
+    tensor = wire.Tensor("I", 11, [25_000], Reference(*read, 0, 100_000, b""))
+    world.infer(F, request(1), body=wire.encode_body(wire.RequestBody("", {}, [], [tensor])))
+    world.core.blocks.grant_lease(S, [kept, kept])
+    world.add_frontend(F2)
+
+    world.kill_peer(S, guest=F2)
+
+    leases = world.core.blocks.leases
+    assert [kept, kept, read] == leases.held_by(F2)
+    assert [kept, kept, read] == world.leased_blocks[F]
+    world.kill_peer(F2)
+    assert ([kept, kept, read], 0) == (world.released_blocks[F], leases.count)
+
+
+def test_an_ended_instance_of_a_guest_that_is_gone_holds_nothing(world: BrokerHarness) -> None:
+    world.infer(F, request(1))
+    world.core.blocks.grant_lease(S, [Block(F, 1, 1)])
+
+    world.kill_peer(S, guest=F2)
+
+    assert 0 == world.core.blocks.leases.count
+
+
+def test_holders_are_told_with_their_bytes_as_far_as_these_are_known(leases: HolderLeases) -> None:
+    leases.lease(F, [A, A, B])
+    leases.widen_extent(A, 100, 300)
+    leases.widen_extent(B, 0, 1 << 64)
+    leases.lease(F2, [A])
+
+    assert [(F, S, 200), (F2, S, 200)] == leases.sizes()
 
 
 def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.control.server_status import Clients, LoopTurnsTable
+from zmqtriton.supervisor.control.server_status import Clients, LoopTurnsTable, describe_holders
 from zmqtriton_floor.errors import InvalidArgument
 
 # ----------------------------------------------------------------------- server status
@@ -67,6 +67,21 @@ def test_a_guest_may_tell_anything(clients: Clients) -> None:
 
     assert len(clients.describe()) <= 1024
     assert 0 == clients.describe_process(1)["client_memory"]["requests_bytes"]
+
+
+# ------------------------------------------------------------------- held memory
+
+
+def test_who_holds_memory_of_models_is_told() -> None:
+    stub = {"role": "stub", "serial": 3, "pid": 30, "model": "m", "version": 1}
+    guest = {"role": "guest", "serial": 4, "pid": 40}
+    much, little = 5 << 20, 1000
+
+    rows = describe_holders(
+        [(4, 3, much), (3, 3, little), (4, 4, much), (9, 3, much)], [stub, guest]
+    )
+
+    assert [{"role": "guest", "pid": 40, "model": "m", "version": 1, "bytes": much}] == rows
 
 
 # ------------------------------------------------------------------- loop turns

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import textwrap
+from pathlib import Path
 
+import numpy as np
 import pytest
+import tritonclient.http
 
 from tests.support import scripted
-from tests.support.server import Copy, Server
+from tests.support.clients import infer_inputs
+from tests.support.server import MODELS_DIRECTORY, Copy, Server
 from tests.support.waiting import eventually
 
 #: Makes its pool of forks before it is connected to anybody.
@@ -53,6 +57,26 @@ pytestmark = [
         ]
     ),
 ]
+#: Has a fork of each request look at the input when the test says so.
+LOOKING = """
+import os
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        array = requests[0].inputs()[0].as_numpy()
+        first = int(array[0])
+        if not os.fork():
+            while not os.path.exists("PATH/go"):
+                time.sleep(0.002)
+            with open(f"PATH/{first}", "w") as file:
+                file.write(str(sorted(set(array.tolist()))))
+            os.rename(f"PATH/{first}", f"PATH/found{first}")
+            os._exit(0)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array[:1])])]
+"""
 #: A module that programs import which are no forks.
 PROGRAM = """
 import triton_python_backend_utils as pb_utils
@@ -220,6 +244,23 @@ def test_forks_leave_nothing_in_the_instance(server: Server) -> None:
         assert "1" == scripted.generate(server, "scripted", script)
 
     eventually(lambda: _descriptors(stub) <= before, 60, "no descriptor is left")
+
+
+def test_a_fork_keeps_an_input_when_its_request_is_answered(tmp_path: Path) -> None:
+    config = (MODELS_DIRECTORY / "identity_fp32/config.pbtxt").read_text()
+    server = Server(tmp_path / "s", frontends=())
+    code = LOOKING.replace("PATH", str(server.scratch))
+    server.write_model("looking", config.replace("identity_fp32", "looking"), code)
+    with server, tritonclient.http.InferenceServerClient(server.url[7:]) as client:
+        for number in range(4):
+            array = np.full(100_000, number, np.float32)
+            client.infer("looking", infer_inputs(tritonclient.http, INPUT0=array))
+
+        (server.scratch / "go").touch()
+
+        paths = [server.scratch / f"found{number}" for number in range(4)]
+        eventually(lambda: all(path.exists() for path in paths), 60, "the forks' looks")
+        assert [f"[{number}.0]" for number in range(4)] == [path.read_text() for path in paths]
 
 
 def _descriptors(pid: int) -> int:

@@ -12,6 +12,7 @@ repeated, what an earlier broker has sent with it. Knows no sockets.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable
 
 from zmqtriton.broker.ensembles.runs import tensor_block
@@ -222,10 +223,24 @@ class HolderLeases:
 
     def forget_holder(self, dead: int) -> list[Block]:
         """Drop all leases of a dead process, and return them; those of its memory stay."""
-        left = [block for block, count in self._held.pop(dead, {}).items() for _ in range(count)]
+        left = self.held_by(dead)
         for block in left:
             self._drop(block)
+        self._held.pop(dead, None)
         return left
+
+    def held_by(self, holder: int) -> list[Block]:
+        """Return the blocks of a holder, each as often as it has a lease."""
+        return [*Counter(self._held.get(holder, {})).elements()]
+
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Return holder, owner and bytes of leased blocks, where this broker knows the bytes."""
+        sizes: Counter[tuple[int, int]] = Counter()
+        for holder, counts in self._held.items():
+            for block in counts:
+                start, end = self._extents.get(block, (0, 0))
+                sizes[holder, block.owner] += 0 if end == _EVERYTHING else end - start
+        return [(*pair, size) for pair, size in sizes.items()]
 
     @property
     def blocks(self) -> Collection[Block]:
@@ -405,6 +420,16 @@ class Blocks:
         """
         request.retained_blocks = [block for one in inputs if (block := tensor_block(one))]
         self.grant_lease(BROKER, request.retained_blocks)
+
+    def keep_read(self, instance: int, guest: int, requests: Iterable[InflightRequest]) -> None:
+        """Have a living guest hold what its instance has, and the inputs of these requests.
+
+        Nobody ends the instance's thread, which may read all of it as long as the guest lives.
+        """
+        self.leases.hand_over(instance, guest, self.leases.held_by(instance))
+        for request in requests:
+            blocks = [block for one in inputs_in(request.body) if (block := tensor_block(one))]
+            self.grant_lease(guest, blocks)
 
     def forget_peer(self, dead: int) -> None:
         """Drop the leases of a dead process; others' leases of its memory stay."""

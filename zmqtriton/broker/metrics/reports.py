@@ -73,6 +73,7 @@ class MetricReports(BrokerPart):
             "malformed": self._traffic.malformed + self._blocks.forged,
             "turns": self._traffic.turns,
             "leases": self._blocks.leases.count,
+            "held": self._blocks.leases.sizes(),
             "received_bytes": self._traffic.received_bytes,
             "sent_bytes": self._traffic.sent_bytes,
             "resources": self._rates.report(),

@@ -33,6 +33,8 @@ _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
 #: Duration of an execution that may hang, as a multiple of the usual one; the alert has the same.
 _OVERLONG = 10
 _KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
+#: Bytes of held memory that are worth a row.
+_SHOWN_BYTES = 1 << 20
 #: A guest is a user's process, and may tell anything.
 _MAX_VALUES = 1024
 _MAX_LETTERS = 128
@@ -127,6 +129,7 @@ class ServerStatus:
     async def _status(self) -> dict[str, Any]:
         report = await self._counts.request()
         unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
+        holders = report.pop("held")
         ages_ns = report.pop("execution_ages_ns")
         self._take_own_turns(report.pop("turns"))
         counts = report["counts"] or ()
@@ -146,6 +149,7 @@ class ServerStatus:
                 of_others_ns = usual_ns.get((process["model"], process["version"]), 0)
                 process["executing_s"] = round(age_ns / 1e9, 3)
                 process["is_overlong"] = 0 < _OVERLONG * of_others_ns < age_ns
+        document["held"] = describe_holders(holders, document["processes"])
         return {**document, **report}
 
     def _take_own_turns(self, of_broker: dict[str, Any]) -> None:
@@ -244,6 +248,28 @@ class ServerStatus:
             "process_troubles": self._peers.troubles(),
         }
         return document | self._features.describe(counts)
+
+
+def describe_holders(
+    holders: Iterable[tuple[int, int, int]], processes: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the memory of models that others hold: what they read, or keep to read it again.
+
+    `holders` has the serials of holder and owner, and the bytes.
+    """
+    by_serial = {row.get("serial", 0): row for row in processes}
+    rows = [(by_serial.get(holder), by_serial.get(owner), size) for holder, owner, size in holders]
+    return [
+        {
+            "role": holder["role"],
+            "pid": holder["pid"],
+            "model": owner["model"],
+            "version": owner["version"],
+            "bytes": size,
+        }
+        for holder, owner, size in rows
+        if holder and owner and owner["role"] == "stub" and size >= _SHOWN_BYTES
+    ]
 
 
 def _may_be_missing(news: wire.VersionInfo) -> bool:

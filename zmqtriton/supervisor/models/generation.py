@@ -276,7 +276,9 @@ class Generation:
         if isinstance(event, states.ProcessStarted):
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
-            self._introductions.report_death(serial, instance.death_summary)
+            host = self.environment.host
+            guest = host.guest if host else 0
+            self._introductions.report_death(serial, instance.death_summary, guest)
             log_death(self._plan, self.label, instance, event, before)
             if instance.is_being_removed:
                 self._introductions.stubs.remove(serial)

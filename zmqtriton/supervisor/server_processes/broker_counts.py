@@ -33,7 +33,8 @@ _OF_SOME = (
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
-#: knows and is not connected to. `in_flight` and `execution_ages_ns`: the requests of each instance
+#: knows and is not connected to. `held`: serials of a holder and of an owner of memory, and the
+#: bytes. `in_flight` and `execution_ages_ns`: the requests of each instance
 #: that has any, and the age of its oldest execution, by its serial.
 CountsReport = dict[str, Any]
 
@@ -62,7 +63,7 @@ class BrokerCounts:
     def _answer(self, number: int, counts: Any, own: dict[str, Any]) -> None:
         report = self._waiting.pop(number, None)
         if report is not None:
-            tables = {name: own.get(name, []) for name in ("resources", "unconnected")}
+            tables = {name: own.get(name, []) for name in ("resources", "unconnected", "held")}
             tables |= {
                 name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns", "turns")
             }

@@ -383,11 +383,11 @@ class Introductions:
         ready = self._waiting[serial] = Promise()
         return ready
 
-    def report_death(self, serial: int, reason: str) -> None:
-        """Tell the broker of a death."""
+    def report_death(self, serial: int, reason: str, guest: int = 0) -> None:
+        """Tell the broker of a death, of an instance of this guest if it is not 0."""
         self._waiting.pop(serial, None)
         if self._replay.is_alive(serial):
-            self.send_to_broker(wire.PeerDied(serial, reason))
+            self.send_to_broker(wire.PeerDied(serial, reason, guest))
 
     def end_memory(self, serial: int, reason: str) -> None:
         """Leave the memory of a dead process to the broker's account, if that knows the process."""

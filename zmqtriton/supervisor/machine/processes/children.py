@@ -343,7 +343,7 @@ class Children:
             return
         if child.is_guest:
             if number == signal.SIGKILL:  # it is the user's process, which goes on without us
-                self._remove_child(child, processes.ended("the server has left it"))
+                child.lifeline.hang_up()
             return
         if child.guest:
             self.guests.signal(child, number)
