@@ -5,7 +5,7 @@ what they have changed is dropped with the last array over it, and what they hav
 mapped. No reference is trusted: it is compared with the segment as the kernel knows it. Sends
 no messages: the caller obtains descriptors.
 
-Nobody keeps a block from its owner's next use for a process that has left, nor for a fork. So
+A block is kept from its owner's next use neither for a process that has left, nor for a fork. So
 arrays outlive both by one rule: **before mappings close, and before their process forks, what is
 read there becomes the process's own** (`detach_all`).
 """

@@ -364,8 +364,7 @@ class RemoveGeneration(NamedTuple):
 class PeerDied(NamedTuple):
     """A process has died. The requests that it was executing fail with the reason.
 
-    Of an instance that was a thread of a guest the memory is still read, if that guest lives, until
-    the guest leaves: nobody can end its thread.
+    What an instance of a guest reads stays until that guest leaves: its thread goes on.
     """
 
     serial: Count

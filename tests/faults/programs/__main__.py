@@ -5,7 +5,8 @@ on, call others, hold arrays over later requests, and ensembles of such models. 
 (served/model.py) performs each of them in a real server; the oracle (oracle.py) computes with numpy
 alone what the answer must be. Arrays tell which call each of their elements belongs to, so a wrong
 one names the call whose bytes it holds. Clients look at their answers again a second, ten calls and
-a reload later; models look at the arrays that they hold.
+a reload later, after their connection has ended, and in forks; models look at the arrays that they
+hold.
 
 `--calls` of all worlds, each of which is a server with programs of its own; `--first=7` begins with
 that world and `--worlds=1` runs no other; `--features=http,keeps` has only these kinds of clients
@@ -32,7 +33,8 @@ from tests.faults.programs.ways import WAYS
 from tests.faults.programs.world import World
 from tests.support.tools import parse_options
 
-#: Kinds of steps and of models, and copies of requests, next to the ways of clients.
+#: Kinds of steps and of models, copies of requests, and forks and ends of connections whose answers
+#: are kept, next to the ways of clients.
 STEPS = (
     "bls",
     "ensembles",
@@ -47,6 +49,7 @@ STEPS = (
     "bound",
     "captures",
     "canaries",
+    "ends",
 )
 #: Logs of servers with a fault.
 _KEPT = Path("build/programs")

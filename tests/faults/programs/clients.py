@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import traceback
@@ -27,6 +28,7 @@ from tests.faults.programs.ways import (
 _AGAIN_S, _AGAIN_CALLS = 1.0, 10
 _MOST_KEPT = 12
 _AFTER_ERROR_S = 0.05
+_MOST_FORKS = 20
 #: Elements that an input has less than its size says, so that few calls are of one length.
 _LESS = 64
 
@@ -72,6 +74,8 @@ class Client:
         ]
         self._kept: deque[_KeptAnswer] = deque()
         self._calls = 0
+        #: Forks that look at answers which this process has dropped by then.
+        self._forks: list[int] = []
         #: Earlier questions, which may be asked again: their answers may be in the cache.
         self._earlier: deque[Question] = deque(maxlen=3)
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -87,10 +91,34 @@ class Client:
             self._calls += 1
             self._act()
             self._look_again()
-        while self._kept:
-            self._look(self._kept.popleft(), "at the end")
+            if self._way.lends_answers and "ends" in self._world.plan.features:
+                self._end_something()
         self._way.close()
+        while self._kept:
+            self._look(self._kept.popleft(), "after the end")
+        self._await_forks()
         self._way.end()
+
+    def _end_something(self) -> None:
+        """Close the connection and keep its answers, or leave them to a fork alone, by chance."""
+        chance = self._chances_of_looks.random()
+        if chance < 0.03:
+            self._way.close()
+        elif chance < 0.04 and self._kept and len(self._forks) < _MOST_FORKS:
+            child = os.fork()
+            if not child:
+                time.sleep(_AGAIN_S)
+                os._exit(sum(1 for kept in self._kept if self._fault(kept)))
+            self._forks.append(child)
+            self._kept.clear()
+
+    def _await_forks(self) -> None:
+        for child in self._forks:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            self._world.report.add_looks(1)
+            if status:
+                text = f"world {self._world.plan.name}: a fork ends with {status}"
+                self._world.report.add_wrong(f"{self._name}, in a fork", text, None)
 
     def _act(self) -> None:
         chance = self._chance
@@ -197,12 +225,16 @@ class Client:
         """Compare an answer with what it must be; return True if it is right."""
         report, program = self._world.report, kept.question.program
         report.add_looks(sum(map(len, kept.expected)))
-        fault = fault_of(program, kept.expected, kept.answers, report.numbers)
+        fault = self._fault(kept)
         if fault:
             call = kept.question.call
             words = f"world {self._world.plan.name}: {program.name} in call {call}: {fault}"
             report.add_wrong(f"{self._name}, {when}, {_kind_of(program)}", words, program)
         return not fault
+
+    def _fault(self, kept: _KeptAnswer) -> str:
+        program, numbers = kept.question.program, self._world.report.numbers
+        return fault_of(program, kept.expected, kept.answers, numbers)
 
 
 def fault_of(program: Program, expected: list[Arrays], answers: list[Arrays], calls: int) -> str:

@@ -424,7 +424,7 @@ class Blocks:
     def keep_read(self, instance: int, guest: int, requests: Iterable[InflightRequest]) -> None:
         """Have a living guest hold what its instance has, and the inputs of these requests.
 
-        Nobody ends the instance's thread, which may read all of it as long as the guest lives.
+        The instance's thread goes on, and may read all of it as long as the guest lives.
         """
         self.leases.hand_over(instance, guest, self.leases.held_by(instance))
         for request in requests:
