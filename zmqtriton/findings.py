@@ -9,6 +9,8 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any
 
+from zmqtriton_floor.logs import escape_lines
+
 
 class Severity(Enum):
     """The importance of a finding, the most important first."""
@@ -60,11 +62,13 @@ class Finding:
     def lines(self, *heads: str) -> list[str]:
         """Return the lines for people; the heads that are not empty precede the text."""
         stop = "." if self.hint and not self.reason.endswith((".", "?")) else ""
-        first = ": ".join([*filter(None, heads), f"{self.reason}{stop}{self.hint}"])
+        # clients and models choose parts of them
+        reason = escape_lines(f"{self.reason}{stop}{self.hint}")
         advice = [f"  {self.advice}"] if self.advice else []
         words = ("next", *["then"] * len(self.commands))
         commands = zip(words, self.commands, strict=False)
-        return [first, *advice, *(f"  {word}: {command}" for word, command in commands)]
+        below = (f"  {word}: {command}" for word, command in commands)
+        return [": ".join([*filter(None, heads), reason]), *map(escape_lines, [*advice, *below])]
 
     def document(self, *names: str) -> dict[str, Any]:
         """Return the fields of these names, for programs."""

@@ -84,6 +84,22 @@ _HIDDEN = re.compile(
 _CONTROLS_SHOWN = re.compile(f"[\x00-\x08\x0a-\x1f]|{_HIDDEN.pattern}")
 
 
+def escape(text: str) -> str:
+    """Return a text in one line that moves no terminal: clients and models choose many texts."""
+    return _CONTROLS_SHOWN.sub(_escape, text)
+
+
+def escape_lines(text: str) -> str:
+    """Return a text with each of its lines escaped."""
+    return "\n".join(map(escape, text.split("\n")))
+
+
+def escape_json(document: bytes) -> bytes:
+    """Return JSON that a terminal shows as it is: its control characters are escaped already."""
+    is_plain = document.isascii() and b"\x7f" not in document
+    return document if is_plain else _HIDDEN.sub(_escape, document.decode()).encode()
+
+
 def _escape(hidden: re.Match[str]) -> str:
     return json.dumps(hidden[0])[1:-1] if hidden[0] != "\x7f" else "\\u007f"
 
@@ -207,8 +223,7 @@ class Formatter(logging.Formatter):
         if not self._is_terminal or "\n" not in text:
             return quote(text)
         first, *others = text.rstrip("\n").split("\n")
-        shown = (_CONTROLS_SHOWN.sub(_escape, other) for other in others)
-        return "\n    ".join([quote(first), *shown])
+        return "\n    ".join([quote(first), *map(escape, others)])
 
 
 class LogOptions(NamedTuple):

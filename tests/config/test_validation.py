@@ -237,17 +237,21 @@ def test_tensors_of_a_batch_name_what_there_is(text: str, expected: str) -> None
 
 
 def test_a_finding_is_printed_with_its_advice_and_commands() -> None:
-    finding = warning("few descriptors", "Raise the limit.", "ulimit -n 65536", "zmqtriton")
+    finding = warning("few descriptors", "Raise the limit.", "ulimit -n 65536", "zmqtriton \x1b")
 
     lines = ["warning: few descriptors", "  Raise the limit."]
-    commands = ["  next: ulimit -n 65536", "  then: zmqtriton"]
+    commands = ["  next: ulimit -n 65536", "  then: zmqtriton \\u001b"]
     assert [*lines, *commands] == finding.lines("", finding.severity.value)
 
 
 def test_the_parser_s_words_and_the_probable_name_are_printed() -> None:
-    finding = Finding("bad", path="m/config.pbtxt", line=3, detail="no field 'a'", suggestion="b")
+    finding = Finding(
+        "bad", path="m/config.pbtxt", line=3, detail="no field 'a\x1b\u202e'", suggestion="b"
+    )
 
-    assert ["m/config.pbtxt:3: no field 'a'. Did you mean 'b'?"] == finding.lines(finding.place)
+    assert ["m/config.pbtxt:3: no field 'a\\u001b\\u202e'. Did you mean 'b'?"] == finding.lines(
+        finding.place
+    )
 
 
 def test_a_program_gets_the_fields_that_it_is_promised() -> None:

@@ -606,7 +606,7 @@ LAYERS = (
         ("google", "numpy", "psutil", "uvloop", "zmq"),
         "only gRPC needs messages",
     ),
-    Layer("zmqtriton.findings", (), (), "is what others say, and says nothing itself"),
+    Layer("zmqtriton.findings", (_FLOOR,), (), "is what others say, and says nothing itself"),
     Layer(
         "zmqtriton.config",
         (_FLOOR, "zmqtriton_protos", "zmqtriton.addons", "zmqtriton.config", "zmqtriton.findings"),
@@ -752,6 +752,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.control_client",
             "zmqtriton.findings",
+            "zmqtriton.start.ports",
             "zmqtriton.supervisor",
             "zmqtriton_extras.inspection",
             "zmqtriton_standard.ctl",
@@ -786,7 +787,7 @@ LAYERS = (
     *(
         Layer(
             f"zmqtriton_extras.inspection.{name}",
-            (),
+            (_FLOOR,) if name == "debugger" else (),
             (),
             "runs in the model's interpreter, which has nothing else",
         )
@@ -809,6 +810,7 @@ LAYERS = (
                 ),
             ),
             ("control", ("zmqtriton.supervisor",)),
+            ("listeners", ("zmqtriton_frontends.process",)),
             ("models", ("zmqtriton.config",)),
         )
     ),

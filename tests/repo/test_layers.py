@@ -135,6 +135,34 @@ SPAWNERS = {
 }
 
 
+#: Names of functions and classes with which a program waits for connections.
+LISTENING = frozenset(
+    "accept listen create_server start_server create_unix_server start_unix_server Listener "
+    "HTTPServer ThreadingHTTPServer TCPServer ThreadingTCPServer UnixStreamServer".split()
+)
+
+
+_OF_SERVER = "a process of the server, at a path in its own directory"
+#: Modules that wait for connections and have no ToolListener, since no person's tool comes there.
+LISTENERS = {
+    "zmqtriton_floor.tool_listener": "is the class",
+    "zmqtriton_floor.endpoints": "ZMTP",
+    "zmqtriton_floor.zmtp": "ZMTP, whose greeting has a limit of its own",
+    "zmqtriton_frontends.process.peer_user": "asks the kernel about a port that nobody knows",
+    "zmqtriton_frontends.serving.listener": "HTTP and gRPC, for clients",
+    "zmqtriton.supervisor.machine.control_socket": "SOCK_SEQPACKET, refuses others' users itself",
+    "zmqtriton.sdk.lines.receiver": _OF_SERVER,
+    "zmqtriton_standard.metrics.server": "HTTP, for scrapers",
+    "zmqtriton_standard.tracing.exemplars": _OF_SERVER,
+    "zmqtriton_extras.door.process.server": "ZMTP, for clients",
+    "zmqtriton_extras.fleet.agent_check": "a line for load balancers; reads nothing",
+    "zmqtriton_extras.fleet.proxies.following": "HTTP, for announcements of servers, with a token",
+    "zmqtriton_extras.jobs.process.service": _OF_SERVER,
+    "zmqtriton_extras.openai.token_metrics.process": _OF_SERVER,
+    "zmqtriton_extras.otlp_metrics.pusher": _OF_SERVER,
+}
+
+
 #: Declarations and their readers know the kinds of add-ons.
 SDK_USERS = ("zmqtriton.", "zmqtriton_standard.", "zmqtriton_extras.")
 
@@ -284,6 +312,34 @@ def test_processes_are_started_in_one_module() -> None:
                 yield f"{source.path.relative_to(ROOT)}:{line} uses {name}"
 
     assert [] == every(faults)
+
+
+def listening(source: Source) -> Iterator[str]:
+    """Name the calls of a module that wait for connections, without a ToolListener for them."""
+    names = {part for _, name in imported(source) for part in name.split(".")}
+    if names & {"asyncio", "http", "socket", "socketserver"} and "ToolListener" not in names:
+        yield from LISTENING & {
+            getattr(node.func, "attr", getattr(node.func, "id", ""))
+            for node in source.nodes
+            if isinstance(node, ast.Call)
+        }
+
+
+def test_sockets_for_a_person_s_tool_have_one_law() -> None:
+    assert {*LISTENERS} == {source.module for source in sources() if [*listening(source)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("s.accept()", ["accept"]),
+        ("socket.create_server(())", ["create_server"]),
+        ("s.listen(4)\nfrom zmqtriton.sdk.listeners import ToolListener", []),
+        ("send()", []),
+    ],
+)
+def test_another_socket_is_found(text: str, found: list[str]) -> None:
+    assert found == [*listening(Source("x", ROOT, ast.parse(f"import socket\n{text}")))]
 
 
 def test_a_module_is_named_for_what_it_does() -> None:

@@ -102,7 +102,6 @@ EXEMPT = {
     "process/lines.py _parse": f"{_THREAD}, with a limit for each line",
     "process/results.py _is_json": _OURS,
     "process/room.py of_batch": _OURS,
-    "process/server.py _user_of": "a fixed structure of the kernel",
     "process/tables.py enter": _OURS,
     "routes/explaining.py _failures": "a line of the log, in a command",
     "routes/forwarding.py _add": _HEAD,

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from zmqtriton_floor.logs import escape
+
 # from <linux/filter.h>: load a word, A %= k, skip one if not A >= k, A += k, return k, return A
 _LOAD, _MODULO, _IF_AT_LEAST, _ADD, _RETURN, _RETURN_A = 0x20, 0x94, 0x35, 0x04, 0x06, 0x16
 #: Offset of a random number for the load of a filter: SKF_AD_OFF + SKF_AD_RANDOM.
@@ -243,9 +245,8 @@ def _command(pid: str) -> str:
     """Return the words of a command line before its options, which may hold secrets."""
     words = _words(pid)
     options = (index for index, word in enumerate(words) if word[:1] == "-" and word != "-m")
-    shown = " ".join(words[: next(options, None)]).strip() or _status(pid)["Name"]
     # another user's text must not control the terminal
-    shown = "".join(sign if sign.isprintable() else "?" for sign in shown)
+    shown = escape(" ".join(words[: next(options, None)]).strip() or _status(pid)["Name"])
     return shown if len(shown) <= _MAX_COMMAND else f"{shown[:_MAX_COMMAND]}..."
 
 

@@ -1,25 +1,31 @@
 """`zmqtriton-ctl debug`: a debugger in an instance, in this terminal or in the user's editor.
 
-For an editor, which connects over TCP, this program listens on the loopback address and passes on
-what comes from programs of its own user. The instance itself opens no port.
+For an editor, which connects over TCP, this program listens on the loopback address. It lets in a
+program of its own user that begins as an editor does, which no web page can. The instance itself
+opens no port.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import selectors
 import socket
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.sdk.listeners import ToolListener, user_of_client
+from zmqtriton.start.ports import describe_listener
+from zmqtriton_extras.inspection.debugger import EDITOR_BEGINS
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.logs import escape, escape_lines
 from zmqtriton_standard.ctl import (
     MODEL,
     check_name,
@@ -28,13 +34,19 @@ from zmqtriton_standard.ctl import (
     seconds_option,
 )
 
-#: An instance opens its socket in this time; it may compute meanwhile.
+#: Maximum time until an instance has opened its socket and named its debugger. It may compute
+#: meanwhile, and debugpy takes a while to import.
 _OPENS_WITHIN_S = 20.0
 _AGAIN_S = 0.05
 _BYTES = 1 << 16
+#: A session without an editor ends before.
+_MOST_SECONDS = 2 * 86_400
 _LOOPBACK = "127.0.0.1"
-#: State of a connection in the kernel's table.
-_ESTABLISHED = "01"
+_EDITOR_HEAD = re.compile(
+    rb"Content-Length: \d{1,9}\r\n(Content-(Length: \d{1,9}|Type: [ -~]{1,100})\r\n)*\r\n"
+)
+#: The lines with which an instance names its debugger.
+_NAMES = {b"pdb\n": "pdb", b"debugpy\n": "debugpy"}
 
 
 @click.command()
@@ -79,10 +91,12 @@ def debug(
 
     answer = run_with_client(context, question)
     where = f" at {answer['place']}" if answer["place"] else ""
-    about = f"{answer['instance']}, pid {answer['pid']}{where}."
-    with exit_on_error(), _connected(answer, is_pdb=pdb) as connection:
+    about = escape(f"{answer['instance']}, pid {answer['pid']}{where}.")
+    with exit_on_error():
+        connection, name = _connected(answer, is_pdb=pdb)
+    with exit_on_error(), connection:
         try:
-            if _read_line(connection) == "debugpy":
+            if name == "debugpy":
                 click.echo(about)
                 _serve_editor(connection, model, port)
                 click.echo("The model goes on.")
@@ -93,28 +107,47 @@ def debug(
             click.echo("\nThe model goes on.")
 
 
-def _connected(answer: Mapping[str, Any], *, is_pdb: bool) -> socket.socket:
-    """Return a connection to the instance. Raises Unavailable if it opens none in time."""
+def _connected(answer: Mapping[str, Any], *, is_pdb: bool) -> tuple[socket.socket, str]:
+    """Return a connection to the instance, and the name of its debugger.
+
+    Raises Unavailable with the reason if there is none in time.
+    """
     deadline_s = time.monotonic() + _OPENS_WITHIN_S
+    said = f"{answer['token']}{' pdb' * is_pdb}\n".encode()
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            connection.settimeout(max(_AGAIN_S, deadline_s - time.monotonic()))
             connection.connect(f"\0{answer['address']}")
-            connection.sendall(f"{answer['token']}{' pdb' * is_pdb}\n".encode())
-            return connection
+            connection.sendall(said)
+            return connection, _read_name(connection, deadline_s)
         except OSError as error:
             connection.close()
             if time.monotonic() > deadline_s:
                 raise Unavailable(
-                    f"'{answer['instance']}' has opened no socket ({error.strerror}): its Python "
-                    "stands still, or it runs in another network namespace"
+                    f"'{answer['instance']}' has not begun a session in {_OPENS_WITHIN_S:g} s "
+                    f"({error.strerror or error}): its Python stands still, or it runs in another "
+                    "network namespace. Its model goes on"
                 ) from None
             time.sleep(_AGAIN_S)
 
 
+def _read_name(connection: socket.socket, deadline_s: float) -> str:
+    """Return the debugger that answers. Raises OSError if the instance does not say one in time."""
+    data = b""
+    while data not in _NAMES:
+        connection.settimeout(max(_AGAIN_S, deadline_s - time.monotonic()))
+        # byte by byte: what follows is the debugger's
+        if not (more := connection.recv(1)) or time.monotonic() > deadline_s:
+            raise ConnectionError("it has closed the connection")
+        data += more
+    connection.settimeout(None)
+    return _NAMES[data]
+
+
 def _converse(connection: socket.socket) -> None:
     """Pass on the operator's commands and the debugger's texts, until the debugger ends."""
-    stream = sys.stdin.buffer
+    stream, decoder = sys.stdin.buffer, codecs.getincrementaldecoder("utf-8")("replace")
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         try:
@@ -128,7 +161,8 @@ def _converse(connection: socket.socket) -> None:
                     data = connection.recv(_BYTES)
                     if not data:
                         return
-                    click.echo(data.decode("utf-8", "replace"), nl=False)
+                    # the model chooses most of it
+                    click.echo(escape_lines(decoder.decode(data)), nl=False)
                 elif data := os.read(key.fd, _BYTES):
                     connection.sendall(data)
                 else:
@@ -136,59 +170,51 @@ def _converse(connection: socket.socket) -> None:
                     connection.shutdown(socket.SHUT_WR)
 
 
-def _read_line(connection: socket.socket) -> str:
-    """Return the debugger that answers; "" if the session is over."""
-    data = b""
-    while (more := connection.recv(1)) not in (b"", b"\n"):
-        data += more
-    return data.decode()
-
-
 def _serve_editor(connection: socket.socket, model: str, port: int) -> None:
     """Wait for the user's editor, and pass on what it and debugpy say, until one of them ends."""
-    with socket.create_server((_LOOPBACK, port)) as listener:
-        place = {"host": _LOOPBACK, "port": listener.getsockname()[1]}
-        attach = {"name": model, "type": "debugpy", "request": "attach", "connect": place}
-        click.echo(
-            f"Attach your editor to {_LOOPBACK}:{place['port']}. VS Code does it with this "
-            f"configuration in launch.json:\n\n    {json.dumps(attach)}\n\n"
-            "The model goes on when the editor disconnects, and at Ctrl-C. For pdb use --pdb."
-        )
-        editor = _accepted(listener, connection)
-    if editor is not None:
+    try:
+        listener = socket.create_server((_LOOPBACK, port))
+    except OSError as error:
+        holder = escape(describe_listener(port))
+        raise Unavailable(
+            # create_server() adds its arguments
+            f"port {port} of {_LOOPBACK} cannot be opened: {os.strerror(error.errno or 0)}"
+            f"{holder and f', by {holder}'}. Take another one with --port, or a free one with "
+            "--port 0. The model goes on"
+        ) from None
+    place = {"host": _LOOPBACK, "port": listener.getsockname()[1]}
+    attach = {"name": model, "type": "debugpy", "request": "attach", "connect": place}
+    click.echo(
+        f"Attach your editor to {_LOOPBACK}:{place['port']}. VS Code does it with this "
+        f"configuration in launch.json:\n\n    {json.dumps(attach)}\n\n"
+        "The model goes on when the editor disconnects, and at Ctrl-C. For pdb use --pdb."
+    )
+    sudo = os.environ.get("SUDO_UID", "")
+    users = {os.getuid(), int(sudo) if sudo.isdecimal() else os.getuid()}
+    reasons = set[str]()
+
+    def refuse(why: str) -> None:
+        if why not in reasons:
+            reasons.add(why)
+            click.echo(f"A connection {why} was refused.")
+
+    tools = ToolListener(listener, users, editor_head, user_of=user_of_client, on_refusal=refuse)
+    caller = tools.admit(time.monotonic() + _MOST_SECONDS, connection)
+    if caller is not None:
+        editor, head = caller
         with editor:
+            editor.setblocking(True)
+            connection.sendall(head)
             _pass_on(connection, editor)
 
 
-def _accepted(listener: socket.socket, connection: socket.socket) -> socket.socket | None:
-    """Return a connection of this user's editor; None if the session ends before one comes."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
-        selector.register(connection, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is connection:
-                    return None
-                editor, (_, port) = listener.accept()
-                if _is_ours(port, listener.getsockname()[1]):
-                    return editor
-                editor.close()
-                click.echo("A connection of another user was refused.")
-
-
-def _is_ours(port: int, own_port: int) -> bool:
-    """Return whether a process of this user holds the other end of a connection."""
-    users = {str(os.getuid()), os.environ.get("SUDO_UID", "")}
-    ends = [
-        f"{int.from_bytes(socket.inet_aton(_LOOPBACK), sys.byteorder):08X}:{one:04X}"
-        for one in (port, own_port)
-    ]
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, here, there, state, _, _, _, user, _, inode, *_ = line.split()
-        if [here, there] == ends:
-            # of one that was closed already the user is unknown, and reads as root
-            return state == _ESTABLISHED and inode != "0" and user in users
-    return False
+def editor_head(data: bytes) -> int:
+    """Return the size of a head of the Debug Adapter Protocol; 0 for a part of one, else -1."""
+    whole = _EDITOR_HEAD.match(data)
+    if whole:
+        return whole.end()
+    is_part = EDITOR_BEGINS.startswith(data[: len(EDITOR_BEGINS)]) and b"\r\n\r\n" not in data
+    return 0 if is_part else -1
 
 
 def _pass_on(connection: socket.socket, editor: socket.socket) -> None:

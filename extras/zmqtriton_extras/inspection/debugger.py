@@ -1,10 +1,11 @@
 """A debugger in this process: runs in an instance, in the thread of the model that it stops.
 
-Needs nothing but Python's own library, 3.8 and newer: a stub loads this file by its path, for as
-long as a session takes. The operator is at the other end of a socket without a file, which takes
-those who say the token that the server has told the operator. debugpy speaks with an editor there
-if the model's environment has it, else pdb with a person. When the operator leaves, is killed or
-says nothing for too long, the model goes on.
+Needs nothing but Python's own library, 3.8 and newer, and the floor: a stub loads this file by its
+path, for as long as a session takes. The operator is at the other end of a socket without a file.
+It lets in the users that the server names, and of them the one with the token that the server has
+given the operator. debugpy speaks with an editor there if the model's environment has it, else
+pdb with a person. When the operator leaves, is killed or says nothing for too long, the model goes
+on.
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ import threading
 import time
 from _thread import start_new_thread
 from types import FrameType
-from typing import Any
+from typing import Any, Sequence
+
+from zmqtriton_floor.tool_listener import ToolListener
 
 #: The operator's program has this time to come.
 _COME_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.1
 _MOST_BYTES = 1 << 16
+#: The beginning of each message of the Debug Adapter Protocol. A browser begins with a method.
+EDITOR_BEGINS = b"Content-Length: "
+#: Connections that wait until they are accepted.
+_BACKLOG = 64
 
 
-def debug(instance: Any, address: str, token: str, seconds: float) -> str:
+def debug(instance: Any, address: str, token: str, seconds: float, users: Sequence[int]) -> str:
     """Stop the model at its next line of code, and return once the operator has left it."""
-    session = _Session(instance, address, token, seconds)
+    session = _Session(instance, address, token, seconds, users)
     if session.await_operator():
         if session.editor is None:
             session.say("The model stops at its next line, with its next request if it is idle.\n")
@@ -42,9 +49,11 @@ def debug(instance: Any, address: str, token: str, seconds: float) -> str:
     return "ended"
 
 
-def debug_here(instance: Any, frame: FrameType, address: str, token: str, seconds: float) -> None:
+def debug_here(
+    instance: Any, frame: FrameType, address: str, token: str, seconds: float, users: Sequence[int]
+) -> None:
     """Stop at a `breakpoint()` that this thread has come to."""
-    session = _Session(instance, address, token, seconds)
+    session = _Session(instance, address, token, seconds, users)
     if not session.await_operator():
         session.end()
         return
@@ -65,15 +74,19 @@ def debug_again(instance: Any, frame: FrameType) -> None:
 class _Session:
     """The conversation of one operator with one thread."""
 
-    def __init__(self, instance: Any, address: str, token: str, seconds: float) -> None:
+    def __init__(
+        self, instance: Any, address: str, token: str, seconds: float, users: Sequence[int]
+    ) -> None:
+        """Set up; `users` are the numbers of those who may command the server."""
         self.instance = instance
         instance.debugger = self
         self._token = token.encode()
         self._seconds = seconds
         self._directories = tuple(f"{one.rstrip('/')}/" for one in instance.directories)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(f"\0{address}")
-        self._listener.listen(4)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(f"\0{address}")
+        listener.listen(_BACKLOG)
+        self._listener = ToolListener(listener, users, self._head)
         self._connection: socket.socket | None = None
         self._received = b""
         self._lock = threading.Lock()
@@ -90,30 +103,28 @@ class _Session:
 
     def await_operator(self) -> bool:
         """Return whether an operator has come with the token; tell him which debugger he has."""
-        deadline_s = time.monotonic() + _COME_WITHIN_S
         try:
-            while self._connection is None:
-                self._listener.settimeout(max(0.01, deadline_s - time.monotonic()))
-                connection, _ = self._listener.accept()
-                connection.settimeout(5.0)
-                with contextlib.suppress(OSError):
-                    token, _, choice = _read_line(connection).partition(b" ")
-                    if hmac.compare_digest(token, self._token):
-                        self._connection = connection
-                        connection.settimeout(self._seconds)
-                        # of a process with other instances debugpy would stop all threads
-                        if choice != b"pdb" and not self.instance.other_threads():
-                            self.editor = _editor_of(self, connection)
-                        if self.editor is None:
-                            self.say("pdb\n")
-                        self.is_ready = True
-                        return True
-                connection.close()
-        except Exception:  # noqa: BLE001 - no operator in time, or a debugpy that fails: it goes on
+            caller = self._listener.admit(time.monotonic() + _COME_WITHIN_S)
+            if caller is None:
+                return False
+            self._connection, head = caller
+            self._connection.settimeout(self._seconds)
+            # of a process with other instances debugpy would stop all threads
+            if not head.endswith(b" pdb\n") and not self.instance.other_threads():
+                self.editor = _editor_of(self, self._connection)
+            if self.editor is None:
+                self.say("pdb\n")
+            self.is_ready = True
+        except Exception:  # noqa: BLE001 - no descriptor, or a debugpy that fails: the model goes on
             return False
-        finally:
-            self._listener.close()
-        return False
+        return True
+
+    def _head(self, data: bytes) -> int:
+        """Return the size of the line with the token; 0 for a part of a line, -1 for another."""
+        line, end, _ = data.partition(b"\n")
+        if end and not hmac.compare_digest(line.partition(b" ")[0], self._token):
+            return -1
+        return len(line) + 1 if end else 0
 
     def say(self, text: str) -> None:
         if self._connection is not None:
@@ -255,16 +266,6 @@ class _Session:
         return file.startswith(self._directories) and "/site-packages/" not in file
 
 
-def _read_line(connection: socket.socket) -> bytes:
-    data = b""
-    while not data.endswith(b"\n") and len(data) < _MOST_BYTES:
-        more = connection.recv(1)
-        if not more:
-            break
-        data += more
-    return data.strip()
-
-
 def _editor_of(session: _Session, connection: socket.socket) -> _Editor | None:
     """Return debugpy at work on this connection; None if the environment has none."""
     # else it warns that it sees no lines of modules that are compiled into Python
@@ -289,8 +290,8 @@ class _Editor:
         self._standing = 0
         connection.sendall(b"debugpy\n")
         # before, the model is not traced, and what debugpy says would have no reader
-        if not connection.recv(1, socket.MSG_PEEK):
-            raise ConnectionError("the operator has left before an editor has come")
+        if connection.recv(len(EDITOR_BEGINS), socket.MSG_PEEK) != EDITOR_BEGINS:
+            raise ConnectionError("no editor has come")
         self._heard_s = time.monotonic()
         stub = os.path.dirname(inspect.getfile(type(session.instance)))
         # in place of a thread that listens at a port

@@ -130,7 +130,9 @@ class Debugging(Feature):
         find_model(self._server.models, model)
         instance = self._choose(model, chosen)
         address, token = (secrets.token_hex(16) for _ in range(2))
-        values = {"address": address, "token": token, "seconds": float(seconds)}
+        # who may connect to the control socket
+        users = [0, os.geteuid()]
+        values = {"address": address, "token": token, "seconds": float(seconds), "users": users}
         stop = self._stops.get(instance.serial)
         if stop is not None and stop.code is not None:
             self._stops[instance.serial] = stop._replace(code=None)

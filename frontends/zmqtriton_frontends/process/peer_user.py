@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -61,6 +62,13 @@ def find_user(client: Endpoint, server: Endpoint) -> int:
     # closed has no inode, and is root's
     users = {user for state, user, inode in filter(None, answers) if state != _LISTENS and inode}
     return _only(users, _PROC)
+
+
+def user_of_client(connection: socket.socket) -> int:
+    """Return the user of the client of an accepted connection; UNKNOWN if not found."""
+    with suppress(OSError):  # the client has gone
+        return find_user(place_of(connection.getpeername()), place_of(connection.getsockname()))
+    return UNKNOWN
 
 
 def _only(users: set[int], proc: Path) -> int:

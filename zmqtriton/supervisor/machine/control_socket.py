@@ -12,15 +12,14 @@ import errno
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Set
 from pathlib import Path
 
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.tool_listener import peer_of
 
 _log = logging.getLogger(__name__)
 
-_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _BACKLOG = 16
 
 
@@ -51,8 +50,7 @@ class ControlSocket:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away()
             return None
-        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        pid, uid, _ = _PEER_CREDENTIALS.unpack(data)
+        pid, uid = peer_of(connection)
         if self._is_allowed(pid, uid):
             return Lifeline(connection), pid
         connection.close()

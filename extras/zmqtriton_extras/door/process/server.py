@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,6 +27,7 @@ from zmqtriton_extras.door.process.peer import COPIED_BYTES, Asked, Exchange, Pe
 from zmqtriton_extras.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.process import zmq_sockets
+from zmqtriton_floor.tool_listener import peer_of
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance import Entrance
@@ -48,8 +48,6 @@ _QUIET_S = 1.0
 #: Time for sending the last responses.
 _LINGER_MS = 1000
 _INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
-#: Process, user and group.
-_CREDENTIALS = struct.Struct("iii")
 #: The first byte of the routing ids that libzmq makes; others are of clients' own making.
 _OWN_ID = 0
 
@@ -323,13 +321,9 @@ def _user_of(descriptor: int) -> int:
     """Return the user at the other end of a connection, by the kernel's word; -1 if it has gone."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as connection:
-            credentials = connection.getsockopt(
-                socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-            )
+            return peer_of(connection)[1]
     except OSError:
         return -1
-    _, user, _ = _CREDENTIALS.unpack(credentials)
-    return int(user)
 
 
 def _hang_up(descriptor: int) -> None:

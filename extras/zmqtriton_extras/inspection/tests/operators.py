@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -85,6 +86,14 @@ def asked(server: Server, model: str) -> Iterator[Future[Any]]:
         future = pool.submit(server.request_json, path, BODY, within_s=300)
         yield future
         assert 200 == future.result(120)[0]
+
+
+def received(connection: socket.socket) -> bytes:
+    """What comes next on a connection; b"" from one that is closed, with bytes unread or not."""
+    try:
+        return connection.recv(100)
+    except ConnectionResetError:
+        return b""
 
 
 def debugged(server: Server) -> list[Any]:

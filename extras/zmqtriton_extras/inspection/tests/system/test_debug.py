@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import signal
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
@@ -15,6 +19,7 @@ from tests.standard.tools.advice.world import BODY, World
 from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
 from zmqtriton.control_client import ServerSelector, connect
+from zmqtriton_extras.inspection import debug_command
 from zmqtriton_extras.inspection.tests.operators import (
     RUNS,
     STOPS,
@@ -22,8 +27,10 @@ from zmqtriton_extras.inspection.tests.operators import (
     asked,
     debugged,
     operator,
+    received,
     wait_for,
 )
+from zmqtriton_floor.errors import Unavailable
 
 pytestmark = [
     pytest.mark.system,
@@ -175,8 +182,78 @@ def test_only_who_knows_the_token_is_heard(server: Server) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             wait_for(lambda: not stranger.connect_ex(f"\0{call['address']}"), "its socket")
             stranger.sendall(b"another token\n")
-            assert b"" == stranger.recv(100)
+            assert b"" == received(stranger)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as operator:
             operator.connect(f"\0{call['address']}")
             operator.sendall(f"{call['token']} pdb\ncontinue\n".encode())
             assert operator.recv(100)
+
+
+#: Says a letter now and then, and ends once its connection does.
+DRIP = """
+import os, select, socket, sys
+os.setuid(int(sys.argv[2]))
+with socket.socket(socket.AF_UNIX) as stranger:
+    stranger.connect("\\0" + sys.argv[1])
+    print("connected", flush=True)
+    try:
+        while not select.select([stranger], [], [], 0.2)[0]:
+            stranger.sendall(b"a")
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("user", ["another", "the same"])
+def test_a_connection_that_drips_holds_up_neither_model_nor_operator(
+    server: Server, user: str
+) -> None:
+    if os.geteuid() and user == "another":
+        pytest.skip("only root can be another user")
+    number = os.geteuid() if user == "the same" else 65534
+    with asked(server, "stops"):
+        wait_for(lambda: debugged(server), "it waits")
+        with connect(ServerSelector(directory=place(server).partition("=")[2])) as client:
+            call = client.call("debug", {"model": "stops"})
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        wait_for(lambda: not probe.connect_ex(f"\0{call['address']}"), "its socket")
+        words = [sys.executable, "-Sc", DRIP, call["address"], str(number)]
+        with probe, subprocess.Popen(words, stdout=subprocess.PIPE) as stranger:
+            try:
+                assert stranger.stdout is not None
+                assert b"connected\n" == stranger.stdout.readline()
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as operator:
+                    operator.settimeout(20)
+                    operator.connect(f"\0{call['address']}")
+                    operator.sendall(f"{call['token']} pdb\ncontinue\n".encode())
+                    assert b"pdb\n" == operator.recv(4)
+                # its connection has an end, too
+                assert 0 == stranger.wait(60)
+            finally:
+                stranger.kill()
+
+
+def test_texts_of_the_model_do_not_move_the_operators_terminal(server: Server) -> None:
+    with asked(server, "stops"), debugging(server, "stops") as terminal:
+        terminal.wait_for("(Pdb)")
+        terminal.type(
+            'p type("E", (), {"__repr__": lambda _: chr(27) + "]0;owned" + chr(0x202E)})()'
+        )
+        terminal.wait_for("owned")
+        terminal.type("continue")
+
+    assert "\\u001b]0;owned\\u202e" in terminal.shown
+    assert not {"\x1b", "\u202e"} & set(terminal.shown)
+
+
+def test_an_instance_that_says_nothing_has_a_time_and_an_error_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(debug_command, "_OPENS_WITHIN_S", 0.2)
+    answer = {"address": secrets.token_hex(16), "token": "t", "instance": "m_0"}
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(f"\0{answer['address']}")
+        silent.listen(4)
+        with pytest.raises(Unavailable, match=r"'m_0' has not begun a session in 0\.2 s"):
+            debug_command._connected(answer, is_pdb=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from zmqtriton_extras.inspection.tests.operators import (
     asked,
     debugged,
     operator,
+    received,
+    wait_for,
 )
 
 import_or_skip("debugpy")
@@ -205,6 +208,62 @@ def test_a_port_is_open_to_the_operators_user_alone(server: Server, does: str) -
             editor.attach({})
             thread, _ = editor.stopped()
             editor.ask("continue", threadId=thread)
+
+
+#: What a web page can have the operator's browser send, as simple requests.
+EVALUATE = {"expression": "open({!r}, 'w')", "context": "repl"}
+
+
+def request_of_a_browser(method: str, file: Path) -> bytes:
+    arguments = {**EVALUATE, "expression": EVALUATE["expression"].format(str(file))}
+    asked = {"seq": 1, "type": "request", "command": "evaluate", "arguments": arguments}
+    body = json.dumps(asked).encode()
+    head = f"{method} / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\n"
+    return f"{head}Content-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def test_a_web_page_reaches_no_model(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "written"
+    with asked(server, "stops"), operator(server, "stops", "--port", "0") as terminal:
+        connect = configuration_of(terminal)["connect"]
+        for method in ("POST", "PUT"):
+            with socket.create_connection((connect["host"], connect["port"]), 60) as browser:
+                browser.sendall(request_of_a_browser(method, file))
+                assert b"" == received(browser)
+
+        with closing(Editor(configuration_of(terminal))) as editor:
+            editor.attach({})
+            thread, _ = editor.stopped()
+            editor.ask("continue", threadId=thread)
+
+    assert "A connection that began in another way was refused." in terminal.shown
+    assert not file.exists()
+
+
+def test_connections_that_say_nothing_or_too_little_keep_no_editor_out(server: Server) -> None:
+    with asked(server, "stops"), operator(server, "stops", "--port", "0") as terminal:
+        connect = configuration_of(terminal)["connect"]
+        with ExitStack() as others:
+            for begin in (b"", b"C", b"Content-Length: 5"):
+                other = socket.create_connection((connect["host"], connect["port"]), 60)
+                others.enter_context(other).sendall(begin)
+            with closing(Editor(configuration_of(terminal))) as editor:
+                editor.attach({})
+                thread, _ = editor.stopped()
+                editor.ask("continue", threadId=thread)
+
+
+def test_a_port_in_use_is_named_with_the_way_out_and_the_model_goes_on(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, asked(server, "stops"):
+        wait_for(lambda: debugged(server), "it waits")
+        port = taken.getsockname()[1]
+        result = ctl(server, "debug", "stops", "--port", str(port))
+
+    assert 1 == result.exit_code
+    text = f"port {port} of 127.0.0.1 cannot be opened: Address already in use, by process "
+    assert text + str(os.getpid()) in result.output
+    assert "--port 0. The model goes on" in result.output
+    wait_for(lambda: not debugged(server), "the session is over")
 
 
 def test_a_model_without_debugpy_has_pdb_and_so_have_instances_of_one_process(
