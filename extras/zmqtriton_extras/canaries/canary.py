@@ -21,6 +21,7 @@ from zmqtriton.repository import Decision, Promotion, VersionSelection
 from zmqtriton.supervisor import ServedModel, TransitionError, serving_generations
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
+from zmqtriton_floor.logs import escape
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import TrafficSplit
@@ -220,7 +221,7 @@ class Comparisons:
         self.counts += new
         texts = report.get("differences")
         for text in texts[-_MAX_DIFFERENCES:] if isinstance(texts, list) else ():
-            self._add_difference(_printable(str(text)[:_MAX_TEXT]))
+            self._add_difference(escape(str(text)[:_MAX_TEXT]))
         return new
 
     def add_uncopied(self, total: int) -> Counter[str]:
@@ -241,11 +242,6 @@ class Comparisons:
     def describe(self) -> dict[str, Any]:
         counts = {result: self.counts[result] for result in RESULTS}
         return {**counts, "uncopied": self.uncopied, "differences": list(self.differences)}
-
-
-def _printable(text: str) -> str:
-    """Return the text in one line without control characters: a client's id, for a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 class CanaryTotals:

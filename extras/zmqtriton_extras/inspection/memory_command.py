@@ -10,6 +10,7 @@ import click
 
 from zmqtriton.control_client import Client
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
     check_name,
@@ -24,6 +25,8 @@ from zmqtriton_standard.ctl import (
 #: The server ends a measurement in this time after its seconds, whatever the instance does.
 _GRACE_S = 60.0
 _LINES = 5
+#: Rows of an answer that are looked at; an instance sends no more.
+_MOST_ROWS = 20
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 1.0}
 
 
@@ -120,7 +123,7 @@ def read(answer: Mapping[str, Any]) -> dict[str, Any]:
             ],
             "array_bytes": [int(size) for size in part["arrays"]],
             **{
-                name: [(str(row[0]), int(row[1]), int(row[2])) for row in part[name]]
+                name: [(str(row[0]), int(row[1]), int(row[2])) for row in part[name][:_MOST_ROWS]]
                 for name in ("types", "tensors", "cuda")
             },
         }
@@ -141,13 +144,14 @@ def _print(seen: Mapping[str, Any]) -> None:
     how = f"grew by {format_bytes(grown)}" if grown > 0 else "did not grow"
     traced = format_bytes(seen["traced_bytes"])
     click.echo(
-        f"{seen['instance']}: its process {how} in {seen['seconds'] * 0.75:.3g} s, to "
+        f"{escape(seen['instance'])}: its process {how} in {seen['seconds'] * 0.75:.3g} s, to "
         f"{format_bytes(after)}; {traced} of Python's are kept"
     )
     for line in seen["lines"][:1]:
         held = next(iter(seen["holders"]), None)
         by = "" if held is None else f", and `{held['name']}` has grown most{_place(held)}"
-        click.echo(f"{format_bytes(line['bytes'])} are from {line['shown']}:{line['line']}{by}.")
+        of = f"{line['shown']}:{line['line']}{by}"
+        click.echo(escape(f"{format_bytes(line['bytes'])} are from {of}."))
     rows = [
         (format_bytes(line["bytes"]), str(line["count"]), f"{line['shown']}:{line['line']}")
         for line in seen["lines"][:_LINES]
@@ -177,7 +181,7 @@ def _print_others(seen: Mapping[str, Any]) -> None:
         click.echo(f"Arrays in containers: {format_bytes(before)} to {format_bytes(after)}")
     for title, name in (("Tensors on", "tensors"), ("Memory of", "cuda")):
         for what, first, last in seen[name]:
-            click.echo(f"{title} {what}: {format_bytes(first)} to {format_bytes(last)}")
+            click.echo(escape(f"{title} {what}: {format_bytes(first)} to {format_bytes(last)}"))
     untraced = seen["resident_bytes"][1] - seen["resident_bytes"][0] - seen["traced_bytes"]
     if untraced > max(1 << 20, seen["traced_bytes"]):
         click.echo(f"{format_bytes(untraced)} are of libraries that Python knows nothing of.")

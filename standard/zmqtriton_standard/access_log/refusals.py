@@ -18,6 +18,7 @@ import orjson
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import timestamp
 from zmqtriton_floor.endpoints import local_service_path
+from zmqtriton_floor.logs import escape_json
 from zmqtriton_frontends.access.bearer_tokens import MAX_ADDRESSES, FailureLimit
 from zmqtriton_frontends.access.refusals import Refusal, Source, listeners
 from zmqtriton_frontends.gateway import Gateway
@@ -109,7 +110,7 @@ def send(line: Line, document: dict[str, Any], begun_ns: int = 0) -> None:
         return
     if line.dropped:
         document["dropped"], line.dropped = line.dropped, 0
-    line.send(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+    line.send(escape_json(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)))
 
 
 def metrics(gateway: Gateway) -> Figures:

@@ -16,6 +16,7 @@ import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, NoServerError, connect
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton_floor.logs import escape_lines
 from zmqtriton_standard.ctl import (
     EXIT_REFUSED,
     CommandGroup,
@@ -157,7 +158,7 @@ class _ShownSteps:
 def _print_prepared(result: dict[str, str]) -> None:
     ready = f"ready, {result['python']}" if result["python"] else "the server's own Python"
     error = result["error"]
-    click.echo(f"{result['model']}: {error or ready}", err=bool(error))
+    click.echo(escape_lines(f"{result['model']}: {error or ready}"), err=bool(error))
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:

@@ -16,6 +16,7 @@ import click
 
 from zmqtriton.control_client import Client
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
+from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
     check_name,
@@ -290,11 +291,12 @@ def _print(answer: dict[str, Any]) -> None:
 
     width = terminal_width() or _USUAL_WIDTH
     version = f" version {answer['model_version']}" if answer.get("model_version") else ""
-    click.echo(f"{answer.get('model_name', '')}{version}, {answer['seconds'] * 1e3:.1f} ms")
+    name = escape(f"{answer.get('model_name', '')}{version}")
+    click.echo(f"{name}, {answer['seconds'] * 1e3:.1f} ms")
     for output in answer.get("outputs", ()):
-        click.echo(f"{output['name']}  {output['datatype']} {output['shape']}")
+        click.echo(escape(f"{output['name']}  {output['datatype']} {output['shape']}"))
         text = values.format_array(output["data"], width - 2)
-        click.echo("\n".join(f"  {line}" for line in text.splitlines() or [""]))
+        click.echo("\n".join(f"  {escape(line)}" for line in text.splitlines() or [""]))
 
 
 def _to_document(answer: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,13 @@ import click
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, check_name, run_with_client
-from zmqtriton_standard.ctl.output import LiveLine, print_document, print_result, with_format
+from zmqtriton_standard.ctl.output import (
+    LiveLine,
+    print_document,
+    print_note,
+    print_result,
+    with_format,
+)
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
 
 _PROGRESS_EVERY_S = 0.5
@@ -159,7 +165,7 @@ def _print_reloaded(model: str, report: dict[str, Any]) -> None:
     elif not (report["loaded"] or report["unloaded"] or report["gone"] or report["failed"]):
         click.echo(f"nothing has changed ({len(unchanged)} model{'s' * (len(unchanged) != 1)})")
     for name, text in report["failed"].items():
-        click.echo(f"error: {name}: {text.strip()}", err=True)
+        print_note(f"error: {name}: {text.strip()}")
 
 
 def _reload(client: Client, model: str, *, renews: bool) -> Any:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zmqtriton_floor.logs import escape, escape_lines
 from zmqtriton_standard.ctl.yaml_text import yaml_lines
 
 if TYPE_CHECKING:
@@ -32,16 +33,11 @@ _PERCENTAGE = re.compile(r"(\d+) %")
 _BAR_WIDTH = 20
 
 
-def _remember_form(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value != "table":
-        context.meta[_KEY] = value
+def _remember_form(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Keep the form that an option chooses: `--output` by its name, `--json` by True."""
+    if value not in ("table", False):
+        context.meta[_KEY] = "json" if value is True else value
     return value
-
-
-def _choose_json(context: click.Context, parameter: click.Parameter, is_chosen: bool) -> bool:
-    if is_chosen:
-        context.meta[_KEY] = "json"
-    return is_chosen
 
 
 #: Adds `--output`; the command gets the parameter `form`.
@@ -67,7 +63,7 @@ def with_format(command: Callable[..., None]) -> Callable[..., None]:
         "--json",
         "as_json",
         is_flag=True,
-        callback=_choose_json,
+        callback=_remember_form,
         help="Print JSON; the same as `-o json`.",
     )
     return form_option(as_json(run))
@@ -101,7 +97,7 @@ def print_result(form: str, document: Any, shown: str | Callable[[], object]) ->
     if form != "table":
         print_document(form, document)
     elif isinstance(shown, str):
-        click.echo(shown)
+        click.echo(escape_lines(shown))
     else:
         shown()
 
@@ -118,7 +114,7 @@ def print_error(text: str, status: int) -> None:
 
 def _print_aside(text: str, document: dict[str, Any]) -> None:
     # JSON is YAML, too
-    click.echo(text if chosen_form() == "table" else json.dumps(document), err=True)
+    click.echo(escape_lines(text) if chosen_form() == "table" else json.dumps(document), err=True)
 
 
 class LiveLine:
@@ -150,7 +146,7 @@ class LiveLine:
 
     def show(self, step: str) -> None:
         """Show the present step; a percentage in it moves the bar."""
-        self._step = step
+        self._step = step = escape(step)
         if self._bar is not None:
             share = _PERCENTAGE.search(step)
             self._bar.update(

@@ -73,7 +73,10 @@ def test_no_line_of_columns_is_wider_than_the_terminal(
 def test_a_reason_cannot_move_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "    ?[2Jgone" == _lines(capsys, monkeypatch, [("b", "READY", "\x1b[2Jgone\nx")], 80)[2]
+    assert (
+        "    \\u001b[2Jgone"
+        == _lines(capsys, monkeypatch, [("b", "READY", "\x1b[2Jgone\nx")], 80)[2]
+    )
 
 
 def test_a_name_takes_half_of_the_terminal_at_most(

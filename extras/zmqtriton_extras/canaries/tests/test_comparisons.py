@@ -44,4 +44,4 @@ def test_the_last_differences_are_kept_each_once_and_fit_for_a_terminal() -> Non
 
     assert list("defgh") == comparisons.describe()["differences"]
     comparisons.add({"differences": ["\x1b[2J\nz"]})
-    assert comparisons.describe()["differences"][-1] == " [2J z"
+    assert comparisons.describe()["differences"][-1] == "\\u001b[2J\\nz"

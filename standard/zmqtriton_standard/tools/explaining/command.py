@@ -16,6 +16,7 @@ from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.findings import Finding, Severity
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
     LiveLine,
@@ -79,7 +80,7 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
     if not explained:
         click.echo("the server and all models are as they should be")
     for number, (name, findings) in enumerate(explained):
-        lines = [line for finding in findings for line in finding.lines(name)]
+        lines = [line for finding in findings for line in finding.lines(escape(name))]
         click.echo("\n" * bool(number) + "\n".join(lines))
 
 

@@ -119,9 +119,9 @@ def write_tokens(directory: Path) -> str:
 
 
 def test_a_request_over_http_has_its_status_times_and_bytes(server: LoggingServer) -> None:
-    assert 200 == server.infer(id="http")
+    assert 200 == server.infer(id="http\u202e\x7f")
 
-    line = server.line_of(request_id="http")
+    line = server.line_of(request_id="http\u202e\x7f")
 
     assert ("identity_fp32", "1", "OK") == (line["model"], line["version"], line["status"])
     assert (16, 16, 1) == (line["request_bytes"], line["response_bytes"], line["responses"])
@@ -129,6 +129,7 @@ def test_a_request_over_http_has_its_status_times_and_bytes(server: LoggingServe
     assert line["time"].endswith("Z")
     expected = ("127.0.0.1", "http", f"POST {INFER}")
     assert expected == (line["client"], line["protocol"], line["route"])
+    assert not {"\u202e", "\x7f"} & set(server.access_log.read_text("utf-8"))
 
 
 def test_a_stream_over_grpc_is_one_line(server: LoggingServer) -> None:
