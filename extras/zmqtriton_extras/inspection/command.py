@@ -16,9 +16,11 @@ from zmqtriton_extras.inspection.profile import (
     Stack,
     idle_s,
     lines_of,
+    others_of,
     read,
 )
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
     check_name,
@@ -134,6 +136,16 @@ def describe(seen: Profile) -> dict[str, Any]:
         "left_out_seconds": seen.left_out_s,
         "own_cpu_seconds": seen.own_s,
         "lines": [_describe_line(line) for line in lines_of(seen)],
+        "other_threads": [
+            {
+                "thread": thread,
+                "file": frame.file,
+                "line": frame.line,
+                "function": frame.function,
+                "waits_seconds": seconds,
+            }
+            for thread, frame, seconds in others_of(seen)
+        ],
     }
 
 
@@ -171,9 +183,16 @@ def _print(seen: Profile) -> None:
         print_table(("Share", "Line", "Function", "Doing", "Below"), rows)
     else:
         click.echo("No line of the model's own was met.")
+    others = [
+        (_share(seconds, seen), f"{seen.shown(frame.file)}:{frame.line}", frame.function, thread)
+        for thread, frame, seconds in others_of(seen)[:_LINES]
+    ]
+    if others:
+        click.echo("Other threads that wait; one may hold a lock that a request waits for:")
+        print_table(("Share", "Line", "Function", "Thread"), others)
     if seen.held_s > _LONG_HOLD_S:
         click.echo(
-            f"{_holder(seen)}, or an operator before that call, kept the lock for "
+            f"{escape(_holder(seen))}, or an operator before that call, kept the lock for "
             f"{seen.held_s:.2f} s at once."
         )
     for error in seen.errors:

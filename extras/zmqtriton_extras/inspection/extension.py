@@ -71,7 +71,7 @@ class Profiling:
         file = BY_FORM[form]
         answer = await self._gateway.call("profile", {**document, "model": model})
         # of many stacks it may take a while
-        resp.data = await asyncio.to_thread(lambda: file.write(read(answer)))
+        resp.data = await asyncio.to_thread(lambda: file.write(read(answer).without_directories()))
         resp.content_type = file.media
         resp.set_header("Content-Disposition", f'attachment; filename="profile{file.end}"')
 

@@ -156,4 +156,5 @@ def _describe(instance: str, model: str, error: ZmqTritonError) -> str:
             f"'{instance}' has not answered: its Python stands still, perhaps in C code that keeps "
             f"the interpreter's lock; `zmqtriton-ctl stacks {model}` shows where"
         )
-    return f"'{instance}': {error.text}"
+    # without the frames, which have directories of the server
+    return f"'{instance}': {error.text.partition(chr(10))[0]}"

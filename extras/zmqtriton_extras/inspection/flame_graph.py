@@ -13,8 +13,8 @@ from zmqtriton_extras.inspection.formats import name_of
 from zmqtriton_extras.inspection.profile import AWAITS, DOING, PYTHON, C, Frame, Profile, Stack
 
 _WIDTH, _ROW, _TOP, _LETTER = 1200, 18, 46, 6.6
-#: The narrowest frame that is drawn, and the number of rows.
-_LEAST_WIDTH, _MOST_ROWS = 0.3, 120
+#: The narrowest frame that is drawn, and the numbers of rows and of frames.
+_LEAST_WIDTH, _MOST_ROWS, _MOST_DRAWN = 0.3, 120, 10_000
 #: Letters that XML cannot have.
 _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -62,12 +62,22 @@ for (const one of all) one.g.addEventListener("click", () => show(one));
 class _Node:
     """A frame that was called from the same frames, and the time below it."""
 
-    def __init__(self, name: str, about: str, kind: str) -> None:
-        self.name, self.about, self.kind = name, about, kind
+    def __init__(self, kind: str, of: Frame | str) -> None:
+        self.kind, self._of = kind, of
         self.ns = 0
         #: Nanoseconds by what was done.
         self.doing = [0] * len(DOING)
         self.below: dict[object, _Node] = {}
+
+    @property
+    def name(self) -> str:
+        of = self._of
+        return of if isinstance(of, str) else f"{of.function} ({of.place})"
+
+    @property
+    def about(self) -> str:
+        of = self._of
+        return of if isinstance(of, str) else f"{of.function} {of.file}"
 
     def add(self, stack: Stack) -> None:
         self.ns += stack.ns
@@ -98,29 +108,23 @@ def draw(profile: Profile) -> bytes:
 
 
 def _tree(profile: Profile) -> _Node:
-    root = _Node(profile.model, f"model {profile.model}", "root")
-    for stack in profile.stacks:
-        if stack.is_idle:
-            continue
+    root = _Node("root", profile.model)
+    for stack in profile.counted:
         root.add(stack)
         name = name_of(profile, stack)
-        node = root.below.setdefault(name, _Node(name, name, "thread"))
+        node = root.below.setdefault(name, _Node("thread", name))
         node.add(stack)
         for frame in stack.frames[:_MOST_ROWS]:
-            node = node.below.setdefault(frame, _node(frame))
+            kind = "own" if frame.is_own else "other"
+            node = node.below.get(frame) or node.below.setdefault(frame, _Node(kind, frame))
             node.add(stack)
     return root
-
-
-def _node(frame: Frame) -> _Node:
-    kind = "own" if frame.is_own else "other"
-    return _Node(f"{frame.function} ({frame.place})", f"{frame.function} {frame.file}", kind)
 
 
 def _draw(node: _Node, root: _Node, x: float, row: int, rows: list[str]) -> int:
     """Draw a node and those below it; return the number of the deepest row."""
     width = node.ns / root.ns * _WIDTH
-    if width < _LEAST_WIDTH:
+    if width < _LEAST_WIDTH or len(rows) >= _MOST_DRAWN:
         return row
     y = _TOP + row * _ROW
     parts = ", ".join(
@@ -131,10 +135,11 @@ def _draw(node: _Node, root: _Node, x: float, row: int, rows: list[str]) -> int:
     about = f"{node.about}: {node.ns / root.ns:.1%}, {parts}"
     kind = node.kind if node.computes or node.kind in ("root", "thread") else f"{node.kind} waiting"
     room = int((width - 6) / _LETTER)
-    label = node.name if len(node.name) <= room else f"{node.name[: room - 1]}…" if room > 2 else ""
+    name = node.name
+    label = name if len(name) <= room else f"{name[: room - 1]}…" if room > 2 else ""
     rows.append(
         f'<g class="frame" data-x="{x:.2f}" data-w="{width:.2f}" data-row="{row}" '
-        f'data-name="{_text(node.name)}"><title>{_text(about)}</title>'
+        f'data-name="{_text(name)}"><title>{_text(about)}</title>'
         f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 1}" rx="1"/>'
         f'<text x="{x + 3:.2f}" y="{y + 13}">{_text(label)}</text></g>'
     )

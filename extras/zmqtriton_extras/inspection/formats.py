@@ -33,10 +33,9 @@ def speedscope(profile: Profile) -> bytes:
     """Return a file with a profile for each thread, its idle time left out."""
     frames = _Numbers[Frame]()
     threads: dict[str, list[tuple[list[int], int]]] = defaultdict(list)
-    for stack in profile.stacks:
-        if not stack.is_idle:
-            numbers = [frames[frame] for frame in stack.frames]
-            threads[name_of(profile, stack)].append((numbers, stack.ns))
+    for stack in profile.counted:
+        numbers = [frames[frame] for frame in stack.frames]
+        threads[name_of(profile, stack)].append((numbers, stack.ns))
     profiles = [
         {
             "type": "sampled",
@@ -82,9 +81,7 @@ def pprof(profile: Profile) -> bytes:
     out = bytearray()
     for kind, unit in (("samples", "count"), ("cpu", "nanoseconds"), ("wall", "nanoseconds")):
         out += _block(_SAMPLE_TYPE, _value_type(texts[kind], texts[unit]))
-    for stack in profile.stacks:
-        if stack.is_idle:
-            continue
+    for stack in profile.counted:
         places = [locations[frame] for frame in reversed(stack.frames)]
         values = stack.samples, stack.ns if stack.doing < WAITS else 0, stack.ns
         sample = _block(1, b"".join(map(_varint, places)))

@@ -6,6 +6,7 @@ Models make what is in it, so all of it is checked, and nothing of it is believe
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +21,16 @@ _LOOP = os.path.join("zmqtriton_stub", "loop.py")
 _HANDLE = "Handle._run", "_run"
 #: The beginning of the name under which a coroutine's time is.
 _COROUTINE = "coroutine "
-_MOST_FRAMES = 1000
+#: Files of Python's own library with the waits of a thread for another one.
+_OF_WAITS = "threading.py", "queue.py"
+#: Share of the time above which waits of requests are worth a look at other threads.
+_MUCH = 0.1
+#: Limits of what is read: an instance sends no deeper stacks, but a model could send anything.
+_MOST_FRAMES, _MOST_FRAMES_IN_ALL = 200, 400_000
+_MOST_DIRECTORIES, _LONGEST_TEXT = 16, 512
+_MOST_SECONDS, _MOST_NS, _MOST_LINES = 1_000_000, 1 << 60, 1 << 31
+#: The directories of a file of a package or of the server.
+_PACKAGES = re.compile(r".*/(?:(?:site|dist)-packages|python\d[\d.]*)/|.*/(?=zmqtriton_[a-z]+/)")
 
 
 class Frame(NamedTuple):
@@ -34,8 +44,12 @@ class Frame(NamedTuple):
     is_coroutine: bool = False
 
     @property
+    def file_name(self) -> str:
+        return os.path.basename(self.file)
+
+    @property
     def place(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
+        return f"{self.file_name}:{self.line}"
 
 
 class Stack(NamedTuple):
@@ -70,6 +84,21 @@ class Stack(NamedTuple):
         counts = self.is_of_requests or self.thread.startswith(_COROUTINE)
         return self.doing == WAITS and (self.own < 0 or not counts)
 
+    @property
+    def is_beside_requests(self) -> bool:
+        """True for a wait of the model's own code in a thread that executes no request."""
+        return self.is_idle and self.own >= 0 and not self.is_of_requests
+
+    @property
+    def may_wait_for_a_thread(self) -> bool:
+        """True for a wait of a request that another thread may end, such as one for a lock."""
+        last = self.frames[-1:]
+        return (
+            self.doing == WAITS
+            and not self.is_idle
+            and any(f.is_own or os.path.basename(f.file) in _OF_WAITS for f in last)
+        )
+
 
 class Profile(NamedTuple):
     model: str
@@ -89,12 +118,48 @@ class Profile(NamedTuple):
     #: Processor time of the samples themselves.
     own_s: float = 0.0
 
+    @property
+    def counted(self) -> list[Stack]:
+        """The stacks without idle time.
+
+        If requests wait much, perhaps for another thread of the model, its waits are among them: a
+        thread can sleep while it holds a lock.
+        """
+        waits_s = sum(stack.ns for stack in self.stacks if stack.may_wait_for_a_thread) / 1e9
+        has_others = waits_s > _MUCH * self.seconds
+        return [
+            stack
+            for stack in self.stacks
+            if not stack.is_idle or (has_others and stack.is_beside_requests)
+        ]
+
     def shown(self, file: str) -> str:
         """Return a file of the model by its path within the model's directory."""
+        return self._within_model(file) or os.path.basename(file)
+
+    def without_directories(self) -> Profile:
+        """Return the profile for a client, who may not see directories of the server.
+
+        Files have their paths within the model, a package or the server.
+        """
+
+        def shown(frame: Frame) -> Frame:
+            package = _PACKAGES.match(frame.file)
+            inner = package and frame.file[package.end() :]
+            return frame._replace(file=self._within_model(frame.file) or inner or frame.file_name)
+
+        frames = {frame: shown(frame) for stack in self.stacks for frame in stack.frames}
+        stacks = (s._replace(frames=tuple(frames[f] for f in s.frames)) for s in self.stacks)
+        return self._replace(
+            stacks=tuple(stacks), held=tuple(map(shown, self.held)), directories=()
+        )
+
+    def _within_model(self, file: str) -> str:
+        """Return the path of a file within the model's directory; "" for another file."""
         for directory in self.directories:
             if file.startswith(f"{directory}{os.sep}"):
                 return file[len(directory) + 1 :]
-        return os.path.basename(file)
+        return ""
 
 
 class Line(NamedTuple):
@@ -127,21 +192,29 @@ def _read(document: Mapping[str, Any]) -> Profile:
     samples, held_s = 0, 0.0
     held: tuple[Frame, ...] = ()
     for one in document["instances"]:
-        name = str(one["instance"])
+        name = _text(one["instance"])
         if "error" in one:
             errors.append(str(one["error"]))
             continue
         names.append(name)
         part = one["profile"]
-        tree = _Tree(part)
-        stacks += _stacks(name, part["times"], tree)
-        seconds += float(part["seconds"])
-        samples += int(part["samples"])
-        left_out_s += int(part["left_out_ns"]) / 1e9
-        own_s += int(part["own_ns"]) / 1e9
-        directories.update(dict.fromkeys(str(each).rstrip(os.sep) for each in part["directories"]))
-        if int(part["held_ns"]) / 1e9 > held_s:
-            held_s, held = int(part["held_ns"]) / 1e9, tree.frames(int(part["held"]))
+        tree = _Tree(part, _MOST_FRAMES_IN_ALL // len(document["instances"]))
+        for stack in _stacks(name, part["times"], tree):
+            if tree.has_room:
+                stacks.append(stack)
+            else:
+                left_out_s += stack.ns / 1e9
+        seconds += _seconds(part["seconds"], least=0 if not part["samples"] else 1e-9)
+        samples += _number(part["samples"], _MOST_NS)
+        left_out_s += _number(part["left_out_ns"], _MOST_NS) / 1e9
+        own_s += _number(part["own_ns"], _MOST_NS) / 1e9
+        directories.update(
+            dict.fromkeys(
+                _text(each).rstrip(os.sep) for each in part["directories"][:_MOST_DIRECTORIES]
+            )
+        )
+        if _number(part["held_ns"], _MOST_NS) / 1e9 > held_s:
+            held_s, held = part["held_ns"] / 1e9, tree.frames(int(part["held"]))
     return Profile(
         str(document["model"]),
         tuple(names),
@@ -158,10 +231,34 @@ def _read(document: Mapping[str, Any]) -> Profile:
 
 
 def _stacks(instance: str, times: Sequence[Any], tree: _Tree) -> Iterator[Stack]:
+    """Yield the stacks; those behind the room of the tree have no frames."""
     for node, thread, doing, ns, count in times:
-        frames = tree.frames(int(node))
-        if DOING[doing] and int(ns) >= 0:
-            yield Stack(instance, *_under_its_task(str(thread), frames, doing), int(ns), int(count))
+        ns, count = _number(ns, _MOST_NS), _number(count, _MOST_NS)
+        frames = tree.frames(int(node)) if tree.has_room else ()
+        if DOING[doing]:
+            yield Stack(instance, *_under_its_task(_text(thread), frames, doing), ns, count)
+
+
+def _text(value: Any) -> str:
+    """Return a text, cut to a limit. Raises TypeError for another value."""
+    if type(value) is not str:
+        raise TypeError(f"a {type(value).__name__} in place of a text")
+    return value[:_LONGEST_TEXT]
+
+
+def _number(value: Any, most: int) -> int:
+    """Return an integer between 0 and a limit. Raises ValueError for another one."""
+    number = int(value)
+    if not 0 <= number <= most:
+        raise ValueError(f"a number outside of 0 to {most}")
+    return number
+
+
+def _seconds(value: Any, least: float) -> float:
+    seconds = float(value)
+    if not least <= seconds <= _MOST_SECONDS:
+        raise ValueError(f"a time outside of {least:g} to {_MOST_SECONDS} s")
+    return seconds
 
 
 def _under_its_task(
@@ -178,26 +275,42 @@ def _under_its_task(
 
 
 class _Tree:
-    def __init__(self, part: Mapping[str, Any]) -> None:
+    def __init__(self, part: Mapping[str, Any], room: int) -> None:
         self._functions = part["functions"]
         self._frames = part["frames"]
         self._nodes = part["nodes"]
+        #: Frames by their numbers: each is in many stacks.
+        self._made: dict[int, Frame] = {}
+        #: Number of frames that stacks may still have.
+        self._room = room
+
+    @property
+    def has_room(self) -> bool:
+        return self._room >= 0
 
     def frames(self, node: int) -> tuple[Frame, ...]:
         """Return the stack of a node, the outermost first. Raises ValueError for an endless one."""
         frames: list[Frame] = []
         while node >= 0:
             node, number = self._nodes[node]
-            function, line = self._frames[number]
-            name, file, begins, is_own, is_coroutine = self._functions[function]
-            frames.append(
-                Frame(
-                    str(name), str(file), int(line), int(begins), bool(is_own), bool(is_coroutine)
-                )
-            )
+            frames.append(self._made.get(number) or self._frame(number))
             if len(frames) > _MOST_FRAMES:
                 raise ValueError("a stack without an end")
+        self._room -= len(frames)
         return tuple(reversed(frames))
+
+    def _frame(self, number: int) -> Frame:
+        function, line = self._frames[number]
+        name, file, begins, is_own, is_coroutine = self._functions[function]
+        self._made[number] = frame = Frame(
+            _text(name),
+            _text(file),
+            _number(line, _MOST_LINES),
+            _number(begins, _MOST_LINES),
+            bool(is_own),
+            bool(is_coroutine),
+        )
+        return frame
 
 
 # ------------------------------------------------------------------- summaries
@@ -227,6 +340,20 @@ def lines_of(profile: Profile) -> list[Line]:
         python, c, waits, awaits = seconds[key]
         lines.append(Line(frame, (python, c, waits, awaits), *inner))
     return sorted(lines, key=lambda line: -line.total_s)
+
+
+def others_of(profile: Profile) -> list[tuple[str, Frame, float]]:
+    """Return threads that wait beside requests, with the model's line and the seconds.
+
+    One of them may hold the lock that a request waits for: Python does not say who has one. Empty
+    if requests do not wait much.
+    """
+    seconds: dict[tuple[str, Frame], float] = defaultdict(float)
+    for stack in profile.counted:
+        if stack.is_beside_requests:
+            seconds[stack.thread, stack.frames[stack.own]] += stack.ns / 1e9
+    rows = [(thread, frame, value) for (thread, frame), value in seconds.items()]
+    return sorted(rows, key=lambda row: -row[2])
 
 
 def idle_s(profile: Profile) -> float:

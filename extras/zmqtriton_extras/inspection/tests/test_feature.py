@@ -17,6 +17,10 @@ from zmqtriton_floor.errors import InternalError
 SEEN = {"seconds": 1.0}
 
 
+#: A task that has failed, with the frames that the stub adds.
+ERROR = "no\n\nAt:\n  /server/sampler.py(9): run\n"
+
+
 @pytest.fixture
 def world() -> SupervisorHarness:
     models = make_blueprint("m", instances=2), make_blueprint("n")
@@ -33,7 +37,7 @@ def answer(world: SupervisorHarness, instance: str, result: Any = SEEN, code: in
     [*_, call] = asked(world, instance)
     document = result if isinstance(result, str) else json.dumps(result)
     world.receive(
-        world.serial(instance), wire.CallResult(call.id, code, "no" if code else "", document)
+        world.serial(instance), wire.CallResult(call.id, code, ERROR if code else "", document)
     )
 
 

@@ -79,6 +79,19 @@ class TritonPythonModel:
         for thread in threads:
             thread.join()  # waits for helpers
 
+    def await_lock(self):
+        holds, lock = threading.Event(), threading.Lock()
+        threading.Thread(target=self.hold, args=(holds, lock), name="holder").start()
+        holds.wait()
+        with lock:  # waits for the lock
+            pass
+
+    def hold(self, holds, lock):
+        with lock:
+            holds.set()
+            while goes_on():
+                time.sleep(0.1)  # holds the lock
+
     def hang(self):
         ctypes.PyDLL(None).sleep(1000)  # keeps the lock
 """
@@ -216,6 +229,18 @@ def test_threads_of_the_model_count_with_what_they_compute(place: Profiled) -> N
     assert "watch" not in {line["function"].rpartition(".")[2] for line in lines.values()}
 
 
+def test_who_holds_a_lock_is_named_beside_the_line_that_waits_for_it(place: Profiled) -> None:
+    with place.working("plain", "await_lock"):
+        waiting = place.first_line("plain")
+        others = place.profile("plain")["other_threads"]
+        shown = ctl(place.server, "profile", "plain", "--seconds", "1").stdout
+
+    assert line_of("waits for the lock") == waiting["line"]
+    assert ("holder", line_of("holds the lock")) in [(one["thread"], one["line"]) for one in others]
+    assert "one may hold a lock that a request waits for" in shown
+    assert f"1/model.py:{line_of('holds the lock')}\tTritonPythonModel.hold\tholder" in shown
+
+
 def test_an_idle_model_waits_for_requests(place: Profiled) -> None:
     shown = ctl(place.server, "profile", "plain", "--seconds", "0.5")
 
@@ -316,8 +341,11 @@ def test_a_profile_over_http_is_for_those_who_may_restart_a_model(
     path = "/v2/models/plain/profile"
     assert 403 == place.server.request_json(path, {"seconds": 0.2})[0]
 
-    options = ["--http-restricted-api=steering:x-key=secret"]
-    with Server(tmp_path, ["add_sub"], options=options, frontends=()) as guarded:
+    options = [
+        "--http-restricted-api=steering:x-key=secret",
+        f"--runtime-directory={tmp_path}/run",
+    ]
+    with Server(tmp_path / "server", ["add_sub"], options=options, frontends=()) as guarded:
         path, key = "/v2/models/add_sub/profile", {"x-key": "secret"}
         refused = guarded.exchange(path, b"{}")
         files = [
@@ -330,6 +358,15 @@ def test_a_profile_over_http_is_for_those_who_may_restart_a_model(
         ]
 
         assert 403 == refused.status
+        with ThreadPoolExecutor(1) as pool:
+            file = pool.submit(guarded.exchange, path, b'{"seconds": 2, "form": "speedscope"}', key)
+            while not file.done():
+                assert 0 == ctl(guarded, "infer", "add_sub", "--zeros").exit_code
+            frames = json.loads(file.result().body)["shared"]["frames"]
+
+        # no directories of the server
+        assert frames
+        assert [] == [frame["file"] for frame in frames if frame["file"].startswith("/")]
         assert [200] * 3 == [file.status for file in files]
         assert b"<svg" in files[0].body
         assert "add_sub" == json.loads(files[1].body)["name"]
