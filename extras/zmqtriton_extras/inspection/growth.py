@@ -30,6 +30,8 @@ _MOST_NAMED, _MOST_TRIED = 5, 40
 _LEAST_ITEMS = 2
 #: Steps from a container to what has a name.
 _MOST_STEPS = 4
+#: Objects that are asked together for what they have; other threads run between.
+_TOGETHER = 10_000
 #: Files whose allocations are the measurement's.
 _OURS = (__file__, tracemalloc.__file__)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -122,6 +124,22 @@ def _own_line(trace: Sequence[Any], directories: tuple[str, ...]) -> tuple[str, 
 # ---------------------------------------------------------------------- holders
 
 
+def _objects() -> list[Any]:
+    """Return the objects of this process that have others.
+
+    The collector does not know dicts of values that have no others, such as bytes and arrays, until
+    Python 3.13. What holds them knows them.
+    """
+    objects = gc.get_objects()
+    untracked: dict[int, Any] = {}
+    for at in range(0, len(objects), _TOGETHER):
+        for one in gc.get_referents(*objects[at : at + _TOGETHER]):
+            if type(one) is dict and not gc.is_tracked(one):
+                untracked[id(one)] = one
+    objects += untracked.values()
+    return objects
+
+
 class _Look:
     """The objects of this process at one moment."""
 
@@ -135,7 +153,7 @@ class _Look:
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         array = getattr(numpy, "ndarray", None)
         tensor = getattr(torch, "Tensor", None)
-        objects = gc.get_objects()
+        objects = _objects()
         # by its number, since not all types are hashable; and of each once, since a model with its
         # libraries has half a million objects
         counts = Counter(id(type(one)) for one in objects)
@@ -232,7 +250,7 @@ def _holders(earlier: _Look, later: _Look) -> list[dict[str, Any]]:
     first = sorted(grown, key=lambda number: grown[number][0] - grown[number][1])
     ours = {id(earlier.sizes), id(later.sizes), id(grown), id(first)}
     ours |= {id(earlier.types), id(later.types)}
-    objects = {id(one): one for one in gc.get_objects() if id(one) in grown}
+    objects = {id(one): one for one in _objects() if id(one) in grown}
     holders: list[dict[str, Any]] = []
     for number in first[:_MOST_TRIED]:
         one = objects.pop(number, None)

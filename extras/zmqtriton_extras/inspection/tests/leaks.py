@@ -1,4 +1,4 @@
-"""Ten models that leak, each in another way; the lines that are marked keep what they make."""
+"""Models that leak, each in another way; the lines that are marked keep what they make."""
 
 from __future__ import annotations
 
@@ -30,6 +30,20 @@ LEAKS = {
     ),
     "dict_of_a_module": Leak(
         _model(f"CACHE[number] = b'x' * (20000 + number)  {MARK}", "CACHE = {}"), "CACHE"
+    ),
+    "dict_of_an_instance": Leak(
+        _model(f"self.answers[str(number)] = bytes(20000)  {MARK}", initialize="self.answers = {}"),
+        "TritonPythonModel.answers",
+    ),
+    "arrays_in_a_dict": Leak(
+        _model(f"self.answers[number] = np.ones(3000)  {MARK}", initialize="self.answers = {}"),
+        "TritonPythonModel.answers",
+    ),
+    "dict_in_a_dict": Leak(
+        _model(
+            f"STATE['rows'][number] = np.ones(3000)  {MARK}", "STATE = {'rows': {}, 'other': 1}"
+        ),
+        "STATE['rows']",
     ),
     "set_of_a_class": Leak(
         _model(
