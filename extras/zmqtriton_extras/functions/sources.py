@@ -42,6 +42,14 @@ def _names(row: Any, words: set[str]) -> Iterator[str]:
     """Return the name of the model that a definition is."""
     for each in getattr(row, "decorator_list", ()):
         is_call = isinstance(each, ast.Call)
-        if ast.unparse(each.func if is_call else each) in words:
+        if _written(each.func if is_call else each) in words:
             keywords = {k.arg: k.value for k in each.keywords} if is_call else {}
-            yield getattr(keywords.get("name"), "value", "") or model_name(row.name)
+            name = getattr(keywords.get("name"), "value", "")
+            yield name if name and isinstance(name, str) else model_name(row.name)
+
+
+def _written(node: ast.expr) -> str:
+    """Return a name, or an attribute of one, as it is written; "" for any other expression."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""

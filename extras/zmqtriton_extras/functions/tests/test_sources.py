@@ -30,6 +30,11 @@ def test_a_reader_of_repositories_needs_no_numpy() -> None:
     assert "['ast']\n" == answer.stdout
 
 
+#: Decorators that nest deeper than Python's own printer of trees can follow.
+DEEP = (
+    f"import zmqtriton\n@x{'.a' * 900}\ndef b(): ...\n@x({'+'.join(['1'] * 900)})\ndef c(): ...\n"
+)
+DEEP += f"@(x{' + y' * 900})\ndef d(): ...\n"
 NAMED = "@zmqtriton.model(name='b')\ndef c(): ..."
 
 
@@ -45,6 +50,9 @@ NAMED = "@zmqtriton.model(name='b')\ndef c(): ..."
         ((), "from zmqtriton import model\ndef caption(): ..."),
         ((), "from zmqtriton import model\ndef caption(:"),
         ((), "class TritonPythonModel: ..."),
+        (("a",), f"{DEEP}@zmqtriton.model\ndef a(): ..."),
+        (("a",), "import zmqtriton\n@zmqtriton.model(name=5)\ndef a(): ..."),
+        (("a",), "import zmqtriton\n@zmqtriton.model(name=names.a)\ndef a(): ..."),
     ],
 )  # fmt: skip
 def test_names_of_models_are_read_without_an_import(
