@@ -69,9 +69,9 @@ class Record(NamedTuple):
             raise InvalidArgument(f"'{entry['name']}' was not captured")
         try:
             return self._array(entry)
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001 - a damaged file may claim any size and form
             raise InvalidArgument(
-                f"'{entry['name']}' of {self.id} cannot be read: {error}"
+                f"'{entry['name']}' of {self.id} cannot be read: {error or type(error).__name__}"
             ) from None
 
     def _array(self, entry: dict[str, Any]) -> Any:
@@ -82,7 +82,8 @@ class Record(NamedTuple):
             return np.array(entry["data"], datatype.numpy).reshape(shape)
         path = self.segment / Path(entry["file"]).name
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
         data = path.read_bytes()
         if datatype.number == BYTES:
             return to_numpy(BYTES, shape, data)

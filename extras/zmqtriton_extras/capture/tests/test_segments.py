@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,29 @@ def test_every_tensor_comes_back_to_the_bit(
         data = encode_bytes(array) if datatype == "BYTES" else array.tobytes()
         assert (data, len(data)) == (path.read_bytes()[-size:], size)
         assert size == sent["parameters"]["binary_data_size"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        # it claims 100 TB
+        lambda data: data.replace(b"(5000,), ", b"(25000000000000,), "),
+        lambda data: data[:50],
+        lambda data: b"",
+        lambda data: b"PK\x03\x04" + data,
+        lambda data: data.replace(b"'<f4'", b"'|O8'"),
+    ],
+)
+def test_a_damaged_file_is_an_error_with_the_name_of_its_tensor(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    [record] = written(tmp_path, capture(tensor("X", "FP32", np.arange(5000, dtype=np.float32))))
+    [entry] = record.document["request"]["inputs"]
+    path = record.segment / entry["file"]
+    path.write_bytes(damage(path.read_bytes()))
+
+    with pytest.raises(InvalidArgument, match=f"'X' of {record.id} cannot be read: ."):
+        record.array(entry)
 
 
 def test_what_is_secret_is_left_out_or_hashed_with_a_key(tmp_path: Path) -> None:
