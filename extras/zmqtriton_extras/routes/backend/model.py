@@ -100,7 +100,9 @@ class TritonPythonModel:
         except _LateError:
             pb_utils.Logger.log_warn(f"{what} of {self._model} has not answered in time")
             answer.fail(504, f"the route has not answered within {self._within_s:g} s")
-        except Exception as error:  # noqa: BLE001 - an edge: the client is told, and the log
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - an edge: the client is told, and the log
             pb_utils.Logger.log_error(f"{what} of {self._model}: {traceback.format_exc()}")
             answer.fail(500, f"the route has failed: {type(error).__name__}")
         finally:

@@ -123,6 +123,20 @@ async def header(request, infer):
     return Response("x", 200, [("x-a", request.query["value"])])
 
 
+class Fall(BaseException):
+    pass
+
+
+@route("GET /falls")
+def falls(request, infer):
+    raise Fall("secret")
+
+
+@route("GET /falls-in-turn")
+async def falls_in_turn(request, infer):
+    raise Fall("secret")
+
+
 @route("GET /fails")
 def fails(request, infer):
     raise ValueError("secret")
@@ -334,6 +348,8 @@ def test_a_model_s_stream_lets_other_routes_go_on(server: Server, tmp_path: Path
         ("ocr/ocr", b"x", 400, "the request has no 'file'"),
         ("ocr/raw", b"bad", 400, "no picture"),
         ("ocr/fails", None, 500, "the route has failed: ValueError"),
+        ("ocr/falls", None, 500, "the route has failed: Fall"),
+        ("ocr/falls-in-turn", None, 500, "the route has failed: Fall"),
         ("ocr/teapot", None, 418, "short and stout"),
         ("identity_fp32/x", None, 404, "model 'identity_fp32' has no routes"),
         ("missing/x", None, 400, "unknown model"),
