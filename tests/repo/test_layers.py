@@ -330,7 +330,7 @@ def test_sockets_for_a_person_s_tool_have_one_law() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "calls"),
     [
         ("s.accept()", ["accept"]),
         ("socket.create_server(())", ["create_server"]),
@@ -338,8 +338,8 @@ def test_sockets_for_a_person_s_tool_have_one_law() -> None:
         ("send()", []),
     ],
 )
-def test_another_socket_is_found(text: str, found: list[str]) -> None:
-    assert found == [*listening(Source("x", ROOT, ast.parse(f"import socket\n{text}")))]
+def test_another_socket_is_found(text: str, calls: list[str]) -> None:
+    assert calls == [*listening(Source("x", ROOT, ast.parse(f"import socket\n{text}")))]
 
 
 def test_a_module_is_named_for_what_it_does() -> None:

@@ -165,7 +165,7 @@ def _print(seen: Mapping[str, Any]) -> None:
     if holders:
         print_table(("Held by", "Type", "Items"), holders)
     _print_others(seen)
-    for row in seen["processes"]:
+    for row in seen.get("processes", ()):
         whose = f"{row['role']} process {row['pid']}"
         click.echo(f"{format_bytes(row['bytes'])} of its tensors are held by the {whose}.")
 

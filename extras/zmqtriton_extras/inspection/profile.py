@@ -246,11 +246,11 @@ def _text(value: Any) -> str:
     return value[:_LONGEST_TEXT]
 
 
-def _number(value: Any, most: int) -> int:
+def _number(value: Any, limit: int) -> int:
     """Return an integer between 0 and a limit. Raises ValueError for another one."""
     number = int(value)
-    if not 0 <= number <= most:
-        raise ValueError(f"a number outside of 0 to {most}")
+    if not 0 <= number <= limit:
+        raise ValueError(f"a number outside of 0 to {limit}")
     return number
 
 

@@ -196,14 +196,14 @@ def test_a_fork_of_a_program_keeps_its_answers(server: zmqtriton.Server) -> None
 
 
 def test_an_instance_that_was_given_up_keeps_what_it_reads(server: zmqtriton.Server) -> None:
-    go_on, found = threading.Event(), []
+    go_on, looks = threading.Event(), []
 
     class Hangs:
         def execute(self, requests: list[Any]) -> list[Any]:
             array = requests[0].inputs()[0].as_numpy()
             if array[0] == 100:
                 go_on.wait(60)
-                found.append(wrong([array]))
+                looks.append(wrong([array]))
             return [InferenceResponse([Tensor("OUT", array)])]
 
     limit = {"parameters": {"max_execution_seconds": {"string_value": "1"}}}
@@ -214,8 +214,8 @@ def test_an_instance_that_was_given_up_keeps_what_it_reads(server: zmqtriton.Ser
         others = [ask(other, number) for number in range(_KEPT)]
 
         go_on.set()
-        eventually(lambda: bool(found), 30, "the hanging thread")
+        eventually(lambda: bool(looks), 30, "the hanging thread")
 
-        assert [0] == found
+        assert [0] == looks
         assert [*range(_KEPT)] == [array[0] for array in others]
     server.unload("hangs")
