@@ -123,7 +123,7 @@ def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for process in processes:
         if "longest_turn" in process:
             turn, role = process["longest_turn"], process["role"]
-            took_s = 0.0 if turn is None else turn["cpu_s"] + turn["stood_s"]
+            took_s = sum(turn[name] for name in ("cpu_s", "stood_s", "locked_s")) if turn else 0.0
             longest[role] = max(longest.get(role, 0.0), took_s)
     text = "Longest turn of a process's loop in the last minutes, without waits for a processor"
     samples = (({"process": role}, round(took_s, 3)) for role, took_s in longest.items())

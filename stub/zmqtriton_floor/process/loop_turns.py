@@ -1,9 +1,11 @@
 """The length of the turns of a process's loop, and the place in the code of a long one.
 
-A turn is what a loop does between two waits; everything that needs the loop waits for its end. Two
-things count: the processor time that the turn takes, and the time that calls block it. A wait for
-a processor of a busy machine does not count, nor a stop of the whole process: its watcher, a
-thread, notices that by coming late itself. The watcher also looks where in the code a long turn is.
+A turn is what a loop does between two waits; everything that needs the loop waits for its end.
+Three things count: the processor time that the turn takes, the time that calls block it, and the
+time that another thread keeps the interpreter's lock. A wait for a processor of a busy machine does
+not count, nor a stop of the whole process: its watcher, a thread, notices that by coming late
+itself. It comes late for the lock, too, but then the kernel has counted processor time of the
+process's other threads. The watcher also looks where in the code a long turn is.
 """
 
 from __future__ import annotations
@@ -38,14 +40,17 @@ _PERIOD_NS = 300_000_000_000
 #: last.
 _TELL_EVERY_NS = 60_000_000_000
 _FRAMES = 8
+#: Functions in which threads wait for work.
+_WAITS = frozenset(("_worker", "accept", "get", "nap", "poll", "select", "wait"))
 
 
 class Use(NamedTuple):
-    """The use of the processors by a thread so far."""
+    """The use of the processors by a thread so far, and by its process."""
 
     cpu_ns: int
     #: Time that the thread was ready to run, but waited for a processor that others used.
     waited_ns: int
+    of_process_ns: int = 0
 
 
 class Turn(NamedTuple):
@@ -59,19 +64,23 @@ class Turn(NamedTuple):
     place: str
     #: End of the turn on the wall clock, in seconds since 1970.
     at_s: float
+    #: Time for which another thread kept the interpreter's lock.
+    locked_ns: int = 0
 
     @property
     def counted_ns(self) -> int:
-        return self.cpu_ns + self.stood_ns
+        return self.cpu_ns + self.stood_ns + self.locked_ns
 
     def describe(self) -> str:
         """Return a line for people."""
         text = f"{self.cpu_ns / 1e9:.3f} s of CPU, {self.stood_ns / 1e9:.3f} s in calls"
+        text += f", {self.locked_ns / 1e9:.3f} s for a lock" if self.locked_ns else ""
         text += f" (and {self.waited_ns / 1e9:.3f} s without a processor)"
         return f"{text}, at {self.place}" if self.place else text
 
     def document(self) -> Dict[str, Any]:
         times = {"cpu_s": self.cpu_ns, "stood_s": self.stood_ns, "waited_s": self.waited_ns}
+        times["locked_s"] = self.locked_ns
         return {
             **{name: round(ns / 1e9, 3) for name, ns in times.items()},
             "place": self.place,
@@ -85,11 +94,11 @@ def use_of_this_thread() -> Callable[[], Use]:
         descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         os.pread(descriptor, 64, 0).split()[1]
     except (OSError, IndexError):  # not every kernel counts waits
-        return lambda: Use(time.thread_time_ns(), 0)
+        return lambda: Use(time.thread_time_ns(), 0, time.process_time_ns())
 
     def read() -> Use:
         cpu, waited, _ = os.pread(descriptor, 64, 0).split()
-        return Use(int(cpu), int(waited))
+        return Use(int(cpu), int(waited), time.process_time_ns())
 
     return read
 
@@ -177,17 +186,23 @@ class LoopTurns:
         before, absent_before_ns = self._use, self._absent_before_ns
         self._read(now_ns)
         took_ns = now_ns - begun_ns
-        cpu_ns = min(took_ns, self._use.cpu_ns - before.cpu_ns)
+        cpu_ns, queued_ns, of_process_ns = (now - then for now, then in zip(self._use, before))
+        others_ns, cpu_ns = of_process_ns - cpu_ns, min(took_ns, cpu_ns)
         absent_ns = self._absent_ns - absent_before_ns
         if self._watched_ns:
             absent_ns += max(0, now_ns - self._watched_ns - _WATCH_NS)
-        waited_ns = min(took_ns - cpu_ns, max(self._use.waited_ns - before.waited_ns, absent_ns))
+        # late without a processor, or for the lock of a thread that has one
+        locked_ns = max(0, min(absent_ns, took_ns - cpu_ns) - queued_ns)
+        locked_ns = max(0, min(locked_ns, others_ns))
+        waited_ns = min(took_ns - cpu_ns - locked_ns, max(queued_ns, absent_ns - locked_ns))
         place = self._seen[1] if self._seen[0] == begun_ns else ""
-        stood_ns = took_ns - cpu_ns - waited_ns
+        if locked_ns > LONG_NS:
+            place = _place_of_another(self._thread)
+        stood_ns = took_ns - cpu_ns - waited_ns - locked_ns
         if stood_ns > LONG_NS and not place and self._watched_ns:
             # the watcher had no processor, which is no proof that the loop had one
             stood_ns, waited_ns = 0, waited_ns + stood_ns
-        turn = Turn(cpu_ns, stood_ns, waited_ns, place, time.time())
+        turn = Turn(cpu_ns, stood_ns, waited_ns, place, time.time(), locked_ns)
         if turn.counted_ns > NOTED_NS:
             self._keep(turn, now_ns)
 
@@ -270,6 +285,13 @@ class LoopTurns:
         """Return for how long the loop has had no processor since the last reading."""
         waited_ns = self._read_use().waited_ns - self._use.waited_ns
         return max(waited_ns, self._absent_ns - self._absent_before_ns)
+
+
+def _place_of_another(thread: int) -> str:
+    """Return where a thread is that is not this one and does not wait; "" without one."""
+    frames = [each for other, each in sys._current_frames().items() if other != thread]
+    busy = (each for each in frames if each.f_code.co_name not in _WAITS)
+    return _place_of(next(busy, None))
 
 
 def _place_of(frame: Optional[FrameType]) -> str:

@@ -32,9 +32,16 @@ class Machine:
         self.now_ns = 1_000 * _MS
         self.use = Use(0, 0)
 
-    def pass_time(self, *, cpu_ms: int = 0, waited_ms: int = 0, stood_ms: int = 0) -> None:
+    def pass_time(
+        self, *, cpu_ms: int = 0, waited_ms: int = 0, stood_ms: int = 0, others_ms: int = 0
+    ) -> None:
+        """Pass time; `others_ms` of it other threads of the process have a processor."""
         self.now_ns += (cpu_ms + waited_ms + stood_ms) * _MS
-        self.use = Use(self.use.cpu_ns + cpu_ms * _MS, self.use.waited_ns + waited_ms * _MS)
+        self.use = Use(
+            self.use.cpu_ns + cpu_ms * _MS,
+            self.use.waited_ns + waited_ms * _MS,
+            self.use.of_process_ns + (cpu_ms + others_ms) * _MS,
+        )
 
 
 @pytest.fixture
@@ -75,6 +82,34 @@ def test_a_stop_of_the_whole_process_does_not_count(
 
     assert turns.longest is not None
     assert (20 * _MS, 0, 150 * _MS) == turns.longest[:3]
+
+
+@pytest.mark.parametrize(
+    ("ms", "parts"),
+    [
+        # the watcher is due after 200 ms
+        ({"cpu_ms": 20, "stood_ms": 900, "others_ms": 900}, (20, 180, 0, 720)),
+        ({"waited_ms": 400, "stood_ms": 600, "others_ms": 900}, (0, 200, 400, 400)),
+        ({"stood_ms": 1_000, "others_ms": 100}, (0, 200, 700, 100)),
+    ],
+)
+def test_a_thread_that_keeps_the_lock_holds_up_the_loop(
+    turns: LoopTurns,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    ms: dict[str, int],
+    parts: tuple[int, ...],
+) -> None:
+    monkeypatch.setattr(time, "sleep", sleep_of_this_thread(lambda seconds: None))
+    turns.begin()
+    turns.nap()
+
+    machine.pass_time(**ms)
+    turns.end()
+
+    assert turns.longest is not None
+    cpu, stood, waited, _, _, locked = turns.longest
+    assert parts == tuple(ns // _MS for ns in (cpu, stood, waited, locked))
 
 
 def test_the_longest_is_told_for_some_minutes(turns: LoopTurns, machine: Machine) -> None:

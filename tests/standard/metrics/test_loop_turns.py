@@ -8,7 +8,7 @@ from zmqtriton_standard.metrics import latencies
 def test_each_role_has_its_longest_turn_and_a_histogram() -> None:
     status = {
         "processes": [
-            {"role": "http", "longest_turn": {"cpu_s": 0.25, "stood_s": 0.05}},
+            {"role": "http", "longest_turn": {"cpu_s": 0.25, "stood_s": 0.02, "locked_s": 0.03}},
             {"role": "http", "longest_turn": None},
             {"role": "broker", "longest_turn": None},
             {"role": "stub"},

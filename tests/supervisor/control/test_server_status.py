@@ -85,7 +85,8 @@ def test_who_holds_memory_of_models_is_told() -> None:
 
 
 # ------------------------------------------------------------------- loop turns
-TURN = {"cpu_s": 0.3, "stood_s": 0.0, "waited_s": 0.0, "at_s": 5.0, "place": "f (a.py:1)"}
+TIMES = {"cpu_s": 0.3, "stood_s": 0.0, "waited_s": 0.0, "locked_s": 0.0}
+TURN = {**TIMES, "at_s": 5.0, "place": "f (a.py:1)"}
 
 
 def report(*counts: int, longest: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -131,8 +132,14 @@ def test_what_has_another_form_does_not_count(table: LoopTurnsTable) -> None:
 def test_a_process_for_which_others_have_waited_is_told_in_words(table: LoopTurnsTable) -> None:
     table.take(7, "http", report(1, longest=TURN))
     table.take(8, "grpc", report(1, longest={**TURN, "cpu_s": 0.2}))
+    table.take(6, "metrics", report(1, longest={**TURN, "locked_s": 19.5}))
 
-    assert table.slow_loops({7: "http", 8: "grpc", 9: "broker"}) == [
+    assert table.slow_loops({6: "metrics", 7: "http", 8: "grpc", 9: "broker"}) == [
+        {
+            "resource": "loop",
+            "text": "others have lately waited 19.80 s for the process 'metrics' "
+            "(0.30 s of CPU, 0.00 s in calls, 19.50 s for a lock): it was in f (a.py:1)",
+        },
         {
             "resource": "loop",
             "text": "others have lately waited 0.30 s for the process 'http' "

@@ -16,9 +16,12 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-#: At a signal, a process stands in its loop's next turn, longer each time.
+#: At a signal, a process stands in its loop's next turn, longer each time; at another one a thread
+#: keeps the interpreter's lock, as one does that reads a large document.
 _STANDING = """
-import itertools, signal, sys, time
+import itertools, signal, sys, threading, time
+def keep_the_lock():
+    sum(range(next(lengths) * 50_000_000))
 lengths = itertools.count(1)
 def stand(frame, event, argument):
     if event == "call" and frame.f_code.co_name in ("tick", "_beat"):
@@ -26,8 +29,10 @@ def stand(frame, event, argument):
         time.sleep(0.6 * next(lengths))
 install = signal.signal
 install(signal.SIGRTMIN, lambda number, frame: sys.setprofile(stand))
+install(signal.SIGRTMAX, lambda number, frame: threading.Thread(target=keep_the_lock).start())
+own = (signal.SIGRTMIN, signal.SIGRTMAX)
 # the supervisor has a handler for all others
-signal.signal = lambda number, handler: number == signal.SIGRTMIN or install(number, handler)
+signal.signal = lambda number, handler: number in own or install(number, handler)
 """
 
 
@@ -50,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def longest_turn(server: Server, role: str) -> dict[str, Any]:
     _, status = server.request_json("/v2/zmqtriton/status")
     [turn] = [p.get("longest_turn") for p in status["processes"] if p["role"] == role]
-    return turn or {"stood_s": 0.0}
+    return turn or {"stood_s": 0.0, "locked_s": 0.0}
 
 
 @pytest.mark.parametrize("role", ["supervisor", "http", "metrics"])
@@ -70,3 +75,16 @@ def test_a_loop_that_stands_is_told_with_its_place(server: Server, role: str) ->
     )
     assert sum_series(server, "zmqtriton_loop_turn_seconds_count", process=role) >= 1
     eventually(lambda: "a turn of the loop of zmqtriton" in server.log_text(), 60)
+
+
+def test_a_loop_that_waits_for_the_interpreters_lock_is_told(server: Server) -> None:
+    [*_, pid] = server.pids()["http"]
+
+    def has_waited() -> bool:
+        os.kill(pid, signal.SIGRTMAX)
+        turn = longest_turn(server, "http")
+        return "keep_the_lock (" in str(turn) and turn["locked_s"] > 0.4
+
+    eventually(has_waited, 120, "http has waited")
+
+    eventually(lambda: " s for a lock" in server.log_text(), 60)

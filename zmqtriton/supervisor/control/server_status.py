@@ -42,7 +42,7 @@ _MAX_LETTERS = 128
 #: A role, a counter, and the value of its label.
 Key = tuple[str, str, str]
 _SIZE = len(BOUNDS_S) + 1
-_TIMES = ("cpu_s", "stood_s", "waited_s", "at_s")
+_TIMES = ("cpu_s", "stood_s", "waited_s", "locked_s", "at_s")
 _MAX_TURN_LETTERS = 1000
 
 
@@ -489,12 +489,13 @@ class LoopTurnsTable:
 
 
 def _took_s(turn: Mapping[str, Any]) -> float:
-    return float(turn["cpu_s"] + turn["stood_s"])
+    return float(turn["cpu_s"] + turn["stood_s"] + turn["locked_s"])
 
 
 def _slowness(name: str, turn: Mapping[str, Any]) -> str:
     place = str(turn["place"]).partition(" < ")[0]
     of_cpu = f"{turn['cpu_s']:.2f} s of CPU, {turn['stood_s']:.2f} s in calls"
+    of_cpu += f", {turn['locked_s']:.2f} s for a lock" if turn["locked_s"] else ""
     text = f"others have lately waited {_took_s(turn):.2f} s for the process '{name}' ({of_cpu})"
     return f"{text}: it was in {place}" if place else text
 
