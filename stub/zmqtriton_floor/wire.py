@@ -96,6 +96,7 @@ FINAL = 1  # a flag of an outcome and of a reply
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
 BELOW_ALL = 2**63 - 1  # a priority: behind all others, with and without levels
 FORWARDED = 4  # with HAS_REFERENCES: to inputs of the request alone, and nothing is leased for it
+SENT = 8  # of an outcome and a reply: no response, but the number that left before a broker died
 LOAD, READINGS, PAGE = 1, 2, 3  # kinds of AskStatistics; 0: all counters
 
 
@@ -154,7 +155,7 @@ class Outcome(NamedTuple):
     code: Code
     text: Text
     flags: Flags  # FINAL: the last one of its request
-    number: Count = 0  # index of this response; of a bare FINAL: how many there were
+    number: Count = 0  # index of this response; of a bare FINAL, and of SENT: how many there were
     blocks: list[Block] = []  # leased to the receiver of the body; released one by one
 
 

@@ -76,7 +76,7 @@ class ZmtpConnection:
         #: The limit of one frame.
         self.max_bytes = MAX_BYTES
         #: False once a write has failed; what the other side had sent is still read.
-        self._is_writable = True
+        self.is_writable = True
         #: Complete messages that have come.
         self.messages: deque[list[bytes]] = deque()
         #: Something waits until the socket is writable.
@@ -96,7 +96,7 @@ class ZmtpConnection:
 
     def put(self, frames: Sequence[bytes]) -> None:
         """Queue a message of these frames. All messages of one flush() wake their reader once."""
-        if not self._is_writable:
+        if not self.is_writable:
             return
         pieces, heads = self._pieces, _MORE_HEADS
         last = len(frames) - 1
@@ -232,7 +232,7 @@ class ZmtpConnection:
         self._socket.close()
 
     def _drop_output(self) -> None:
-        self._is_writable = self.is_blocked = False
+        self.is_writable = self.is_blocked = False
         self._pieces.clear()
         self._unsent.clear()
 

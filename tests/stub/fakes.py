@@ -20,6 +20,9 @@ LOAD = wire.LoadModel(
 class FakeLink:
     """Keeps what is sent; what would arrive is put into `on_turn`."""
 
+    #: There is a broker.
+    descriptor = 0
+
     def __init__(self, is_decoupled: bool = False) -> None:
         self.sent_to_supervisor: list[Any] = []
         self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)

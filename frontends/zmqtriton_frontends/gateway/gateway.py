@@ -68,10 +68,6 @@ def _in_steps(
         yield
 
 
-def _exit() -> None:
-    os._exit(1)
-
-
 class Gateway:
     """One process's connection to the rest of the server."""
 
@@ -80,7 +76,9 @@ class Gateway:
     #: State that the entrances of the process share; the first of them makes it.
     entrances: Any = None
 
-    def __init__(self, lifeline: Lifeline, on_lost: Callable[[], None] = _exit) -> None:
+    def __init__(
+        self, lifeline: Lifeline, on_lost: Callable[[], None] = lambda: os._exit(1)
+    ) -> None:
         """Set up; `on_lost` is called when the supervisor is gone."""
         self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor, on_lost)
         self._loop: asyncio.AbstractEventLoop
@@ -204,7 +202,9 @@ class Gateway:
             request.copy.skip()
         own_id = await self._send(request)
         has_places = request.claim is not None
-        stream = ResponseStream(self._loop, own_id, request.arrivals, has_places=has_places)
+        stream = ResponseStream(
+            self._loop, own_id, request.arrivals, has_places=has_places, cancel=self.cancel
+        )
         del request  # its tensors may be large, and this may last
         self._replies[own_id] = stream
         self._streams.add(stream)

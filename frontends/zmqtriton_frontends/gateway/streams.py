@@ -99,6 +99,8 @@ class Reader:
         self._untold_bytes = self.told_bytes = 0
         self._told_s = clock()
         self._next = 0
+        #: Number of responses that had left when a broker died.
+        self._sent = 0
         self._ahead: dict[int, _Response] = {}
         #: Bodies that came again or will not be ready; what they refer to is still to be released.
         self._dropped: list[bytes] = []
@@ -109,16 +111,16 @@ class Reader:
     def take(self, row: wire.Outcome | wire.Reply, body: bytes) -> None:
         """Take a response of the stub."""
         number = row.number
-        if self.was_final:
+        if self.was_final or (row.flags & wire.FINAL and self._end is not None):
             self._dropped.append(body)
         elif row.flags & wire.FINAL:
-            if self._end is None:
-                self._end, self._final = number, (row.code, row.text, body, True)
-                self.arrivals.unread += size_of(body)
-                self.deadline = self._clock() + LATE_S
-                self._advance()
-            else:
-                self._dropped.append(body)
+            self._end, self._final = number, (row.code, row.text, body, True)
+            self.arrivals.unread += size_of(body)
+            self.deadline = self._clock() + LATE_S
+            self._advance()
+        elif row.flags & wire.SENT:
+            self._sent = number
+            self._advance()
         elif number == self._next and not self._ahead and self._end is None:
             self._next = number + 1
             self.ready.append((row.code, row.text, body, False))
@@ -143,7 +145,9 @@ class Reader:
     def expire(self) -> None:
         """End with an error if something has been missing for too long."""
         if self.deadline is not None and self._clock() >= self.deadline:
-            self.end(Unavailable(f"response {self._next} of the stream was lost"))
+            self._advance()  # what was missing may have come in its turn
+            if self.deadline is not None:
+                self.end(Unavailable(f"response {self._next} of the stream was lost"))
 
     def pop(self) -> _Response:
         """Return the next response; only if there is one in `ready`."""
@@ -157,8 +161,7 @@ class Reader:
 
     def left(self) -> list[bytes]:
         """Return the bodies of the responses that were not popped, and of dropped ones."""
-        rest = [*self.ready, *self._ahead.values()]
-        return [*self._dropped, *(body for _, _, body, _ in rest)]
+        return [*self._dropped, *(body for _, _, body, _ in (*self.ready, *self._ahead.values()))]
 
     def drop(self, error: ZmqTritonError) -> list[bytes]:
         """End with an error that replaces the unread responses; return their bodies."""
@@ -200,7 +203,7 @@ class Reader:
             self._next += 1
         if self._end is not None and self._next >= self._end:
             self._finish(self._final)
-        elif self._end is None and not ahead:
+        elif self._end is None and not ahead and self._next >= self._sent:
             self.deadline = None
         elif self._end is None and (self.deadline is None or self._next != before):
             self.deadline = self._clock() + GAP_S
@@ -225,10 +228,15 @@ class ResponseStream:
         arrivals: Arrivals | None = None,
         *,
         has_places: bool = False,
+        cancel: Callable[[int], None] = lambda own_id: None,
     ) -> None:
-        """Set up; with `has_places` outputs may be written where its client wants them."""
+        """Set up; with `has_places` outputs may be written where its client wants them.
+
+        `cancel` is called when a response is lost, since its client may read others for long.
+        """
         self.own_id = own_id
         self._has_places = has_places
+        self._cancel = cancel
         self.reader = Reader(arrivals=arrivals)
         #: The last response was popped.
         self.has_ended = False
@@ -268,19 +276,12 @@ class ResponseStream:
         """Return the next response; only if one is ready."""
         code, text, body, is_final = self.reader.pop()
         self.has_ended = is_final
-        if code:
-            return StreamItem(None, from_number(code, text), is_final)
-        if not body:
-            return StreamItem(None, None, is_final)
+        if code or not body:
+            return StreamItem(None, from_number(code, text) if code else None, is_final)
         try:
             return StreamItem(read_response(body, has_places=self._has_places), None, is_final)
         except ProtocolError as error:
             return StreamItem(None, error, is_final)
-
-    def _wake(self) -> None:
-        # at most once for everything that comes in one turn of the loop
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
     def _watch(self, deadline: float) -> None:
         self._timer = self._loop.call_later(deadline - time.monotonic(), self._look)
@@ -288,10 +289,11 @@ class ResponseStream:
     def _look(self) -> None:
         self._timer = None
         self.reader.expire()
-        if self.reader.ready:
-            wake(self._waiting)
+        wake(self._waiting)  # wait() looks whether anything is ready
         if self.reader.deadline is not None:
             self._watch(self.reader.deadline)
+        elif self.reader.was_final:
+            self._cancel(self.own_id)
 
 
 class Streams:
@@ -432,9 +434,9 @@ class Streams:
         # as long as they live: the broker forwards nothing to a stub that has not said hello
         self._old = [s for s in self._old if self._replies.get(s.own_id) is s]
         for stream in self._old:
-            taken = stream.granted if self._watched.get(stream) else stream.reader.taken
-            if taken:
-                self._tell(wire.StreamAck(self._serial, stream.own_id, taken))
+            self._grant(
+                stream, stream.granted if self._watched.get(stream) else stream.reader.taken
+            )
         if self._old:
             self._loop.call_later(1.0, self._tell_again)
 

@@ -176,8 +176,7 @@ class BlsClient:
             self.opened(row)
             self._discard(body)
         if is_open:
-            self._grant(question, question.received)
-            self.turn()
+            self.grant(question, question.received)
             self._wake()
 
     def _discard(self, body: bytes) -> None:
@@ -220,7 +219,7 @@ class BlsClient:
         return answered
 
     def grant(self, question: BlsCall, responses: int) -> None:
-        """Tell the other model how many responses a fork has taken in total."""
+        """Tell the other model the number of responses that were taken in a fork, or dropped."""
         if not question.is_answered:
             self._grant(question, responses)
             self.turn()
@@ -320,6 +319,15 @@ class BlsClient:
         grant = wire.StreamAck(self._bootstrap.serial, question.row.id, responses)
         self._outgoing.append(wire.StreamAcks([grant]))
 
+    def _grant_again(self, question: BlsCall, row: wire.Reply) -> None:
+        """Repeat the last grant if the other model asks for it: it may have died with the broker.
+
+        Of a dropped call everything counts as taken.
+        """
+        if row.flags & wire.SENT:
+            question.received = row.number
+            self._grant(question, row.number if question.is_dropped else question.granted)
+
     def _take_all(self, socket: Dealer) -> None:
         while socket.has_input():
             self._take(socket.messages.popleft())
@@ -360,7 +368,8 @@ class BlsClient:
                 self.orphans += 1
                 self._wake()
                 question.give_up(_GAP if has_gap else from_number(row.code, row.text))
-            if row.flags & wire.ABANDONED:
+            if row.flags & (wire.ABANDONED | wire.SENT):
+                self._grant_again(question, row)
                 return
             question.received += 1
             if row.flags & wire.FINAL:

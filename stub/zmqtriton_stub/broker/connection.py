@@ -156,11 +156,18 @@ class BrokerConnection:
         if self.instance.states is not None:
             self.instance.states.clear()  # sequences have died with that broker
         self.batches.clear()
+        # numbers of the first responses that have not left, by stream
+        unsent: dict[tuple[int, int], int] = {}
         for _ in range(len(self._outgoing)):
             item = self._outgoing.popleft()
             # Responses in the middle of a stream go on; what ends a request is told in the hello.
             if not isinstance(item, list) and not item[0].flags:
                 self._outgoing.append(item)
+                unsent.setdefault((item[0].peer, item[0].id), item[0].number)
+        # the last responses may have died with the broker, and others may not follow for long
+        for stream in list(self.pending.values()):
+            if isinstance(stream, OpenStream):
+                self._outgoing.appendleft(stream.doubt(unsent.get(stream.route)))
         for pending in [p for p in self.pending.values() if p.is_rescheduled]:
             pending.fail(_RESCHEDULED, Unavailable.number)  # what has run is not begun anew
             pending.leave_inputs()
@@ -264,6 +271,7 @@ class BrokerConnection:
                     socket.flush()
                     if socket.is_blocked:
                         socket.finish()  # the model may be about to compute for long
+                    takes = takes or not socket.is_writable  # the broker is dead
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
                 while takes and socket.has_input():
@@ -424,9 +432,8 @@ def hellos(hello: wire.Hello, bodies: list[bytes]) -> list[list[bytes]]:
     if fits or rows < 2:
         return [[header, *bodies]]
     middle = rows // 2
-    received, unconfirmed = hello.received, hello.unconfirmed
     first = hello._replace(
-        received=received[:middle], unconfirmed=unconfirmed[:middle], is_continued=1
+        received=hello.received[:middle], unconfirmed=hello.unconfirmed[:middle], is_continued=1
     )
-    rest = hello._replace(received=received[middle:], unconfirmed=unconfirmed[middle:])
+    rest = hello._replace(received=hello.received[middle:], unconfirmed=hello.unconfirmed[middle:])
     return [*hellos(first, bodies[:middle]), *hellos(rest, bodies[middle:])]

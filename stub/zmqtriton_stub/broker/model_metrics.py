@@ -129,6 +129,8 @@ class LinkToBroker(Protocol):
 
     #: Nothing can be sent any more.
     is_closed: bool
+    #: Descriptor of the connection; -1 without a broker.
+    descriptor: int
     #: Attends to the loop's duties; for models that may be within a long execute().
     poll_while_executing: Callable[[], None]
 

@@ -47,11 +47,8 @@ class UnconfirmedAnswers:
 
     def keys(self) -> list[tuple[int, int]]:
         """Return the requests that were answered so."""
-        keys = []
         # a copy: meanwhile a destructor may add one
-        for kept in list(self.kept):
-            keys.append((kept.outcome.peer, kept.outcome.id))
-        return keys
+        return [(kept.outcome.peer, kept.outcome.id) for kept in list(self.kept)]
 
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
         """Add an answer that is on its way, or about to be.
@@ -90,8 +87,7 @@ class UnconfirmedAnswers:
         now_ns, every = _now_ns(), list(self.kept)  # a destructor may add one meanwhile
         for kept in every:
             kept.sent_ns = now_ns
-        outcomes = [_as_known(kept) for kept in every]
-        return _clip(outcomes), [kept.body or b"" for kept in every]
+        return _clip(map(_as_known, every)), [kept.body or b"" for kept in every]
 
 
 def _as_known(kept: _Kept) -> wire.Outcome:

@@ -199,7 +199,8 @@ class Executions:
         try:
             returned = self._model.check(task.result(), len(execution.requests))
             if self._instance.is_decoupled:
-                self._check_flags(execution)
+                for pending in [each for each in execution.batch if each.wants_again]:
+                    self._check_again(execution, pending, None)
             else:
                 self._answer(execution, returned)
         except BaseException as error:  # noqa: BLE001 - the model's code, or that it was cancelled
@@ -212,11 +213,6 @@ class Executions:
             self._leave(execution, routes)
         elif routes:
             self._link.send([wire.encode(wire.Results([], [], routes))])
-
-    def _check_flags(self, execution: Execution) -> None:
-        for pending in execution.batch:
-            if pending.wants_again:
-                self._check_again(execution, pending, None)
 
     def _complain(self, execution: Execution, error: BaseException) -> None:
         """Log the error, as Triton does, and send no answer.
@@ -289,11 +285,12 @@ class Executions:
             execution.answers += pending.fail(text)
 
     def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
-        """Return the requests to be executed once more."""
-        if not self._instance.is_iterative:
-            return []
-        unfinished = [pending for pending in execution.batch if pending.wants_again]
-        return [wire.RequestKey(*pending.route) for pending in unfinished if pending.reschedule()]
+        """Return the requests to be executed once more; none wants that if the model may not."""
+        return [
+            wire.RequestKey(*pending.route)
+            for pending in execution.batch
+            if pending.wants_again and pending.reschedule()
+        ]
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         text, number = describe(error), InternalError.number

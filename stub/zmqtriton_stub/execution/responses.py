@@ -161,6 +161,10 @@ class OpenRequest:
         """Return whether a response would wait here until the reader has taken others."""
         return False
 
+    def is_in_doubt(self) -> bool:
+        """Return whether the reader has not taken responses that may have died with a broker."""
+        return False
+
     def begin(self, now_ns: int) -> None:
         """Do nothing: only a stream, whose responses are timed, needs the time of its begin."""
 
@@ -412,6 +416,13 @@ class InferenceResponseSender:
         Not in Triton's API. In a fork of the model it is always False.
         """
         return self._pending.is_behind()
+
+    def is_in_doubt(self) -> bool:
+        """Return whether responses may have died with a broker, which is not the client's fault.
+
+        Not in Triton's API. It ends within seconds, by a cancellation if they are lost.
+        """
+        return self._pending.is_in_doubt()
 
     def flush(self) -> None:
         """Have responses leave that wait. Not in Triton's API."""

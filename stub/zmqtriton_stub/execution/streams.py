@@ -77,6 +77,8 @@ class OpenStream(OpenRequest):
     __slots__ = (
         "_buffer",
         "_buffered_bytes",
+        "_doubted",
+        "_for_clients",
         "_has_lost",
         "_has_window",
         "_heard_s",
@@ -94,12 +96,16 @@ class OpenStream(OpenRequest):
         self._number = 0
         #: Number of responses that the reader has taken.
         self._taken = 0
+        #: Number of responses that had left when the broker died: it may have lost some.
+        self._doubted = 0
         #: Responses that may not leave yet, in order.
         self._buffer: deque[OutcomeWithBody] = deque()
         self._buffered_bytes = 0
         #: True if the reader is a client: then the bytes on the way to it are bounded as well.
         self._has_window = bool(work.flags & wire.BYTE_WINDOW)
         self._window_bytes = wire.STREAM_WINDOW_BYTES if self._has_window else MAX_BUFFERED_BYTES
+        memory = link.instance.memory
+        self._for_clients = memory.for_clients if memory is not None and self._has_window else None
         #: The numbers and bytes of those that have left and count as unread.
         self._out: deque[tuple[int, int]] = deque()
         self._out_bytes = 0
@@ -128,9 +134,8 @@ class OpenStream(OpenRequest):
             _sender.stream = self
         if self._is_full and not flags and not self._is_closed:
             self._await_reader()  # before it takes memory
-        memory = self._link.instance.memory
-        if self._has_window and memory is not None and memory.for_clients.is_full(self.route[0]):
-            self._await_room(memory.for_clients)
+        if self._for_clients is not None and self._for_clients.is_full(self.route[0]):
+            self._await_room(self._for_clients)
         may_keep = self._may_keep_more
         changes = changed_states(self._link.instance.states, self, response)
         if response is None:
@@ -151,7 +156,8 @@ class OpenStream(OpenRequest):
                 self._cut()
             else:
                 keep_states(self, changes)
-                self._count_response(_kind(response), begun_ns)
+                kind = EMPTY if response is None else FAIL if response._error else SUCCESS
+                self._count_response(kind, begun_ns)
                 self._put(answer)
         self._turn(waits=waits)
         if is_too_slow:
@@ -160,8 +166,9 @@ class OpenStream(OpenRequest):
             )
 
     def _turn(self, *, waits: bool) -> None:
-        # a model that does nothing but send learns in time how far its reader is
-        takes = bool(self._buffer) or not self._number % _LOOK_EVERY
+        # a model that does nothing but send learns in time how far its reader is, and at once of
+        # another broker
+        takes = bool(self._buffer) or not self._number % _LOOK_EVERY or self._link.descriptor < 0
         if takes:
             self._link.poll_while_executing()
             self._link.tell_tallies()
@@ -232,10 +239,20 @@ class OpenStream(OpenRequest):
                 if is_ended and not self.is_answered:
                     self._emit(self._end(Cancelled.number, CANCELLED))
 
+    def doubt(self, unsent: int | None) -> OutcomeWithBody:
+        """Doubt the arrival of responses, as the broker is dead; return the word to the reader.
+
+        The response with the number `unsent` is the first that has not left; None: all have.
+        """
+        self._doubted = self._number if unsent is None else unsent
+        return wire.Outcome(*self.route, 0, "", wire.SENT, self._doubted), b""
+
+    def is_in_doubt(self) -> bool:
+        return self._taken < self._doubted
+
     def is_behind(self) -> bool:
-        memory = self._link.instance.memory
         return not self._may_send or (
-            self._has_window and memory is not None and memory.for_clients.is_full(self.route[0])
+            self._for_clients is not None and self._for_clients.is_full(self.route[0])
         )
 
     # ----------------------------------------------------------------- inside
@@ -256,8 +273,7 @@ class OpenStream(OpenRequest):
         """True if what its reader is too far behind for may wait here."""
         if not self._has_window or len(self._buffer) >= MAX_BUFFERED:
             return False
-        memory = self._link.instance.memory
-        return memory is None or memory.for_clients.may_keep(self.route[0])
+        return self._for_clients is None or self._for_clients.may_keep(self.route[0])
 
     def _put(self, answer: OutcomeWithBody) -> None:
         """Send a response, or keep it until the reader is nearer."""
@@ -281,8 +297,8 @@ class OpenStream(OpenRequest):
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
         memory = self._link.instance.memory
-        if blocks and self._has_window and memory is not None:
-            memory.for_clients.add(peer, memory.own(blocks))
+        if blocks and self._for_clients is not None and memory is not None:
+            self._for_clients.add(peer, memory.own(blocks))
         if flags:
             self.finish((outcome, body))
             self.leave_inputs()
@@ -310,9 +326,8 @@ class OpenStream(OpenRequest):
     def _keep(self, more: int) -> None:
         """Account for responses that wait here."""
         self._buffered_bytes += more
-        memory = self._link.instance.memory
-        if self._has_window and memory is not None:
-            memory.for_clients.keep(self.route[0], more)
+        if self._for_clients is not None:
+            self._for_clients.keep(self.route[0], more)
 
     def _weight(self, answer: OutcomeWithBody) -> int:
         """Return the memory that it takes, here and in the arena."""
@@ -332,27 +347,28 @@ class OpenStream(OpenRequest):
         while True:
             link.poll_while_executing()
             link.turn()
-            if not self._is_full or self.is_answered or link.is_closed:
-                return
-            if time.monotonic() > self._patient_until(begun_s):
+            is_over = not self._is_full or self.is_answered or link.is_closed
+            if is_over or time.monotonic() > self._patient_until(begun_s):
                 return
             link.wait(_LOOK_MS)
 
     def _await_room(self, for_clients: ClientMemory) -> None:
         """Wait until its reader's process has come to what it was sent, but not for ever."""
         deadline_s, link = time.monotonic() + _PATIENCE_S, self._link
-        while for_clients.is_full(self.route[0]) and time.monotonic() < deadline_s:
-            if self.is_cancelled or self.is_answered or link.is_closed:
-                return
+        while for_clients.is_full(self.route[0]) and not (
+            self.is_cancelled
+            or self.is_answered
+            or link.is_closed
+            or time.monotonic() >= deadline_s
+        ):
             link.poll_while_executing()
             link.turn()
             link.wait(_LOOK_MS)
 
     def _patient_until(self, begun_s: float) -> float:
-        heard_s = self._heard_s
         if not _sender.has_many:
-            return max(begun_s, heard_s) + _PATIENCE_S
-        moving_s = min(heard_s + _MOVING_S, begun_s + _PATIENCE_S)
+            return max(begun_s, self._heard_s) + _PATIENCE_S
+        moving_s = min(self._heard_s + _MOVING_S, begun_s + _PATIENCE_S)
         return max(begun_s + _SHARED_PATIENCE_S, moving_s)
 
 
@@ -417,13 +433,6 @@ class Publisher:
                 self._topics.add(message[1:])
             else:
                 self._topics.discard(message[1:])
-
-
-def _kind(response: InferenceResponse | None) -> int:
-    """Return the kind of a response in the statistics: EMPTY, SUCCESS or FAIL."""
-    if response is None:
-        return EMPTY
-    return SUCCESS if response._error is None else FAIL
 
 
 def frames(answers: list[OutcomeWithBody]) -> list[bytes]:

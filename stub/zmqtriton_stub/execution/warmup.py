@@ -45,6 +45,7 @@ class WarmupSink:
         #: Requests that the model wants to execute once more.
         self.again: list[OpenRequest] = []
         self._link = link
+        self.descriptor = 0  # of no connection, but there is a broker
         self.postpone = link.postpone
         self.wait = link.wait
         self.turn = link.turn

@@ -76,7 +76,7 @@ class Pipe:
 class FakeDealer:
     """A process's end of a connection to the broker, in place of a socket."""
 
-    is_open = True
+    is_open = is_writable = True
     is_blocked = False
     descriptor = 0
 

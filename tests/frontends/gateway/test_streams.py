@@ -21,7 +21,7 @@ from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, Unavailable
 from zmqtriton_floor.process import zmq_sockets
-from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
+from zmqtriton_floor.wire import FINAL, SENT, STREAM_WINDOW
 from zmqtriton_frontends.gateway import streams as module
 from zmqtriton_frontends.gateway.streams import (
     GAP_S,
@@ -143,6 +143,29 @@ GAPS: dict[str, tuple[list[wire.Outcome | float], list[bytes | int]]] = {
     "a new hole has its own time": (
         [outcome(1), outcome(3), GAP_S - 1, outcome(0), GAP_S - 1],
         [b"0", b"1"],
+    ),
+    # all that was on its way died with the broker, and nothing comes behind it
+    "not yet lost with a broker": ([outcome(0), outcome(3, SENT), GAP_S - 0.01], [b"0"]),
+    "lost with a broker": (
+        [outcome(0), outcome(3, SENT), GAP_S - 0.01, 0.01],
+        [b"0", Unavailable.number],
+    ),
+    "late, but not lost with the broker": (
+        [outcome(0), outcome(3, SENT), 3.0, outcome(1), outcome(2), GAP_S, outcome(3), 1000.0],
+        [b"0", b"1", b"2", b"3"],
+    ),
+    "a part is lost with a broker": (
+        [outcome(0), outcome(4, SENT), outcome(2), outcome(1), GAP_S - 0.01, 0.01],
+        [b"0", b"1", b"2", Unavailable.number],
+    ),
+    "nothing is lost with a broker": ([outcome(0), outcome(1, SENT), 1000.0], [b"0"]),
+    "lost with the first of two brokers": (
+        [outcome(0), outcome(3, SENT), outcome(4, SENT), outcome(3), GAP_S],
+        [b"0", Unavailable.number],
+    ),
+    "an end tells more": (
+        [outcome(3, SENT), outcome(0), outcome(1), outcome(2, FINAL), 1000.0],
+        [b"0", b"1", b"2"],
     ),
     "a new hole is lost, too": (
         [outcome(1), outcome(3), GAP_S - 1, outcome(0), GAP_S - 1, 1.0],
@@ -475,6 +498,25 @@ async def test_what_never_comes_is_an_error_in_time(
     assert "response 1 of the stream was lost" == str(last.error)
 
 
+@scenario(play)
+async def test_a_stream_that_has_lost_a_response_is_cancelled_though_its_client_reads_others(
+    it: World, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GAP_S", 0.1)
+    cancelled: list[int] = []
+    stream = ResponseStream(asyncio.get_running_loop(), 1, cancel=cancelled.append)
+    it.replies[1] = stream
+    it.reply(stream, 0)
+    it.streams.take_reply(stream, wire.Reply(1, 0, "", SENT, 2, STUB), b"")
+    assert 1 == it.streams.brokered, "a count is no response"
+
+    await until(lambda: cancelled)
+
+    assert [1] == cancelled
+    first, last = await it.items(stream, 2)
+    assert (None, "response 1 of the stream was lost") == (first.error, str(last.error))
+
+
 @pytest.mark.parametrize(
     "frames",
     [
@@ -531,10 +573,10 @@ async def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_k
     assert not fresh.reader.ready
 
     it.streams.renew()
-    await until(lambda: len(it.grants) >= 2)
-    del it.replies[1]
+    await until(lambda: len(it.grants) >= 4)
+    del it.replies[1], it.replies[2]
 
-    assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
+    assert {wire.StreamAck(OWN, 1, 1), wire.StreamAck(OWN, 2, 0)} == set(it.grants)
 
 
 # ------------------------------------------------------------------- room

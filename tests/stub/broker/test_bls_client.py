@@ -284,6 +284,40 @@ def test_a_missing_response_ends_the_stream_with_an_error(world: World, question
     world.turn_until(lambda: not world.asker.orphans)
 
 
+def test_what_died_with_a_broker_ends_the_stream_with_an_error(
+    world: World, question: BlsCall
+) -> None:
+    world.broker.reply(question.row.id, flags=0)
+    world.asker.wait(question)
+    world.change_broker()
+    world.broker.hear_all(wire.Infer, 1)
+
+    world.broker.reply(question.row.id, flags=wire.SENT, number=3)
+    reply, _ = world.asker.wait(question)
+
+    assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
+    [granted] = world.broker.hear_all(wire.StreamAcks, 1)
+    assert 3 == granted.acks[0].responses, "nobody will take it"
+
+
+def test_a_grant_that_may_have_died_with_a_broker_is_repeated(
+    world: World, question: BlsCall
+) -> None:
+    world.broker.reply(question.row.id, flags=0)
+    world.asker.wait(question)
+    world.asker.grant(question, 1)
+    world.change_broker()
+    world.broker.hear_all(wire.Infer, 1)
+
+    world.broker.reply(question.row.id, flags=wire.SENT, number=1)
+    world.turn_until(lambda: world.broker.socket.poll(0))
+
+    [granted] = world.broker.hear_all(wire.StreamAcks, 1)
+    assert 1 == granted.acks[0].responses
+    world.broker.reply(question.row.id, "next", number=1)
+    assert "next" == _text(world.asker.wait(question))
+
+
 def test_what_the_broker_gives_up_is_answered_before_its_inputs_are_free(world: World) -> None:
     [question] = world.open(1, [wire.Block(7, 1, 2)])
     world.broker.reply(question.row.id, "read", _referring(1), flags=0)

@@ -245,6 +245,60 @@ def test_an_answer_that_may_be_lost_is_told_again_with_the_hello(connected: Worl
     assert [{"n": 1}] == [wire.decode_response(b).parameters for b in connected.hello_bodies]
 
 
+def test_the_readers_of_streams_hear_how_many_responses_had_left(connected: World) -> None:
+    connected.instance.is_decoupled = True
+    connected.execute(work(1), work(2), work(3))
+    link = connected.link
+    link.batches.clear()
+    streams = [link.pending[A, own_id] for own_id in (1, 2, 3)]
+    for stream, count in zip(streams, (3, 2, 0), strict=True):
+        for _ in range(count):
+            stream.send(pb_utils.InferenceResponse(), 0)
+    streams[1].send(pb_utils.InferenceResponse(), 0, waits=True)
+    connected.send(wire.StreamAcks([wire.StreamAck(A, 2, 2)]))
+
+    connected.connect()
+
+    told = connected.receive(wire.Results).outcomes
+    counts = {row.id: row.number for row in told if row.flags == wire.SENT}
+    assert {1: 3, 2: 3, 3: 0} == counts
+    assert [True, True, False] == [stream.is_in_doubt() for stream in streams]
+    connected.send(wire.StreamAcks([wire.StreamAck(A, 1, 3), wire.StreamAck(A, 2, 3)]))
+    assert [False] * 3 == [stream.is_in_doubt() for stream in streams]
+
+
+def test_what_has_not_left_does_not_count_as_lost_with_the_broker(connected: World) -> None:
+    connected.instance.is_decoupled = True
+    connected.execute(work(1))
+    connected.link.batches.clear()
+    stream = connected.link.pending[A, 1]
+    stream.send(pb_utils.InferenceResponse(), 0)
+    for _ in range(2):
+        stream.send(pb_utils.InferenceResponse(), 0, waits=True)
+
+    connected.connect()
+
+    told = connected.receive(wire.Results).outcomes
+    assert [(1, wire.SENT), (1, 0), (2, 0)] == [(row.number, row.flags) for row in told]
+
+
+def test_a_response_that_cannot_leave_shows_that_the_broker_is_dead(connected: World) -> None:
+    connected.instance.is_decoupled = True
+    connected.execute(work(1))
+    looks: list[bool] = []
+    connected.link.poll_while_executing = lambda: looks.append(True)
+    stream = connected.link.pending[A, 1]
+    stream.send(pb_utils.InferenceResponse(), 0)
+    looks.clear()
+
+    connected.close_broker()
+    for _ in range(3):
+        stream.send(pb_utils.InferenceResponse(), 0)
+
+    assert -1 == connected.link.descriptor
+    assert [True] * 2 == looks, "once that is known, the next one is looked for each time"
+
+
 def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: World) -> None:
     connected.instance.is_iterative = True
     connected.execute(work(1))

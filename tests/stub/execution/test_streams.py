@@ -41,8 +41,9 @@ def response(size: int = 1) -> pb_utils.InferenceResponse:
 class World:
     """One stream and what has left of it."""
 
-    def __init__(self, flags: int = 0) -> None:
+    def __init__(self, flags: int = 0, memory: Any = None) -> None:
         self.link = FakeLink(is_decoupled=True)
+        self.link.instance.memory = memory
         self.stream: Any = self.link.add_request(body(), flags=flags)
         assert type(self.stream) is OpenStream
         self.sender: InferenceResponseSender = self.stream.make_sender()
@@ -454,9 +455,10 @@ def test_large_responses_to_a_client_wait_for_it(client: World) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_client_that_is_behind_is_cut_once_there_is_no_room_for_all(client: World) -> None:
+def test_a_client_that_is_behind_is_cut_once_there_is_no_room_for_all() -> None:
     memory = ClientMemory(Mock(), 2 * wire.STREAM_WINDOW_BYTES)
-    client.link.instance.memory = Mock(for_clients=memory, place=lambda rows, *_: (rows, []))
+    place = Mock(for_clients=memory, place=lambda rows, *_: (rows, []))
+    client = World(wire.BYTE_WINDOW, place)
 
     for _ in range(3 * IN_WINDOW):
         client.sender.send(response(MIB))

@@ -89,6 +89,7 @@ class Stream:
         "how",
         "is_behind",
         "is_gone",
+        "is_in_doubt",
         "request",
         "sender",
         "state",
@@ -100,6 +101,7 @@ class Stream:
         self.arrived_s = arrived_s
         self.sender = request.get_response_sender()
         self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
+        self.is_in_doubt: Callable[[], bool] = getattr(self.sender, "is_in_doubt", _keeps_up)
         self.flush: Callable[[], None] = getattr(self.sender, "flush", _has_left)
         is_here = self.flush is not _has_left
         #: How a response is sent that leaves with others.
@@ -136,6 +138,9 @@ class Streams:
         self._free = work.room
         #: Streams of the last round that were left out because of their readers.
         self.behind = 0
+        #: Number of these streams whose readers are slow; pieces of the others may have died with a
+        #: broker.
+        self.slow = 0
         #: Number of responses so far.
         self.pieces = 0
         #: Streams that have had their first response since the loop has cleared this.
@@ -163,7 +168,9 @@ class Streams:
             self.is_full = False  # another one is the first, which may need less
         self._admit()
         ready = [each for each in self.open if not each.is_behind()]
-        self.behind = len(self.open) - len(ready)
+        self.behind = self.slow = len(self.open) - len(ready)
+        if self.behind:
+            self.slow -= sum(each.is_behind() and each.is_in_doubt() for each in self.open)
         return ready
 
     def step(self, ready: List[Stream]) -> None:
@@ -420,8 +427,8 @@ class StreamLoop:
         count = len(streams.open)
         if streams.is_full:
             self._say("room", f"requests wait for room: {count} streams have it")
-        if streams.behind:
-            text = f"{streams.behind} of {count} streams wait for their readers"
+        if streams.slow > 0:
+            text = f"{streams.slow} of {count} streams wait for their readers"
             self._say("readers", text)
 
     def _say(self, kind: str, text: str) -> None:

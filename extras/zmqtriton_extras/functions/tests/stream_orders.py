@@ -38,7 +38,7 @@ class Sender:
     def __init__(self, waiting: list[tuple[Sender, Any]]) -> None:
         #: What has not left yet, of all senders.
         self._waiting = waiting
-        self.is_gone = self.is_slow = False
+        self.is_gone = self.is_slow = self.has_doubts = False
         self.sent: list[Any] = []
         self.ends = 0
 
@@ -47,6 +47,9 @@ class Sender:
 
     def is_behind(self) -> bool:
         return self.is_slow
+
+    def is_in_doubt(self) -> bool:
+        return self.has_doubts
 
     def send(self, response: Any = None, flags: int = 0, *, waits: bool = False) -> None:
         assert not self.ends, "nothing is sent after the end"

@@ -133,6 +133,20 @@ def test_a_loop_that_is_closed_ends_its_streams_and_those_that_wait() -> None:
     assert [0] == world.left
 
 
+def test_a_stream_whose_pieces_may_be_lost_does_not_wait_for_its_reader() -> None:
+    world = World((1, 1))
+    for _ in range(2):
+        world.do(("arrives",))
+    world.do(("step", "piece", "piece"))
+    for request in world.requests:
+        request.sender.is_slow = True
+    world.requests[0].sender.has_doubts = True
+
+    world.do(("step", "piece", "piece"))
+
+    assert (2, 1) == (world.streams.behind, world.streams.slow)
+
+
 def test_a_loop_without_streams_takes_no_steps_and_waits_for_readers() -> None:
     world = World((1,))
     world.results = ["piece"]

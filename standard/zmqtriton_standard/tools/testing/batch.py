@@ -46,6 +46,7 @@ class Batch:
     def __init__(self, instance: StubInstance, controls: SequenceControls) -> None:
         self.instance = instance
         self.is_closed = False
+        self.descriptor = 0  # of no connection, but there is a broker
         self.pending: dict[tuple[int, int], OpenRequest] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
