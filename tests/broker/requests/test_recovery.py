@@ -229,6 +229,23 @@ def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(
     assert ({S: [A]}, 0) == (world.released_blocks, world.core.traffic.malformed)
 
 
+def test_what_a_client_has_left_without_a_broker_is_cancelled_in_the_end(
+    world: BrokerHarness,
+) -> None:
+    world.core.recovery.begin(2, ["http"])
+    world.core.recovery.once_over(lambda: None)
+    world.core.peers[F].has_resent = True
+    for serial in (S, S2):
+        _hello(world, serial, received=(9,) if serial == S else ())
+
+    world.tick(LEFTOVER_NS - 1)
+    assert [] == world.cancelled_executions, "it may be repeated"
+    for _ in range(2):  # all are here at the first
+        world.tick(LEFTOVER_NS)
+
+    assert [(S, wire.RequestKey(F, 9))] == world.cancelled_executions
+
+
 def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: BrokerHarness) -> None:
     _hello_with_blocks(world, F)
 

@@ -148,7 +148,7 @@ class Recovery(BrokerPart):
         self._begun.confirm_steps(own_id for peer, own_id in keys if peer == BROKER)
         for peer, own_id in received:
             self._received[peer, own_id] = stub
-            if not self._is_asker(peer):
+            if peer not in self._peers:  # its client is dead, or was the earlier broker itself
                 self._outbox.cancel_execution(stub, (peer, own_id))
         for outcome, body in answered:
             self._blocks.lease_repeated(stub, outcome)
@@ -172,7 +172,7 @@ class Recovery(BrokerPart):
         return sum(one == stub for one in self._received.values())
 
     def _keep(self, route: RequestKey, saying: Saying, now_ns: int) -> None:
-        if not self._is_asker(route[0]):
+        if route[0] not in self._peers:
             self._blocks.discard(saying[0], saying[1])
             return
         said = self._early_outcomes.get(route)
@@ -190,10 +190,6 @@ class Recovery(BrokerPart):
         for said in self._early_outcomes.values():
             for _, outcome, _ in said:
                 yield from outcome.blocks
-
-    def _is_asker(self, peer: int) -> bool:
-        """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""
-        return peer in self._peers
 
     def doubts(self, request: InflightRequest) -> bool:
         """True if stubs have yet to say whether the first step of a repeated run has begun."""
@@ -340,6 +336,8 @@ class Recovery(BrokerPart):
         if self._all_here_ns and now_ns - self._all_here_ns >= LEFTOVER_NS:
             self._is_over, self.over_ns, self._look_over_ns = True, now_ns, 0
             self._unheard.clear()
+            for route, stub in self._received.items():  # its client left while a broker was dead
+                self._outbox.cancel_execution(stub, route)
             acts, self._once_over = self._once_over, []
             for act in acts:
                 act()
@@ -381,8 +379,7 @@ class Recovery(BrokerPart):
     def next_due_ns(self) -> int | None:
         """When tick() has work to do."""
         first = self._leftover_checks[0][0] if self._leftover_checks else 0
-        times = filter(None, (first, self._look_again_ns, self._look_over_ns))
-        return min(times, default=None)
+        return min(filter(None, (first, self._look_again_ns, self._look_over_ns)), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Do the work that is due."""
