@@ -288,7 +288,7 @@ class LoopTurns:
 
 
 def _place_of_another(thread: int) -> str:
-    """Return where a thread is that is not this one and does not wait; "" without one."""
+    """Return the place of a thread that is another one and does not wait; "" without one."""
     frames = [each for other, each in sys._current_frames().items() if other != thread]
     busy = (each for each in frames if each.f_code.co_name not in _WAITS)
     return _place_of(next(busy, None))
