@@ -1,18 +1,27 @@
-"""A wheel has no tests, and files for the names of `zmqtriton` that add-ons have; else: setup.cfg.
+"""A wheel has no tests, public names of add-ons as files, and its build's version; else: setup.cfg.
 
 What runs is the add-on's module, which a checkout finds by the declarations alone. The files are
 for type checkers and editors, which find no module without one.
+
+A build of a checkout has the time and the name of its commit behind the version, as in
+0.1.0+20260131120000.g0123456789ab: pip compares versions, and installs a later build over an
+earlier one. `zmqtriton==0.1.0` means each of them. A release has the version alone.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import os
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+#: Digits of a commit, and of the hash of what differs from it, in a build's version.
+_COMMIT_DIGITS, _CHANGES_DIGITS = 12, 8
 HERE = Path(__file__).resolve().parent
 ROOTS = [HERE, *(HERE / name for name in ("stub", "frontends", "standard", "extras"))]
 TEXT = '''"""The names of `{module}`, which takes the place of this module."""
@@ -26,6 +35,45 @@ if TYPE_CHECKING:
 
     take_place(__name__, "{module}")
 '''
+
+
+def build_version(version: str, root: Path) -> str:
+    """Return the version of a build of this tree.
+
+    It is the version alone at the tag of that version, and in a tree of which git says nothing:
+    there is none, or this is the copy that a release is built from. An sdist has its own.
+    """
+    if (root / "PKG-INFO").exists():
+        lines = (root / "PKG-INFO").read_text("utf-8").splitlines()
+        return next(line for line in lines if line.startswith("Version: ")).split()[1]
+    try:
+        form = "--date=format-local:%Y%m%d%H%M%S", "--format=%cd %h %D"
+        moment, commit, *tags = _git(root, "log", "-1", "--decorate-refs=refs/tags", *form).split()
+        changes = _git(root, "diff", "--no-ext-diff", "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return version
+    if changes:
+        digest = hashlib.sha256(changes.encode()).hexdigest()
+        return f"{version}+{moment}.g{commit}.dirty{digest[:_CHANGES_DIGITS]}"
+    is_release = f"v{version}" in [tag.rstrip(",") for tag in tags]
+    return version if is_release else f"{version}+{moment}.g{commit}"
+
+
+def _git(root: Path, *words: str) -> str:
+    """Return what git prints about the repository of this tree, whoever owns the files.
+
+    Raises OSError or SubprocessError if the tree has no repository of its own.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    options = ["-c", "safe.directory=*", "-c", f"core.abbrev={_COMMIT_DIGITS}"]
+    return subprocess.run(
+        ["git", *options, f"--git-dir={root / '.git'}", f"--work-tree={root}", *words],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env={**own, "GIT_OPTIONAL_LOCKS": "0", "TZ": "UTC"},
+    ).stdout
 
 
 class Written(NamedTuple):
@@ -110,4 +158,7 @@ if __name__ == "__main__":  # the site and packages/client write the files alone
             if not self.editable_mode:
                 write_public(Path(self.build_lib, "zmqtriton"))
 
-    setup(cmdclass={"build_py": BuildModules})
+    sys.path.insert(0, str(HERE / "stub"))
+    from zmqtriton_floor import __version__
+
+    setup(version=build_version(__version__, HERE), cmdclass={"build_py": BuildModules})

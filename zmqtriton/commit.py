@@ -1,21 +1,22 @@
-"""The commit that this installation is of: a checkout's, or the one that pip has recorded.
+"""The commit of this code: a checkout's, or the one in the version of the installed build.
 
-Empty where neither is known, as in a wheel from an index: there the version says all.
+Empty where neither is known, as in a release: there the version says all.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
+import re
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton_floor import __version__
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DIGITS = 12
+#: The end of the name of an installed build, as setup.py makes it.
+_BUILD = re.compile(rf"\.g([0-9a-f]{{{_DIGITS}}}[.\w]*)\.dist-info$")
 #: Time limit of git: a checkout on a slow file system is not waited for.
 _WITHIN_S = 5.0
 
@@ -49,13 +50,10 @@ def read_checkout(root: Path) -> str:
 
 
 def read_installation(place: Path) -> str:
-    """Return the commit that pip has recorded of an installation from a repository, or "".
+    """Return the commit in the version of the package next to this code, or "".
 
-    The record is next to the package. It is read here because importlib.metadata would take a tenth
-    of the server's start.
+    It is read from the directory's name: importlib.metadata would take a tenth of the server's
+    start.
     """
-    with suppress(OSError, ValueError):
-        for file in place.glob("zmqtriton-*.dist-info/direct_url.json"):
-            document = json.loads(file.read_text("utf-8"))
-            return str(document.get("vcs_info", {}).get("commit_id", ""))[:_DIGITS]
-    return ""
+    builds = (_BUILD.search(each.name) for each in place.glob("zmqtriton-*.dist-info"))
+    return next((build[1] for build in builds if build), "")

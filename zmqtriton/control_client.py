@@ -72,14 +72,21 @@ class ServerIdentity(NamedTuple):
     addresses: Mapping[str, str]
     #: State of the server's readiness, in words.
     ready: str
+    #: The commit of its code; "" in a release, and in a server of an earlier version.
+    commit: str = ""
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ServerIdentity:
-        return cls(**{name: document[name] for name in cls._fields})
+        return cls(**{name: document[name] for name in cls._fields if name in document})
 
     @classmethod
     def from_status(cls, status: Mapping[str, Any]) -> ServerIdentity:
         return cls.from_document({**status["server"], **status["processes"][0]})
+
+    @property
+    def build(self) -> str:
+        """The version with the commit."""
+        return "+".join(filter(None, (self.version, self.commit)))
 
     @property
     def is_stopping(self) -> bool:

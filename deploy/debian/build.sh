@@ -30,8 +30,8 @@ sed -i '/direct_url.json,/d' "$venv"/lib/python3*/site-packages/zmqtriton-*.dist
 "$venv/bin/python" -m compileall -q --invalidation-mode checked-hash -s "$stage" -p / "$venv/lib"
 
 run() { "$venv/bin/python" -m "$@"; }
-# To Debian 1.0~rc1 is before 1.0, and 1.0rc1 behind it.
-version=$(run zmqtriton --version | sed 's/.* //; s/^\([0-9.]*\)\(a\|b\|rc\)/\1~\2/')-${REVISION:-1}
+# Pip's version, in which the commit's time grows. To Debian 1.0~rc1 is before 1.0, and 1.0rc1 behind it.
+version=$(run pip show zmqtriton | sed -n 's/^Version: //p' | sed 's/^\([0-9.]*\)\(a\|b\|rc\)/\1~\2/')-${REVISION:-1}
 architecture=$(dpkg --print-architecture)
 
 # What `zmqtriton deploy systemd` writes, where a package has it.

@@ -375,21 +375,20 @@ def test_without_a_repository_nothing_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "commit"),
+    ("version", "commit"),
     [
-        ('{"url": "https://x", "vcs_info": {"commit_id": "0123456789abcdef"}}', "0123456789ab"),
-        ('{"url": "file:///x.whl", "archive_info": {}}', ""),
-        ("no JSON", ""),
+        ("0.1.0+20260131120000.g0123456789ab", "0123456789ab"),
+        ("0.1.0+20260131120000.g0123456789ab.dirty01234567", "0123456789ab.dirty01234567"),
+        ("0.1.0", ""),
         (None, ""),
     ],
 )
-def test_an_installation_has_what_pip_has_recorded(
-    recorded: str | None, commit: str, tmp_path: Path
+def test_an_installation_has_the_commit_of_its_version(
+    version: str | None, commit: str, tmp_path: Path
 ) -> None:
-    directory = tmp_path / "zmqtriton-0.1.0.dist-info"
-    directory.mkdir()
-    if recorded is not None:
-        (directory / "direct_url.json").write_text(recorded)
+    (tmp_path / "zmqtriton_client-9.dist-info").mkdir()
+    if version is not None:
+        (tmp_path / f"zmqtriton-{version}.dist-info").mkdir()
 
     assert commit == read_installation(tmp_path)
 

@@ -15,14 +15,17 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from tests.repo.distributions import build, run, unpacked
 from tests.support.needs import ROOT, find_tool
 from tools import editable_finder, optimized_python
+from zmqtriton.commit import read_installation
 from zmqtriton_floor import __version__
 from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
@@ -118,6 +121,12 @@ def built(directory: Path, kind: str) -> Path:
     Built from a copy, since setuptools packs what an earlier build left in the tree too.
     """
     source = directory / "source"
+    copy_source(source)
+    return build(source, directory, f"--{kind}")
+
+
+def copy_source(source: Path) -> None:
+    """Copy all that is packed, without a repository."""
     source.mkdir()
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -125,7 +134,6 @@ def built(directory: Path, kind: str) -> Path:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    return build(source, directory, f"--{kind}")
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +288,87 @@ print(ours is same, package.__spec__.name, "zmqtriton.addons" in sys.modules, ou
 
     file = tmp_path / "zmqtriton_extras/pytriton/client/exceptions.py"
     assert f"True zmqtriton_extras.pytriton False {file}" == found.strip()
+
+
+# -------------------------------------------------------------------------- versions
+# A build of a checkout has a version of its own, which grows with its commits.
+
+version_of: Callable[[str, Path], str] = runpy.run_path(str(ROOT / "setup.py"))["build_version"]
+
+
+def commit(root: Path, day: int) -> str:
+    """Commit all files; return the digits of the commit in a version."""
+    git = [find_tool("git"), "-C", str(root), "-c", "user.name=x", "-c", "user.email=x@y"]
+    moment = f"2026-01-{day:02}T12:00:00+02:00"
+    environment = {**os.environ, "GIT_COMMITTER_DATE": moment, "GIT_CONFIG_GLOBAL": os.devnull}
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *words], check=True, env=environment)
+    return subprocess.check_output([*git, "rev-parse", "HEAD"], text=True)[:12]
+
+
+def test_a_later_build_has_a_later_version(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    versions = []
+    for day in (1, 2, 10):
+        file.write_text(str(day))
+        digits = commit(tmp_path, day)
+        versions.append(version_of("1.2.3", tmp_path))
+        assert f"1.2.3+202601{day:02}100000.g{digits}" == versions[-1]
+
+    order = ["1.2.3", *versions, "1.2.4"]
+    assert order == sorted(reversed(order), key=Version)
+    # as packages/pytriton asks for it
+    assert all(SpecifierSet("==1.2.3").contains(version) for version in versions)
+
+
+def test_builds_of_changed_files_have_versions_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("1")
+    digits = commit(tmp_path, 1)
+    versions = [version_of("1.2.3", tmp_path)]
+    for text in ("2", "3"):
+        file.write_text(text)
+        versions.append(version_of("1.2.3", tmp_path))
+
+    assert 3 == len({*map(Version, versions)})
+    assert [True, True] == [f".g{digits}.dirty" in each for each in versions[1:]]
+
+
+def test_a_release_and_a_tree_without_a_repository_have_the_version_alone(tmp_path: Path) -> None:
+    assert "1.2.3" == version_of("1.2.3", tmp_path)
+    (tmp_path / "file").write_text("1")
+    commit(tmp_path, 1)
+    subprocess.run([find_tool("git"), "-C", str(tmp_path), "tag", "v1.2.3"], check=True)
+
+    assert "1.2.3" == version_of("1.2.3", tmp_path)
+    assert "1.2.4" != version_of("1.2.4", tmp_path)
+
+
+def test_an_sdist_keeps_its_version(tmp_path: Path) -> None:
+    (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: x\nVersion: 1.2.3+5.gab\n")
+
+    assert "1.2.3+5.gab" == version_of("1.2.3", tmp_path)
+
+
+@pytest.mark.long("repo/test_packaging.py::test_a_later_build_has_a_later_version")
+def test_pip_installs_a_later_build_over_an_earlier_one(tmp_path: Path) -> None:
+    source, venv = tmp_path / "source", tmp_path / "venv"
+    copy_source(source)
+    shutil.copy(ROOT / ".gitignore", source)
+    wheels, commits = [], []
+    for day in (1, 2):
+        (source / "stub/zmqtriton_floor/which.py").write_text(f"BUILD = {day}\n")
+        commits.append(commit(source, day))
+        wheels.append(build(source, tmp_path / str(day), "--wheel"))
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = [str(venv / "bin/pip"), "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    [packages] = venv.glob("lib/python3*/site-packages")
+
+    for wheel, expected in zip(wheels, commits, strict=True):
+        subprocess.run([*pip, "--upgrade", str(wheel)], check=True)
+
+        assert expected == read_installation(packages)
+    assert "BUILD = 2\n" == (packages / "zmqtriton_floor/which.py").read_text()
 
 
 # ------------------------------------------------------------------- pytriton package

@@ -22,7 +22,14 @@ from typing import Any
 import click
 
 from zmqtriton import systemd
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton.control_client import (
+    QUICK_TIMEOUT_S,
+    Client,
+    NoServerError,
+    ServerIdentity,
+    ServerSelector,
+    connect,
+)
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_standard.ctl import (
     print_note,
@@ -75,10 +82,11 @@ def replace(
     options.
     """
     began_s = time.monotonic()
-    place = context.obj if one_by_one else None
     document = run_with_client(
         context,
-        lambda client: _replace(client, program, options, timeout, place),
+        lambda client: _replace(
+            client, program, options, timeout, context.obj.directory, one_by_one
+        ),
         to_change=True,
     )
     seconds = round(time.monotonic() - began_s, 1)
@@ -96,19 +104,19 @@ def _replace(
     program: str,
     options: Sequence[str],
     timeout_s: float | None,
-    one_by_one: ServerSelector | None,
+    directory: str,
+    one_by_one: bool,
 ) -> dict[str, Any]:
-    """Replace the server; return the pids of both. Raises ZmqTritonError.
+    """Replace the server; return the pids and versions of both. Raises ZmqTritonError.
 
-    `one_by_one` says where the servers are, if their models do not fit twice.
+    `directory` is the place of the servers, if it has been named.
     """
     client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
     start, output = client.finish_with_descriptors(QUICK_TIMEOUT_S)
-    script = program or start.get("script")  # servers of earlier versions do not tell it
-    words = [script] if script else start["program"]
+    words = program_words(start, program)
     options = options or start["words"]
     environment = _environment(start, os.environ)
-    print_note(f"the running server is {client.identity.describe()}, {client.identity.version}")
+    print_note(f"the running server is {client.identity.describe()}, {client.identity.build}")
     _check([*words, "check", "--json", "--", *options], start["directory"], environment)
     print_note(
         f"the new one can start; {_forecast(client) if one_by_one else 'it loads its models now'}"
@@ -138,18 +146,40 @@ def _replace(
     pid = client.identity.pid
     if one_by_one:
         print_note(f"pid {process.pid} has the ports, and loads models when pid {pid} has ended")
-        while process.poll() is None and not _is_open(one_by_one.directory, process):
+        while process.poll() is None and not _ask(directory, process.pid, "is_open"):
             time.sleep(_LOOK_EVERY_S)
         if process.returncode is not None:
             text = f"the new server has ended with status {process.returncode}"
             if not start["invocation"]:  # else systemd starts the service again
                 with suppress(NoServerError):
                     client.finish(None)  # nothing comes but its end
-                before = partial(begin, [*start["program"], *start["words"]])
-                again = _start_again(one_by_one.directory, before)
+                again = _start_again(
+                    directory, partial(begin, [*start["program"], *start["words"]])
+                )
                 text += f"; the one before is started again, as pid {again}"
             raise Unavailable(f"{text}:\n{last_errors()}")
-    return {"pid": process.pid, "before": pid}
+    before = client.identity.build
+    answer = _ask(directory, process.pid, "identity")
+    now = ServerIdentity.from_document(answer).build if answer else "of an unknown version"
+    # a checkout whose files differ from its commit may have changed
+    is_same = now == before and not now.endswith("-dirty")
+    code = ", the same code as before" if is_same else ""
+    print_note(f"the new server is {now}{code}")
+    return {"pid": process.pid, "before": pid, "version": now, "version_before": before}
+
+
+def program_words(start: Mapping[str, Any], named: str) -> Sequence[str]:
+    """Return the words that start the new server: a script without the running server's Python.
+
+    Behind a link in its path there may be another environment by now. A server of an earlier
+    version does not tell its script, which is the word behind its Python.
+    """
+    running: Sequence[str] = start["program"]
+    script = named or start.get("script")
+    path = os.path.join(start["directory"], running[-1])
+    if script is None and len(running) == 2 and os.access(path, os.X_OK):
+        script = path
+    return [script] if script else running
 
 
 def _forecast(client: Client) -> str:
@@ -244,17 +274,20 @@ def _start_again(directory: str, begin: Callable[[], subprocess.Popen[Any]]) -> 
     """
     end_s = time.monotonic() + _END_WITHIN_S
     process = begin()
-    while _is_open(directory, process) is None and time.monotonic() < end_s:
+    while _ask(directory, process.pid, "is_open") is None and time.monotonic() < end_s:
         time.sleep(_LOOK_EVERY_S)
         if process.poll() is not None:
             process = begin()
     return process.pid
 
 
-def _is_open(directory: str, process: subprocess.Popen[Any]) -> bool | None:
-    """Return whether a server has tried its models; None if it cannot be asked."""
-    with suppress(NoServerError), connect(ServerSelector(directory, str(process.pid))) as client:
-        return bool(client.call("is_open", timeout_s=QUICK_TIMEOUT_S))
+def _ask(directory: str, pid: int, verb: str) -> Any:
+    """Return the answer of a server; None if it cannot be asked.
+
+    `is_open` is whether it has tried its models.
+    """
+    with suppress(NoServerError), connect(ServerSelector(directory, f"pid:{pid}")) as client:
+        return client.call(verb, timeout_s=QUICK_TIMEOUT_S)
     return None
 
 

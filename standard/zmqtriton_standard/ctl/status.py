@@ -123,8 +123,7 @@ def print_status(
 ) -> None:
     places = "".join(f", {service} {place}" for service, place in server.addresses.items())
     up = format_duration(now_s - server.started_s) if server.started_s else "-"
-    version = "+".join(filter(None, (server.version, status["server"].get("commit"))))
-    click.echo(f"'{server.id}', zmqtriton {version}, up {up}{places}: {server.ready}\n")
+    click.echo(f"'{server.id}', zmqtriton {server.build}, up {up}{places}: {server.ready}\n")
     table: list[Sequence[str]] = [_PROCESS, *map(_process_row, status["processes"])]
     if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
         # The uptime tells the same.

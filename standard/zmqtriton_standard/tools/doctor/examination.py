@@ -149,7 +149,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
     server = Server(
         identity.id,
         identity.pid,
-        identity.version,
+        identity.build,
         list(troubles.items()),
         {one["pid"]: one.get("instance") or one["role"] for one in processes if one.get("pid")},
         sum(one["role"] == "stub" for one in processes),
@@ -310,7 +310,7 @@ def examine_server(client: Client) -> list[Finding]:
     server = Server(
         client.identity.id,
         client.identity.pid,
-        client.identity.version,
+        client.identity.build,
         processes={one["pid"]: one.get("instance") or one["role"] for one in processes},
         log=describe_log(status.get("log", {})),
     )

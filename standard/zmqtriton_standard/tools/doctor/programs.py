@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from pathlib import Path
 
+from zmqtriton.commit import full_version
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.host.gpus import NvmlError, list_nvml_gpus
 from zmqtriton_floor import __version__
@@ -118,14 +119,15 @@ def _version_of(package: str) -> str:
 
 
 def judge_installations(server_pid: int = 0, server_version: str = "") -> Iterator[Finding]:
-    if server_pid and server_version != __version__:
+    if server_pid and server_version != full_version():
         yield warning(
-            f"the server is zmqtriton {server_version}, and this program is {__version__}",
-            "Use the zmqtriton-ctl of the server's installation.",
+            f"the server is zmqtriton {server_version}, and this program is {full_version()}",
+            "Replace the server by `zmqtriton-ctl replace`, or use the zmqtriton-ctl of its "
+            "installation.",
             f"ls -l /proc/{server_pid}/exe",
         )
     recorded = _version_of(_PACKAGE)
-    if recorded != __version__:
+    if recorded.partition("+")[0] != __version__:
         yield warning(
             f"the code is zmqtriton {__version__}, and its package says {recorded or 'nothing'}",
             "Files of two versions are mixed. Install it again.",

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.standard.tools.doctor.findings import only, texts, write
+from zmqtriton.commit import full_version
+from zmqtriton_floor import __version__
 from zmqtriton_standard.tools.doctor import programs
 
 pytestmark = pytest.mark.slow
@@ -95,13 +97,26 @@ def test_another_installation_on_the_path(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_server_and_files_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = importlib.metadata.version("zmqtriton")
+    version, own = importlib.metadata.version("zmqtriton"), full_version()
     monkeypatch.setattr(programs, "__version__", "0.0.1")
 
-    of_server, mixed = texts(programs.judge_installations(7, version))
+    of_server, mixed = texts(programs.judge_installations(7, "9+0123456789ab"))
 
-    assert f"warning: the server is zmqtriton {version}, and this program is 0.0.1" == of_server
+    assert (
+        f"warning: the server is zmqtriton 9+0123456789ab, and this program is {own}" == of_server
+    )
     assert f"warning: the code is zmqtriton 0.0.1, and its package says {version}" == mixed
+
+
+def test_a_server_and_a_package_of_this_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = f"{__version__}+20260131120000.g0123456789ab"
+    metadata = f"Metadata-Version: 2.1\nName: zmqtriton\nVersion: {version}\n"
+    write(tmp_path / f"zmqtriton-{version}.dist-info" / "METADATA", metadata)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert [] == texts(programs.judge_installations(7, full_version()))
 
 
 def test_pythons_that_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
