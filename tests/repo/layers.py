@@ -1110,6 +1110,7 @@ LAYERS = (
             "zmqtriton_standard.environments",
             "zmqtriton_standard.tools.doctor",
             "zmqtriton.command_line",
+            "zmqtriton.commit",
             "zmqtriton.control_client",
             "zmqtriton_standard.ctl",
             "zmqtriton.environments",

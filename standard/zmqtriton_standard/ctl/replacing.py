@@ -91,6 +91,10 @@ def replace(
     )
     seconds = round(time.monotonic() - began_s, 1)
     pid, before = document["pid"], document["before"]
+    document["version"] = build = _build_of(context.obj.directory, pid)
+    # the files of a checkout that differ from its commit may have changed again
+    is_same = build == document["version_before"] and not build.endswith("-dirty")
+    print_note(f"the new server is {build}{', the same code as before' if is_same else ''}")
     end = "has ended" if one_by_one else "ends when its requests have"
     print_result(
         form,
@@ -107,7 +111,7 @@ def _replace(
     directory: str,
     one_by_one: bool,
 ) -> dict[str, Any]:
-    """Replace the server; return the pids and versions of both. Raises ZmqTritonError.
+    """Replace the server; return the pids of both. Raises ZmqTritonError.
 
     `directory` is the place of the servers, if it has been named.
     """
@@ -158,14 +162,12 @@ def _replace(
                 )
                 text += f"; the one before is started again, as pid {again}"
             raise Unavailable(f"{text}:\n{last_errors()}")
-    before = client.identity.build
-    answer = _ask(directory, process.pid, "identity")
-    now = ServerIdentity.from_document(answer).build if answer else "of an unknown version"
-    # a checkout whose files differ from its commit may have changed
-    is_same = now == before and not now.endswith("-dirty")
-    code = ", the same code as before" if is_same else ""
-    print_note(f"the new server is {now}{code}")
-    return {"pid": process.pid, "before": pid, "version": now, "version_before": before}
+    return {"pid": process.pid, "before": pid, "version_before": client.identity.build}
+
+
+def _build_of(directory: str, pid: int) -> str:
+    answer = _ask(directory, pid, "identity")
+    return ServerIdentity.from_document(answer).build if answer else "of an unknown version"
 
 
 def program_words(start: Mapping[str, Any], named: str) -> Sequence[str]:
