@@ -21,6 +21,8 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 #: Seconds for an answer of the predecessor; it answers from memory, but late on a busy machine.
 _WITHIN_S = 30.0
+#: The options that say how long a server takes to end.
+_UNTIL_ITS_END = ("exit-timeout-secs", "exit-drain-secs")
 #: Warning before a take-over, about the state that each server has for itself.
 _BEGINS_ANEW = (
     "metrics, response caches and limits on rates (executions and requests per second, wrong "
@@ -38,12 +40,58 @@ _log = logging.getLogger(__name__)
 Predecessor = control.Client
 
 
-def take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket]:
-    """Return copies of its listening sockets by role. Raises PortError."""
+def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSocket]]:
+    """Return the server to take over from, and copies of its listening sockets by role.
+
+    None if no server has the ports of this one, or the directory that is named for it. One that
+    ends is waited for. Raises PortError if several have them, or if one that may does not answer.
+    """
+    while True:
+        predecessor = _find(options)
+        if predecessor is None:
+            return None, {}
+        sockets = None if predecessor.identity.is_stopping else _take_sockets(predecessor)
+        if sockets is not None:
+            _log.info("--take-over: this server takes over from %s", predecessor.describe())
+            _log.info("--take-over: %s", _BEGINS_ANEW)
+            if options.allow_grpc and options.grpc_transport != "native":
+                _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
+            return predecessor, sockets
+        _await_end(predecessor)
+
+
+def _is_stopping(predecessor: Predecessor) -> bool:
+    """Return whether the server ends, by what it says now, or has ended."""
+    try:
+        document = predecessor.call("identity", timeout_s=_WITHIN_S)
+    except control.NoServerError:
+        return predecessor.line.ended
+    return control.ServerIdentity.from_document(document).is_stopping
+
+
+def _await_end(predecessor: Predecessor) -> None:
+    """Wait until a server that is ending has ended. Raises PortError if it takes too long."""
+    name = predecessor.identity.describe()
+    _log.info("--take-over: %s is ending, so this server waits, and takes its ports then", name)
+    with predecessor:
+        try:
+            rows = predecessor.call("options", timeout_s=_WITHIN_S)
+            within_s = sum(float(row["value"]) for row in rows if row["option"] in _UNTIL_ITS_END)
+            predecessor.finish(within_s + _WITHIN_S)  # nothing comes but its end
+        except control.NoServerError as silence:
+            if not predecessor.line.ended:
+                text = f"--take-over: server {name} is ending, and has not ended in time"
+                raise PortError(text) from silence
+
+
+def _take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket] | None:
+    """Return copies of its sockets; None if it has begun to end since it was asked who it is."""
     predecessor.begin("succession.sockets", {"invocation": systemd.invocation(os.environ)})
     try:
         roles, descriptors = predecessor.finish_with_descriptors(_WITHIN_S)
     except (control.NoServerError, ZmqTritonError) as error:
+        if predecessor.line.ended or _is_stopping(predecessor):
+            return None
         name = f"server {predecessor.identity.describe()}"
         raise PortError(f"{name} gives no sockets: {error}") from error
     return {
@@ -78,11 +126,8 @@ def _connect_all() -> list[control.Client]:
     return clients
 
 
-def find(options: Options) -> Predecessor | None:
-    """Return the server that has the ports of this one, or the directory that is named for it.
-
-    None if no server has. Raises PortError if several have, or if one that may does not answer.
-    """
+def _find(options: Options) -> Predecessor | None:
+    """Return the server that has these ports or this directory: one that serves, or else ends."""
     numbers = served_ports(options)
     # a bare number may also be the pid of another server, or its id
     ports = [f":{port}" for port in numbers]
@@ -90,13 +135,12 @@ def find(options: Options) -> Predecessor | None:
     directory = Path(named).absolute() if named else None
 
     def is_meant(client: control.Client) -> bool:
-        if client.is_unknown or client.identity.is_stopping:
-            return False
         is_there = directory in (client.directory, client.directory.parent)
-        return is_there or any(map(client.matches, ports))
+        return not client.is_unknown and (is_there or any(map(client.matches, ports)))
 
     clients = _connect_all()
-    holders = [client for client in clients if is_meant(client)]
+    meant = [client for client in clients if is_meant(client)]
+    holders = [client for client in meant if not client.identity.is_stopping] or meant[:1]
     for client in clients:
         if client not in holders or len(holders) > 1:
             client.close()
@@ -107,7 +151,7 @@ def find(options: Options) -> Predecessor | None:
         used = [number for number in numbers if is_used(number)]
         for client in clients:
             is_named = directory in (client.directory, client.directory.parent)
-            if client.is_unknown and (used or is_named):
+            if client.is_unknown and not client.line.ended and (used or is_named):
                 where = f"port {used[0]} is in use" if used else f"'{directory}' is in use"
                 raise PortError(
                     f"--take-over: {where}, and the old server in {client.directory} does not "
@@ -115,8 +159,4 @@ def find(options: Options) -> Predecessor | None:
                 )
         _log.info("--take-over: no server has these ports, so none is replaced")
         return None
-    _log.info("--take-over: this server takes over from %s", holders[0].describe())
-    _log.info("--take-over: %s", _BEGINS_ANEW)
-    if options.allow_grpc and options.grpc_transport != "native":
-        _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
     return holders[0]

@@ -66,12 +66,11 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         secrets.check_tokens(options)
         passed = systemd.passed_sockets(os.environ, os.getpid())
         options, adopted = listeners.adopt(options, passed)
-        predecessor = predecessors.find(options) if options.take_over else None
+        predecessor, offered = predecessors.take_over(options) if options.take_over else (None, {})
         is_second = predecessor is not None
         options = dataclasses.replace(
             options, take_over=is_second, one_by_one=options.one_by_one and is_second
         )
-        offered = {} if predecessor is None else predecessors.take_sockets(predecessor)
         options, adopted = listeners.adopt_offered(options, adopted, offered)
         held = listeners.bind_all(options, adopted, offered)
     except (PortError, SecretError, checks.CertificateError, OSError) as error:
@@ -277,13 +276,14 @@ class SupervisorService:
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
         self._children.quotas.close()
+        # before the way to this server ends: one that waits for its ports looks for that
+        listeners.close_all(self._listeners)
         if self._control_socket is not None:
             self._control_socket.close()
         logging.getLogger().removeHandler(self._log_ring)
         self._claims.remove()
         self._background.close()
         self._region_files.close_all()
-        listeners.close_all(self._listeners)
         self._selector.close()
         self._signals.close()
         self._spawner.close()

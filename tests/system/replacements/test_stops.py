@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -13,9 +16,12 @@ import pytest
 
 from tests.faults.deaths import is_live
 from tests.faults.replacements.ways import ByTakeOver
+from tests.support.journal import UNTIL_RELEASED, ask_journal, executions, release_execution
 from tests.support.server import Server, ask_add_sub, is_open
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL
+from zmqtriton.options import parse
+from zmqtriton.start import predecessors
 
 pytestmark = pytest.mark.system
 
@@ -91,3 +97,62 @@ def has_stopped(pid: int) -> bool:
         return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+#: The request that keeps a server that stops from its end.
+_KEPT = "kept"
+
+
+@contextmanager
+def _request_under_way(server: Server) -> Iterator[Callable[[], None]]:
+    """Have a request in the model `journal` for the block; what it yields ends the request."""
+    path = server.journal
+    release = partial(release_execution, path, _KEPT)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(ask_journal, server, _KEPT, UNTIL_RELEASED)
+        try:
+            eventually(lambda: _KEPT in executions(path), 60, "the model executes it")
+            yield release
+        finally:
+            release()
+        assert 200 == asked.result(60)
+
+
+def test_a_server_that_takes_over_waits_for_one_that_is_ending(tmp_path: Path) -> None:
+    way = ByTakeOver(tmp_path, SMALL)
+    way.models, way.frontends = ("add_sub", "journal"), ()
+    with way:
+        [old] = way.servers
+        new = way.next()
+        way.servers.append(new)
+        with _request_under_way(old) as release:
+            os.kill(old.pid, signal.SIGTERM)
+            eventually(lambda: "the server stops" in old.log_text(), 60, "it stops")
+            new.launch()
+            eventually(lambda: "is ending, so this server waits" in new.log_text(), 60, "it waits")
+            assert (None, None) == (old.returncode, new.returncode)
+            release()
+        assert 0 == old.wait(60)
+        eventually(new.is_ready, 60, new.log_text()[-3000:])
+
+
+def test_a_server_that_begins_to_end_when_it_is_to_give_its_sockets_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> str:
+        os.kill(old.pid, signal.SIGTERM)
+        eventually(lambda: "the server stops" in old.log_text(), 60, "it stops")
+        return ""
+
+    way = ByTakeOver(tmp_path, SMALL)
+    way.models, way.frontends = ("add_sub",), ()
+    # it is called between the question which server it is and that for its sockets
+    monkeypatch.setattr("zmqtriton.start.predecessors.systemd.invocation", stop)
+    with way:
+        [old] = way.servers
+        options = parse([f"--model-repository={old.repository}", f"--http-port={way.http_port}"])
+
+        assert (None, {}) == predecessors.take_over(options)
+
+        assert 0 == old.wait(60)
+        assert not is_open(way.http_port)

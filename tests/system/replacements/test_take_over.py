@@ -78,7 +78,7 @@ def test_a_server_that_hangs_is_called_so_by_the_one_that_takes_over(
     os.kill(shared.pid, signal.SIGSTOP)
     try:
         with pytest.raises(PortError) as refusal:
-            predecessors.find(options)
+            predecessors.take_over(options)
     finally:
         os.kill(shared.pid, signal.SIGCONT)
 
