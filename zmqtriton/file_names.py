@@ -1,4 +1,6 @@
-"""Names of files: those of models are UTF-8 to clients, whatever the locale's encoding is.
+"""Names of files, and what keeps one from being written.
+
+Names of models' files are UTF-8 to clients, whatever the locale's encoding is.
 
 Python decodes names of files by the locale, once for a whole process. In one of another encoding, a
 model of a UTF-8 name would be served under a garbled one.
@@ -11,6 +13,17 @@ import sys
 
 #: Variable of Python for its UTF-8 mode. Children get it, too: paths are passed to them as text.
 _VARIABLE = "PYTHONUTF8"
+
+
+def write_obstacle(name: str) -> str:
+    """Return why a file with this name cannot be written or made; "" if it can. Changes nothing."""
+    folder = os.path.dirname(os.path.abspath(name))
+    place = name if os.path.exists(name) else folder
+    if not os.path.exists(place):
+        return f"there is no directory '{place}'"
+    if os.path.isdir(name):
+        return f"'{place}' is a directory"
+    return "" if os.access(place, os.W_OK) else f"'{place}' cannot be written"
 
 
 def is_utf8() -> bool:

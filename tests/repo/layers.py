@@ -225,6 +225,7 @@ LAYERS = (
         "zmqtriton_standard.access_log",
         (
             _FLOOR,
+            "zmqtriton.file_names",
             "zmqtriton_standard.access_log",
             "zmqtriton_standard.metrics.model_metrics",
             "zmqtriton_standard.metrics.services",
@@ -1268,6 +1269,7 @@ LAYERS = (
             "zmqtriton.commit",
             "zmqtriton.console",
             "zmqtriton.control_client",
+            "zmqtriton.file_names",
             "zmqtriton.host",
             "zmqtriton.options",
             "zmqtriton.reading",

@@ -19,6 +19,7 @@ SURFACE = {
     "zmqtriton.options": "options of the server, parsed and described",
     "zmqtriton.options.help": "the commands, which a shell completes",
     "zmqtriton.supervisor": "to start the server in this process; features, stories, pauses",
+    "zmqtriton.file_names": "what keeps a file from being written",
     "zmqtriton.host.capacity": "the memory of the machine and of control groups",
     "zmqtriton.host.fitness": "the lacks of the machine",
     "zmqtriton.host.gpus": "its GPUs",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from zmqtriton.file_names import write_obstacle
 from zmqtriton.host import capacity, fitness
 from zmqtriton.options import Options
 from zmqtriton.start import listeners, predecessors, secrets
@@ -70,14 +70,9 @@ def find_problems(options: Options) -> Iterator[str]:
 
 
 def _check_log_file(options: Options) -> None:
-    if not options.log_file:
-        return
-    path = Path(options.log_file)
-    place = path if path.exists() else path.absolute().parent
-    if not place.exists():
-        raise OSError(f"cannot open the log file '{path}': there is no directory '{place}'")
-    if not os.access(place, os.W_OK) or path.is_dir():
-        raise OSError(f"cannot open the log file '{path}': '{place}' cannot be written")
+    path = options.log_file
+    if path and (obstacle := write_obstacle(path)):
+        raise OSError(f"cannot open the log file '{path}': {obstacle}")
 
 
 def _check_ports(options: Options) -> None:

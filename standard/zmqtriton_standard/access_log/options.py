@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from zmqtriton.file_names import write_obstacle
 
 #: The name of the service, and of its socket in the runtime directory.
 SERVICE = "access_log"
@@ -18,7 +18,5 @@ QUESTION = b"?\n"
 
 def problem(options: Mapping[str, Any]) -> str:
     """Return the fault of the option; "" without one."""
-    path = Path(options[SERVICE]).absolute()
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        return f"'--access-log={options[SERVICE]}': there is no such directory to write to"
-    return ""
+    obstacle = write_obstacle(options[SERVICE])
+    return obstacle and f"'--access-log={options[SERVICE]}': {obstacle}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,14 +56,26 @@ def test_lines_that_a_slow_disk_does_not_take_are_dropped(
     eventually(lambda: file.has_ended, 30)
 
 
-@pytest.mark.parametrize("path", ["none/log", "."])
+@pytest.mark.parametrize(
+    ("path", "obstacle"),
+    [
+        ("none/log", "there is no directory '{folder}/none'"),
+        (".", "'.' is a directory"),
+        ("shut/log", "'{folder}/shut' cannot be written"),
+        ("log", ""),
+    ],
+)
 def test_a_file_that_cannot_be_is_told_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, obstacle: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "shut").mkdir()
+    # root may write anywhere
+    monkeypatch.setattr(os, "access", lambda place, _: not str(place).endswith("shut"))
 
-    assert problem({"access_log": path}).startswith(f"'--access-log={path}': ")
-    assert "" == problem({"access_log": "log"})
+    told = problem({"access_log": path})
+
+    assert (obstacle and f"'--access-log={path}': {obstacle.format(folder=tmp_path)}") == told
 
 
 def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path) -> None:

@@ -49,15 +49,15 @@ class Line:
 
     def send(self, data: bytes, lost: Callable[[], None] | None = None) -> None:
         """Send soon; calls `lost`, if given, where the data have no connection."""
-        if self._socket is None or self._loop is None:
+        if self._socket is None:
             if lost is not None:
                 lost()
             return
         self._left += data
         if lost is not None:
             self._on_loss.append(lost)
-        if self._is_blocked:
-            return
+        if self._is_blocked or self._loop is None or self._loop.is_closed():
+            return  # without a loop this process ends, and close() sends what is left
         if len(self._left) >= _TOGETHER_BYTES:
             self._flush()
         elif self._timer is None:
@@ -102,7 +102,7 @@ class Line:
         except OSError:
             connection.close()  # it is being replaced, or not there yet
             return
-        self._socket, self._loop = connection, asyncio.get_running_loop()
+        self._socket, self._loop = connection, asyncio._get_running_loop()
         self.connection += 1
         if self.connection == 1:
             atexit.register(self.close)

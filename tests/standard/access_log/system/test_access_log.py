@@ -382,6 +382,21 @@ def test_many_refusals_of_one_client_have_some_lines_and_a_number(server: Loggin
     assert len([line for line in server.lines() if address == line.get("client")]) < 50
 
 
+def test_a_server_that_ends_writes_the_number_of_refusals_without_a_line(tmp_path: Path) -> None:
+    options = [write_tokens(tmp_path)]
+    with LoggingServer(tmp_path / "s", *options, models=("identity_fp32",), frontends=()) as server:
+        for address in ("127.0.0.1", "127.0.0.2"):
+            for _ in range(60):
+                ask(server, "POST", INFER, address, "wrong")
+        ask(server, "POST", INFER, "127.0.0.3", "wrong")
+        # so that nothing else is to be sent when it ends
+        server.line_of(client="127.0.0.3")
+        assert 0 == server.stop()
+
+    assert 121 == sum(line.get("left_out", 1) for line in server.lines())
+    assert "Traceback" not in server.log_text()
+
+
 @pytest.mark.long(
     "standard/access_log/system/test_access_log.py::test_lines_that_cannot_be_written_are_counted_for_metrics"
 )
