@@ -58,7 +58,7 @@ class Kind(str, Enum):
     NOT_FOUND = "NOT_FOUND", "model", "suggestion"  # "": no name is like it
     NO_VERSION = "NO_VERSION"
     FILE_MISSING = "FILE_MISSING", "path"
-    FILE_SPECIAL = "FILE_SPECIAL", "path"  # a pipe, a socket or a device
+    FILE_SPECIAL = "FILE_SPECIAL", "path"  # a pipe, a socket, a device or a loop of links
     REPOSITORY_SILENT = "REPOSITORY_SILENT", "repository"  # it has not answered in time
 
     # -- configuration

@@ -13,6 +13,7 @@ from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.states import check_states
 from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.reasons import Kind
 
 # ------------------------------------------------------------------------------ states
 # Initial states of sequences; texts as real Triton gives them, but for the last table.
@@ -245,6 +246,18 @@ def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
 
     assert tmp_path / "m" / "1" / "model.py" == default
     assert tmp_path / "m" / "1" / "other.py" == named
+
+
+def test_a_model_file_that_is_a_loop_of_links_is_called_so(tmp_path: Path) -> None:
+    make_version(tmp_path / "m")
+    file = tmp_path / "m" / "1" / "model.py"
+    file.symlink_to(file.name)
+
+    with pytest.raises(ConfigError) as refused:
+        find_model_file(parse_text('backend: "python"'), tmp_path / "m", 1, [])
+
+    assert f"'{file}' is a loop of symbolic links" == str(refused.value)
+    assert Kind.FILE_SPECIAL == refused.value.problem.kind
 
 
 @pytest.mark.row("--backend-directory")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.files import path_inside, special_file_text
+from zmqtriton.config.files import is_name_inside, path_inside, special_file_text
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.reasons import Kind
 
@@ -263,7 +263,11 @@ def _check_opened_file(config: Any, model_dir: Path, version: int) -> None:
 
 def _path_in_repository(config: Any, filename: str, model_dir: Path, version: int) -> Path:
     # Models of one repository may share a file by a link, so its root is a boundary, too.
-    path = path_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
+    directory = model_dir / str(version)
+    path = path_inside(directory, filename, model_dir, model_dir.parent)
+    if is_name_inside(filename) and (text := special_file_text(directory / filename)):
+        values = {"path": str(directory / filename)}
+        raise ConfigError(Problem(text, kind=Kind.FILE_SPECIAL, values=values))
     if path is None:
         raise ConfigError(
             f"default_model_filename '{filename}' of model '{config.name}' must stay within "
@@ -305,8 +309,6 @@ def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
         raise InternalError(f"Model name must end with '.py'. Model name is \"{filename}\".")
     path = _path_in_repository(config, filename, model_dir, version)
     if not path.is_file():
-        if text := special_file_text(path):
-            raise ConfigError(Problem(text, kind=Kind.FILE_SPECIAL, values={"path": str(path)}))
         others = sorted(p.name for p in path.parent.glob("*.py"))
         meant = others[0] if len(others) == 1 else closest_match(path.name, others)
         text, values = f"Python model file not found in '{path}'", {"path": str(path)}

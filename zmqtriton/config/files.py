@@ -38,12 +38,12 @@ class ClientFiles(NamedTuple):
 
 
 def special_file_text(path: Path) -> str:
-    """Return why this is no file to read, if it is a pipe or the like; "" if it is not there."""
+    """Return why this is no file to read: a pipe or the like, or a loop; "" if it is not there."""
     kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device"}
     try:
         kind = kinds.get(stat.S_IFMT(path.stat().st_mode))
-    except OSError:
-        return ""
+    except OSError as error:
+        return f"'{path}' is a loop of symbolic links" if error.errno == errno.ELOOP else ""
     return f"'{path}' is {kind}, not a file" if kind else ""
 
 
