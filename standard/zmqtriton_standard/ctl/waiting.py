@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -70,23 +71,25 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
             return f"{model}{_explain(client, model, max(0, version))}"
         index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
-        if unready:
-            more = len(unready) - _MAX_NAMED
-            others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
-            return f"{', '.join(unready[:_MAX_NAMED])}{others}"
-        if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
-            return _why_not_open(client)
-        drains = client.call("status", timeout_s=QUICK_TIMEOUT_S).get("drains", ())
-        return "it drains" if any("model" not in drain for drain in drains) else ""
+        more = len(unready) - _MAX_NAMED
+        others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
+        reasons = [f"{', '.join(unready[:_MAX_NAMED])}{others}"] if unready else []
+        if in_full or not unready:
+            reasons += _find_server_reasons(client)
+        return "; ".join(reasons)
 
 
-def _why_not_open(client: Client) -> str:
-    """Return the reason "ports are not open" with the troubles of processes that open them."""
+def _find_server_reasons(client: Client) -> Iterator[str]:
+    """Yield why the server is not ready, whatever its models are."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    silent = [row["text"] for row in status.get("process_troubles", ())]
-    return "; ".join(["its ports are not open yet", *silent])
+    if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
+        yield "its ports are not open yet"
+        yield from (row["text"] for row in status.get("process_troubles", ()))
+    elif any("model" not in drain for drain in status.get("drains", ())):
+        yield "it drains"
 
 
 def _describe(entry: dict[str, Any]) -> str:
     version = f" version {entry['version']}" if "version" in entry else ""
-    return f"{entry['name']}{version} is {entry['state']}"
+    # a model without a version to serve has no state in Triton's index
+    return f"{entry['name']}{version} is {entry.get('state') or 'without a version to serve'}"

@@ -34,6 +34,18 @@ def test_a_server_that_takes_all_of_the_time_is_asked_nothing_more(
     assert {"status", "index"} == {verb for verb, _ in server.calls}
 
 
+def test_who_waits_for_a_model_without_a_version_and_for_ports_is_told_so(
+    server: FakeServer,
+) -> None:
+    why = {"kind": "NO_VERSION", "text": "Not loaded: No model version was found"}
+    server.answers.update(index=[{"name": "m", "why": why}], is_open=False)
+
+    late = run("wait", "--timeout", "0").stderr
+
+    reasons = "m is without a version to serve; its ports are not open yet"
+    assert f"error: not ready after 0 s: {reasons}\n" == late
+
+
 def test_who_waits_for_many_models_is_told_some(server: FakeServer) -> None:
     server.answers["index"] = MANY
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import SupervisorHarness, make_blueprint
+from tests.floor.reasons import because
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.reading.blueprint import ReadFailure
 from zmqtriton_floor import wire
 
 READY = "1 of 1 model versions are ready"
@@ -38,6 +40,29 @@ def test_the_server_waits_for_the_last_of_its_processes() -> None:
 
     assert world.core.is_open
     assert 1 == [*world.log].count("I Started HTTPService at here")
+
+
+def test_the_status_says_who_lacks_versions_and_whether_clients_can_connect() -> None:
+    world = SupervisorHarness(
+        make_blueprint("m"),
+        make_blueprint("n", versions=()),
+        control_mode="none",
+        stubs={"m": HANGS},
+        exit_on_error=False,
+    )
+    world.models["o"] = ReadFailure(because("no text proto"), "1")  # type: ignore[assignment]
+    before = world.start().call("identity").result["ready"]
+    is_listening = world.call("status").result["is_listening"]
+    [stub] = world.stub_names
+    world.finish_load(stub)
+    after = world.call("identity").result["ready"]
+
+    closed = "; no port is open until each model is loaded or has failed"
+    assert (f"0 of 3 model versions are ready, not m version 1, n, o{closed}", False) == (
+        before,
+        is_listening,
+    )
+    assert "1 of 3 model versions are ready, not n, o" == after
 
 
 @pytest.mark.addons

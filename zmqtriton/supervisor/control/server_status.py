@@ -13,7 +13,7 @@ from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import shorten
 from zmqtriton.supervisor.models.model import ServedModel
-from zmqtriton.supervisor.models.model_report import troubles
+from zmqtriton.supervisor.models.model_report import lacks_versions, troubles
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
@@ -26,6 +26,7 @@ from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
+_CLOSED = "no port is open until each model is loaded or has failed"
 #: Maximum number of missing versions that the status line names.
 _MAX_NAMES = 3
 #: Figures of versions that are compared, which say nothing to anybody else.
@@ -181,10 +182,13 @@ class ServerStatus:
 
     def summary(self) -> str:
         """One line for people."""
-        infos = [news for model in self._models.values() for news in model.version_infos()]
+        models = self._models.values()
+        infos = [news for model in models for news in model.version_infos()]
         expected = [news for news in infos if news.version and not _may_be_missing(news)]
         missing = [f"{n.model} version {n.version}" for n in expected if not n.ready_instances]
-        total = len(expected)
+        without_versions = [model.name for model in models if lacks_versions(model)]
+        missing += without_versions
+        total = len(expected) + len(without_versions)
         ready = f"{total - len(missing)} of {total} model versions are ready"
         if missing:
             more = " and others" if len(missing) > _MAX_NAMES else ""
@@ -192,7 +196,8 @@ class ServerStatus:
         if self._stopping.has_begun:
             return f"stopping; {ready}"
         of_processes = [row["text"] for row in self._peers.troubles()]
-        return "; ".join([*self._features.phases, ready, *of_processes])
+        closed = [] if self._peers.opening.has_begun else [_CLOSED]
+        return "; ".join([*self._features.phases, ready, *closed, *of_processes])
 
     def _describe_templates(self) -> list[dict[str, Any]]:
         return [
@@ -232,6 +237,7 @@ class ServerStatus:
         server = self._server
         document: dict[str, Any] = {
             "server": describe_server(server.settings, server.directory, self.summary()),
+            "is_listening": self._peers.opening.has_begun,
             "processes": processes,
             # of processes that have ended, which others still read
             "ended_segment_bytes": sum(held.values()),

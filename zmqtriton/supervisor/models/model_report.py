@@ -30,6 +30,12 @@ def is_loaded(model: ServedModel) -> bool:
     )
 
 
+def lacks_versions(model: ServedModel) -> bool:
+    """True if it should serve, and its last reading or load has left it without any version."""
+    history = model.history
+    return not model.versions and (history.has_no_version or history.read_problem is not None)
+
+
 def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -> dict[str, Any]:
     """Return the configuration of a serving version, with -1 of the highest; {} if none serves."""
     model = models.get(name)

@@ -32,7 +32,7 @@ class Opening:
         #: Gunicorn forks the processes that open HTTP.
         self._awaited = {HTTP if r == ARBITER else r for r in roles if r in OPENING_ROLES}
         self._opened: set[str] = set()
-        self._has_begun = self._includes_last = False
+        self.has_begun = self._includes_last = False
         self._services: set[wire.ServiceAddress] = set()
         self._tell_to_listen = tell_to_listen
         #: Promise that is kept when clients can connect to every service.
@@ -40,7 +40,7 @@ class Opening:
 
     def begin(self) -> None:
         """Let clients connect."""
-        self._has_begun = True
+        self.has_begun = True
         self._plan.enqueue(PrepareToListen())
         self._tell_to_listen(lambda role: role not in _OPENING_LAST)
         if GRPC in self._awaited:
@@ -55,7 +55,7 @@ class Opening:
 
     def has_reached(self, role: str) -> bool:
         """True if a new process of this role listens at once."""
-        return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
+        return self._includes_last or (self.has_begun and role not in _OPENING_LAST)
 
     def record(self, role: str, message: wire.Opened) -> None:
         """Record that a process of `role` has opened; the first one of each role counts."""
@@ -74,4 +74,4 @@ class Opening:
     @property
     def is_complete(self) -> bool:
         """True once a process of every role has opened; it stays True while one is replaced."""
-        return self._has_begun and self._awaited <= self._opened
+        return self.has_begun and self._awaited <= self._opened

@@ -197,7 +197,12 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
     if long > _LONG_LOAD_S:
         text += ", and may hang"
     advice = "This shows the line that it is at; max_load_seconds is how long it may take."
-    return note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+    commands = [f"zmqtriton-ctl stacks {facts.word}"]
+    if not facts.status.get("is_listening", True):
+        text += "; no port is open until then, so no model serves clients"
+        advice += " Correct model.py, and load it again; --early-liveness opens ports at once."
+        commands.append(f"zmqtriton-ctl restart {facts.word}")
+    return note(text, advice, *commands)
 
 
 # --------------------------------------------------------------- instances

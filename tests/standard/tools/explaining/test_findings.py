@@ -225,6 +225,9 @@ def test_a_model_that_was_never_loaded_and_one_that_still_loads() -> None:
     hanging = first(Facts("m", index=[loading], status=status, now_s=1100.0))
     assert "still loading, since 1m40s, and may hang" in hanging.text
     assert ("zmqtriton-ctl stacks m",) == hanging.commands
+    closed = first(Facts("m", index=[loading], status={**status, "is_listening": False}))
+    assert "no port is open until then, so no model serves clients" in closed.text
+    assert ("zmqtriton-ctl stacks m", "zmqtriton-ctl restart m") == closed.commands
     assert "preparing requirements" in first(Facts("m", index=[loading], status=building)).text
     assert "waits for its turn" in first(Facts("m", index=[loading])).text
 
