@@ -37,18 +37,23 @@ def judge_certificates(
     for service in ("http", "grpc"):
         path = options.get(f"{service}-server-cert", "")
         if options.get(f"{service}-use-ssl") and path:
-            shown = None
-            if is_running:
-                address = options.get(f"{service}-address", "")
-                shown = _shown_at(address, options.get(f"{service}-port", 0))
-            key_path = options[f"{service}-server-key"]
-            yield from _judge(f"--{service}-server-cert", path, key_path, now_s, shown)
+            address = options.get(f"{service}-address", "")
+            place = _ANYWHERE.get(address, address), options.get(f"{service}-port", 0)
+            shown = _shown_at(place) if is_running else None
+            option, key_path = f"--{service}-server-cert", options[f"{service}-server-key"]
+            if is_running and not os.path.isabs(path):
+                # the file is below the server's working directory, and not below this one
+                if shown is not None:
+                    yield from _judge_dates(_served(option), _dates_of(shown), now_s, _ask(place))
+                continue
+            yield from _judge(option, path, key_path, now_s, shown)
             yield from _judge_extensions(path, key_path, options.get(f"{service}-root-cert", ""))
 
 
 def _judge(
     option: str, path: str, key_path: str, now_s: float, shown: bytes | None
 ) -> Iterator[Finding]:
+    look = f"openssl x509 -noout -dates -in {path}"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key_path, password="")
         dates = _read_dates(path)
@@ -58,12 +63,12 @@ def _judge(
     except (OSError, ValueError) as problem:
         yield _unusable(option, path, key_path, problem, shown)
         if shown is not None:
-            yield from _judge_dates(_served(option), _dates_of(shown), now_s, path)
+            yield from _judge_dates(_served(option), _dates_of(shown), now_s, look)
         return
     if shown is None or shown == of_file:
-        yield from _judge_dates(f"the certificate {path}", dates, now_s, path)
+        yield from _judge_dates(f"the certificate {path}", dates, now_s, look)
     else:
-        yield from _judge_dates(_served(option), _dates_of(shown), now_s, path)
+        yield from _judge_dates(_served(option), _dates_of(shown), now_s, look)
         if now_s - os.stat(path).st_mtime > _TAKEN_WITHIN_S:
             yield warning(
                 f"the server does not serve the certificate {path}, {_until(dates)}, but an "
@@ -99,9 +104,15 @@ def _served(option: str) -> str:
     return f"the certificate that the server serves over {service}"
 
 
-def _judge_dates(certificate: str, dates: Dates, now_s: float, path: str) -> Iterator[Finding]:
+def _ask(place: tuple[str, int]) -> str:
+    """Return a command that shows the dates of a certificate in use."""
+    host, port = place
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"openssl s_client -connect {address} < /dev/null | openssl x509 -noout -dates"
+
+
+def _judge_dates(certificate: str, dates: Dates, now_s: float, look: str) -> Iterator[Finding]:
     begins_s, ends_s = dates
-    look = f"openssl x509 -noout -dates -in {path}"
     if now_s >= ends_s:
         yield error(
             f"{certificate} has expired, {_date(ends_s)}",
@@ -184,13 +195,12 @@ def _date(moment_s: float) -> str:
 # ---------------------------------------------------------------------- reading
 
 
-def _shown_at(address: str, port: int) -> bytes | None:
+def _shown_at(place: tuple[str, int]) -> bytes | None:
     """Return the certificate that is shown there; None if no TLS is spoken."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2", "http/1.1"])
-    place = _ANYWHERE.get(address, address), port
     try:
         with (
             socket.create_connection(place, _TIMEOUT_S) as plain,

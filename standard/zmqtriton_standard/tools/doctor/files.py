@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -64,7 +65,7 @@ def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
                 f"the model repository {path} cannot be used: {problem.strerror or problem}",
                 "Name a directory that has a directory for each model, and that this user can "
                 "read.",
-                f"zmqtriton check {path}",
+                f"namei -l {shlex.quote(path)}",
             )
 
 

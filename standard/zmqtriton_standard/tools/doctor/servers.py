@@ -106,9 +106,9 @@ def _judge_port(option: str, number: int, problem: OSError) -> Finding:
     if problem.errno == errno.EACCES and number < _FIRST_FREE_FOR_ALL:
         return error(
             f"--{option}={number}: only root may open ports below {_FIRST_FREE_FOR_ALL}",
-            "Take a higher port, or give the unit CAP_NET_BIND_SERVICE in AmbientCapabilities= "
-            "and CapabilityBoundingSet=.",
-            f"zmqtriton --{option}={number + 8000}",
+            f"Take a higher port, as in --{option}={number + 8000}, or give the unit "
+            "CAP_NET_BIND_SERVICE in AmbientCapabilities= and CapabilityBoundingSet=.",
+            "sysctl net.ipv4.ip_unprivileged_port_start",
         )
     text = f"port {number}: {problem.strerror or problem}"
     if problem.errno == errno.EADDRINUSE:
@@ -116,9 +116,8 @@ def _judge_port(option: str, number: int, problem: OSError) -> Finding:
         text = f"port {number} is in use{holder and f' by {holder}'}"
     return error(
         f"{text}, so a server cannot start with --{option}={number}",
-        "End that process, or take another port.",
+        f"End that process, or take another port, as in --{option}={number + 1000}.",
         f"ss -ltnp sport = :{number}",
-        f"zmqtriton --{option}={number + 1000}",
     )
 
 

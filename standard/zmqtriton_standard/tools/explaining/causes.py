@@ -60,8 +60,8 @@ _KNOWN = (
     Words(
         r"No module named '([^']*)'",
         "cannot import '{0}'{at}: the module is missing in its environment",
-        "List it in {model}/requirements.txt (with --build-environments), or have it in the "
-        "archive of EXECUTION_ENV_PATH, or install it into the server's Python.",
+        "List it in {model}/requirements.txt, and start the server with --build-environments; or "
+        "have it in the archive of EXECUTION_ENV_PATH, or install it into the server's Python.",
         (_RESTART,),
     ),
     Words(
@@ -75,6 +75,13 @@ _KNOWN = (
         "its code cannot be read: {0}",
         "Correct model.py; `zmqtriton check DIRECTORY` shows the line.",
         (_RESTART,),
+    ),
+    Words(
+        r"'NoneType' object has no attribute '(as_numpy|is_cpu|to_dlpack|shape)'",
+        "it asks for .{0} of a tensor that is not there{at}",
+        "The name of the tensor is wrong, or a model that it calls has failed: look at has_error() "
+        "and error().message() of each response before its tensors.",
+        (_LOGS, _RELOAD),
     ),
     Words(
         r"Too many open files",

@@ -669,6 +669,17 @@ _REQUESTS = {
         "execute() returns a list with an InferenceResponse for each request, in the same order.",
         provoke=asks(),
     ),
+    "calls_absent": Fault(
+        CONFIG,
+        failing(
+            'call = pb_utils.InferenceRequest(model_name="tokenizer", inputs=[],',
+            '    requested_output_names=["OUT"])',
+            'pb_utils.get_output_tensor_by_name(call.exec(), "OUT").as_numpy()',
+        ),
+        "it asks for .as_numpy of a tensor that is not there (model.py, line 10, in execute)",
+        "The name of the tensor is wrong, or a model that it calls has failed: look at has_error()",
+        provoke=asks(),
+    ),
     "exits_in_requests": Fault(
         CONFIG,
         failing("exit(3)"),

@@ -134,6 +134,12 @@ def test_what_is_served_while_the_files_do_not_fit_or_are_not_taken(tmp_path: Pa
     with shown(served) as port:
         assert [] == judge(one)
 
+        # of a server that has relative paths only what it serves is known
+        relative = CertificatePair(Path("cert.pem"), Path("key.pem"))
+        assert [] == judge(relative)
+        [late] = judge(relative, now_s + 20 * DAY_S)
+        assert "the certificate that the server serves over grpc expires in 9 days" in late
+
         [text] = judge(CertificatePair(renewed.cert, one.key))
         assert text.startswith(f"error: --grpc-server-cert: {renewed.cert} and {one.key} cannot be")
         assert text.endswith(f"; the server serves the certificate of before, valid until {until}")

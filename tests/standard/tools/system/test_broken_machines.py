@@ -329,7 +329,7 @@ def test_a_server_of_another_version_or_user(tmp_path: Path) -> None:
 
         cause = ", and this program is 99"
         finding = advised(
-            judge(PYTHONPATH=str(site)), cause, "Use the zmqtriton-ctl of the server's installation"
+            judge(PYTHONPATH=str(site)), cause, "Replace the server by `zmqtriton-ctl replace`, or"
         )
         assert program(shlex.split(finding["commands"][0])).stdout
         assert is_silent(judge(), cause)

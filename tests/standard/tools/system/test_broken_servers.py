@@ -452,13 +452,14 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         finding = advised(
             doctor(*words, f"--http-port={number}"),
             f"port {number} is in use by process",
-            "End that process, or take another port.",
+            "End that process, or take another port, as in ",
         )
-        look, other = finding["commands"]
+        [look] = finding["commands"]
+        other = finding["advice"].rpartition(" ")[2].rstrip(".")
         assert (
             str(number) in program(["sh", "-c", look.replace("=", "=").replace(" :", " :")]).stdout
         )
-        assert is_silent(doctor(*words, other.split()[1]), "is in use")
+        assert is_silent(doctor(*words, other), "is in use")
 
     assert is_silent(doctor(*words, f"--http-port={number}"), "is in use")
 
@@ -1215,9 +1216,9 @@ def test_what_another_user_may_not(nobodys: Path) -> None:
     low = doctor("--", "--http-port=81", wrapper=as_nobody(), env=_OF_NOBODY)
     if not is_silent(low, "only root may open ports"):  # the kernel may let everybody
         finding = advised(
-            low, "only root may open ports below 1024", "Take a higher port, or give the"
+            low, "only root may open ports below 1024", "Take a higher port, as in --"
         )
-        option = finding["commands"][0].split()[1]
+        option = finding["advice"].partition(" as in ")[2].partition(",")[0]
         higher = doctor("--", option, wrapper=as_nobody(), env=_OF_NOBODY)
         assert is_silent(higher, "only root may open ports")
 
