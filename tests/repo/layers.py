@@ -984,6 +984,7 @@ LAYERS = (
             "zmqtriton.repository",
             "zmqtriton.store_places",
             "zmqtriton.host.gpus",
+            "zmqtriton.host.silence",
             "zmqtriton.reading.python_settings",
             "zmqtriton.start.checks",
         ),

@@ -186,6 +186,7 @@ class SupervisorService:
             quota_use=lambda model: self._children.quotas.use_of(model),
             quotas_kept_by=lambda: self._children.quotas.means,
             readers=lambda: self._model_files.readers.describe(),
+            silent_places=lambda: self._model_files.repositories.silent_places,
             loop_turns=self._turns.document,
             start=own_process.start(self._options),
             claim_storage=self._claim_storage,

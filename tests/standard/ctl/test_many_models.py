@@ -24,6 +24,13 @@ def test_a_server_without_models_is_explained(server: FakeServer) -> None:
 
 
 @pytest.mark.addons
+def test_a_repository_that_does_not_answer_is_explained(server: FakeServer) -> None:
+    server.answers["status"] = {**STATUS, "counts": [], "silent_places": ["/srv/models"]}
+
+    assert "the server: its repository /srv/models does not answer\n" in run("explain").stdout
+
+
+@pytest.mark.addons
 def test_a_server_that_takes_all_of_the_time_is_asked_nothing_more(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
+from zmqtriton.control_client import ServerSelector, connect
 
 pytestmark = [
     pytest.mark.system,
@@ -82,6 +83,21 @@ def test_a_model_whose_files_hang_holds_up_no_other_and_not_the_end_of_its_serve
     assert 0 == server.status("/v2/health/live")
     slow.delay(0)
     eventually(lambda: not any(map(_is_there, left)), 60, "they end as soon as they can")
+
+
+def test_a_server_names_the_repository_that_does_not_answer(
+    server: Server, slow: SlowFiles, tmp_path: Path
+) -> None:
+    def ready() -> str:
+        with connect(ServerSelector(str(tmp_path / "run"))) as client:
+            return str(client.call("identity")["ready"])
+
+    with server:
+        slow.hold()
+        _index(server)
+        eventually(lambda: ready().endswith(f"ready; {slow.place} does not answer"), 60, "named")
+        slow.delay(0)
+        eventually(lambda: ready().endswith("are ready"), 60, "it answers again")
 
 
 def _waits_for_a_disk(pid: int) -> bool:

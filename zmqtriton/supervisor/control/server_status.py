@@ -196,8 +196,9 @@ class ServerStatus:
         if self._stopping.has_begun:
             return f"stopping; {ready}"
         of_processes = [row["text"] for row in self._peers.troubles()]
+        silent = [f"{path} does not answer" for path in self._server.silent_places()]
         closed = [] if self._peers.opening.has_begun else [_CLOSED]
-        return "; ".join([*self._features.phases, ready, *closed, *of_processes])
+        return "; ".join([*self._features.phases, ready, *closed, *of_processes, *silent])
 
     def _describe_templates(self) -> list[dict[str, Any]]:
         return [
@@ -252,6 +253,7 @@ class ServerStatus:
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
             "process_troubles": self._peers.troubles(),
+            "silent_places": server.silent_places(),
         }
         return document | self._features.describe(counts)
 

@@ -233,6 +233,8 @@ class ServerInfo(NamedTuple):
     quotas_kept_by: Callable[[], str] = str
     #: The processes that read the files of models, for the status.
     readers: Callable[[], Sequence[dict[str, Any]]] = tuple
+    #: Repositories and files of models that do not answer.
+    silent_places: Callable[[], Sequence[str]] = tuple
     #: Durations of the turns of this process's own loop.
     loop_turns: Callable[[], dict[str, Any]] = dict
     start: Start = Start()

@@ -17,6 +17,7 @@ from zmqtriton.command_line import parse_words
 from zmqtriton.config import ModelHost, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.host.gpus import visible_gpus
+from zmqtriton.host.silence import WITHIN_S, find_silent
 from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.reading.python_settings import check_settings
 from zmqtriton.start.checks import find_problems
@@ -29,6 +30,7 @@ EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"
 #: Before it are directories and files, behind it the options of a server that is to start.
 _OPTIONS = "--"
+_SILENT = f"it does not answer within {WITHIN_S:g} s; its file system may hang"
 _FIELDS = ("severity", "model", "path", "line", "column", "text", "detail", "suggestion")
 _HELP = """\
 Usage: zmqtriton check directory|file.py ... [--json] [options of the server]
@@ -100,9 +102,10 @@ def check_all(options: Options) -> Report:
         agent_directory=options.repoagent_directory,
         may_build=options.build_environments,
     )
-    report = check_repositories(
-        [Path(path) for path in options.model_repository], rules, options.load_model
-    )
+    silent = find_silent(options.model_repository)
+    directories = [Path(path) for path in options.model_repository if path not in silent]
+    report = check_repositories(directories, rules, options.load_model)
+    report.problems += [Problem(f"{path}: {_SILENT}") for path in silent]
     try:
         check_settings(options.backend_settings("python"))
     except ZmqTritonError as error:

@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from zmqtriton.control_client import (
     find_directories,
 )
 from zmqtriton.findings import Finding, Severity, note
+from zmqtriton.host.silence import find_silent
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.ctl import describe_log, explain
@@ -203,13 +204,17 @@ def _one_line(error: Exception) -> str:
 
 def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Finding]]:
     """Return the subjects by name; each is read when its findings are iterated."""
+    silent = find_silent(path for path in target.repositories if "://" not in path)
+    places = [path for path in target.repositories if path not in silent]
+    target = replace(target, repositories=places)
     subjects, options = _subjects(target, root), target.options
     pid = target.server.pid if target.server else 0
     named = [value for value in options.values() if isinstance(value, str) and value[:1] == "/"]
-    if pid and any(is_elsewhere(path, pid, root) for path in [*named, *target.repositories]):
+    named = [value for value in named if not value.startswith(tuple(silent))]
+    if pid and any(is_elsewhere(path, pid, root) for path in [*named, *places]):
         subjects = {name: each for name, each in subjects.items() if name not in _OF_FILES}
         subjects[_ELSEWHERE] = files.judge_elsewhere(pid)
-    return subjects
+    return {"the silent repositories": files.judge_silent(silent), **subjects}
 
 
 def _subjects(target: Target, root: Path) -> dict[str, Iterable[Finding]]:

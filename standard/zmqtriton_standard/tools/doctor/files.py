@@ -54,6 +54,16 @@ def judge_elsewhere(pid: int) -> Iterator[Finding]:
     )
 
 
+def judge_silent(paths: Iterable[str]) -> Iterator[Finding]:
+    """Tell of repositories that are not looked at any more, since they do not answer."""
+    for path in paths:
+        yield error(
+            f"the model repository {path} does not answer: its file system hangs, or is very slow",
+            "Look after that file system; a server goes on with the models that it has loaded.",
+            "cat /proc/mounts",
+        )
+
+
 def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
     for path in paths:
         if "://" in path:

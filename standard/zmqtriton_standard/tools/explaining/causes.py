@@ -549,6 +549,12 @@ def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
             )
 
 
+def judge_places(paths: Iterable[str]) -> Iterator[Finding]:
+    """Explain each place of models that does not answer the server."""
+    for path in paths:
+        yield explain_reason("", Reason.of(Kind.REPOSITORY_SILENT, "", repository=path))
+
+
 def judge_pressure(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Tell what a server has measured, or the kernel; each row has a `resource` and a `text`."""
     for row in rows:

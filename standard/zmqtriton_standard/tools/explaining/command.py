@@ -28,7 +28,11 @@ from zmqtriton_standard.ctl import (
 )
 from zmqtriton_standard.ctl.connections import read_rates
 from zmqtriton_standard.ctl.stacks import read_stacks
-from zmqtriton_standard.tools.explaining.causes import judge_pressure, judge_processes
+from zmqtriton_standard.tools.explaining.causes import (
+    judge_places,
+    judge_pressure,
+    judge_processes,
+)
 from zmqtriton_standard.tools.explaining.directories import Directories
 from zmqtriton_standard.tools.explaining.facts import WORTH_MENTIONING_MS, Facts, queue_ms
 from zmqtriton_standard.tools.explaining.findings import find_all, no_models
@@ -111,6 +115,7 @@ def _explain_all(server: _Server) -> list[tuple[str, list[Finding]]]:
     """Return the findings about models, and about the machine if it is short of something."""
     explained = _explain_troubled(server)
     of_processes = [*judge_processes(server.status.get("process_troubles", ()))]
+    of_processes += judge_places(server.status.get("silent_places", ()))
     if of_server := of_processes + server.examine() + [*judge_tokens(server.read_clients())]:
         explained.append(("the server", of_server))
     if of_machine := [*judge_pressure(server.read_pressure())]:

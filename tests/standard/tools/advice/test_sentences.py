@@ -36,6 +36,7 @@ UNFOLLOWED: dict[str, str] = {
     "Remove it. `zmqtriton.testing.load_model` runs": "of a server without the extra inspection",
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     # -- doctor
+    "Look after that file system; a server goes on": "needs a file system that hangs",
     "Its log says why, in a line with `the certificate of`.": _SHORT,
     "Nothing is said of that here.": "of whatever cannot be read, which nobody knows ahead",
     "Requests that touch it wait for the disk.": "needs swap",

@@ -453,8 +453,10 @@ def test_a_load_goes_on_without_a_repository_that_never_had_the_model(
     assert f"'m' is loaded without a look into '{files.directory}/two'" in caplog.text
     assert 1 == caplog.text.count("does not answer; others go on without it")
     assert ["list_models"] == [task.name for task, _ in files.runner.held]
+    assert [f"{files.directory}/two"] == files.repositories.silent_places
     files.runner.speak()
     assert f"'{files.directory}/two' answers again" in caplog.text
+    assert [] == files.repositories.silent_places
 
 
 def test_a_cancelled_reading_has_no_answer(files: Repository) -> None:

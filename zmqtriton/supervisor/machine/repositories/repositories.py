@@ -269,6 +269,11 @@ class Repositories:
         """Return all that may have a model."""
         return (*self._repositories, *self._files.values())
 
+    @property
+    def silent_places(self) -> list[str]:
+        """Return the places that were waited for in vain, and have not answered since."""
+        return [str(place.path) for place in self.places if place.is_silent]
+
     def places_of(self, name: str) -> dict[PlaceReading, tuple[str, str]]:
         """Return the places where a model may be."""
         pairs = ((place, place.place_of(name)) for place in self.places)
