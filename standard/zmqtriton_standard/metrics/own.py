@@ -141,11 +141,15 @@ def _instance_families(
 ) -> _Families:
     restarts: Counter[Key] = Counter()
     planned: Counter[Key] = Counter()
+    growth: dict[Key, float] = {}
     for process in processes:
         if process["role"] == "stub":
             key = process["model"], str(process["version"])
             restarts[key] += process["restarts"]
             planned[key] += process["state"] not in _LEAVING
+            if grown := process.get("growth"):
+                each = (grown["after"] - grown["before"]) / grown["executions"]
+                growth[key] = max(growth.get(key, 0.0), each)
     busyness.look(all_series)
     owners = [series for series in all_series if series.own.get("instances")]
     of_stubs = [series for series in all_series if _key(series) in planned]
@@ -184,6 +188,13 @@ def _instance_families(
             "Number of times that a dead instance was started again",
             of_stubs,
             lambda series: restarts[_key(series)],
+        ),
+        (
+            "model_growth_bytes",
+            "gauge",
+            "Memory that each execution adds to an instance of the model, if it grows steadily",
+            of_stubs,
+            lambda series: growth.get(_key(series), 0),
         ),
     ]
 
@@ -274,6 +285,10 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
     lost_lines = status.get("log", {}).get("lost_lines", 0)
     refused = "Inferences refused because the limit of concurrent requests was reached"
     families: dict[str, tuple[str, _Samples]] = {
+        "silent_repositories": (
+            "Model repositories that do not answer",
+            [({}, len(status.get("silent_places", ())))],
+        ),
         "build_info": ("The version of this server", [(build, 1)]),
         "malformed_messages_total": (
             "Number of internal messages that made no sense",

@@ -43,7 +43,9 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
     }
     stub = {"model": "m", "version": 1, "restarts": 2, "pid": 0, "state": "BACKOFF"}
 
-    rows = lines([series(**own)], stub, stub, {**stub, "restarts": 0, "state": "DRAINING"})
+    grown = {**stub, "growth": {"executions": 100, "before": 1000, "after": 5000}}
+
+    rows = lines([series(**own)], stub, grown, {**stub, "restarts": 0, "state": "DRAINING"})
 
     of = '{_a="b",model="m",version="1"}'
     assert rows == [
@@ -55,6 +57,7 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
         f"zmqtriton_instance_busy_ratio{of} 0",
         f"zmqtriton_instance_busy_seconds_total{of} 1.5",
         f"zmqtriton_instance_restarts_total{of} 4",
+        f"zmqtriton_model_growth_bytes{of} 40",
     ]
 
 
