@@ -1,4 +1,4 @@
-"""Names of files, and what keeps one from being written.
+"""Names of files, and obstacles to a write.
 
 Names of models' files are UTF-8 to clients, whatever the locale's encoding is.
 

@@ -23,7 +23,6 @@ SURFACE = {
     "zmqtriton.host.capacity": "the memory of the machine and of control groups",
     "zmqtriton.host.fitness": "the lacks of the machine",
     "zmqtriton.host.gpus": "its GPUs",
-    "zmqtriton.host.silence": "its directories that do not answer",
     "zmqtriton.start.checks": "why a server would not start",
     "zmqtriton.start.ports": "who has a port",
     "zmqtriton.reading.blueprint": "a model as it was read",

@@ -129,7 +129,7 @@ SPAWNERS = {
     "zmqtriton_standard.ctl.replacing",  # a server of its own, which outlives the command
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_extras.openai.templates.children",  # ends what a template does not end
-    "zmqtriton_standard.tools.explaining.directories",  # reads files that may never be read
+    "zmqtriton_standard.tools.checking.silence",  # reads files that may never be read
     "zmqtriton_extras.bench.clients",  # clients that share no interpreter with the command
     "zmqtriton_extras.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }

@@ -127,7 +127,7 @@ def _connect_all() -> list[control.Client]:
 
 
 def _find(options: Options) -> Predecessor | None:
-    """Return the server that has these ports or this directory: one that serves, or else ends."""
+    """Return the server with these ports or this directory; an ending one if no other has them."""
     numbers = served_ports(options)
     # a bare number may also be the pid of another server, or its id
     ports = [f":{port}" for port in numbers]

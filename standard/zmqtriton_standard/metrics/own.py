@@ -65,7 +65,7 @@ def render_models(
     families = [
         *_request_families(all_series),
         *_instance_families(all_series, status["processes"], busyness),
-        *_use_families(all_series, use.look(status["processes"])),
+        *_use_families(all_series, status["processes"], use.look(status["processes"])),
     ]
     lines: list[str] = []
     for name, kind, text, of, value in families:
@@ -141,15 +141,11 @@ def _instance_families(
 ) -> _Families:
     restarts: Counter[Key] = Counter()
     planned: Counter[Key] = Counter()
-    growth: dict[Key, float] = {}
     for process in processes:
         if process["role"] == "stub":
             key = process["model"], str(process["version"])
             restarts[key] += process["restarts"]
             planned[key] += process["state"] not in _LEAVING
-            if grown := process.get("growth"):
-                each = (grown["after"] - grown["before"]) / grown["executions"]
-                growth[key] = max(growth.get(key, 0.0), each)
     busyness.look(all_series)
     owners = [series for series in all_series if series.own.get("instances")]
     of_stubs = [series for series in all_series if _key(series) in planned]
@@ -189,18 +185,19 @@ def _instance_families(
             of_stubs,
             lambda series: restarts[_key(series)],
         ),
-        (
-            "model_growth_bytes",
-            "gauge",
-            "Memory that each execution adds to an instance of the model, if it grows steadily",
-            of_stubs,
-            lambda series: growth.get(_key(series), 0),
-        ),
     ]
 
 
-def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
+def _use_families(
+    known: list[Series], processes: Iterable[Mapping[str, Any]], use: Mapping[Key, Use]
+) -> _Families:
     users = [series for series in known if _key(series) in use]
+    growth: dict[Key, float] = {}
+    for process in processes:
+        if growing := process.get("growth"):
+            key = process["model"], str(process["version"])
+            each = (growing["after"] - growing["before"]) / growing["executions"]
+            growth[key] = max(growth.get(key, 0.0), each)
     return [
         (
             "model_memory_bytes",
@@ -208,6 +205,13 @@ def _use_families(known: list[Series], use: Mapping[Key, Use]) -> _Families:
             "Memory of the processes of the model; pages that several share count in each",
             users,
             lambda series: use[_key(series)].memory_bytes,
+        ),
+        (
+            "model_growth_bytes",
+            "gauge",
+            "Memory that each execution adds to an instance of the model, if it grows steadily",
+            users,
+            lambda series: growth.get(_key(series), 0),
         ),
         (
             "model_cpu_seconds_total",

@@ -73,9 +73,9 @@ def test_a_file_that_cannot_be_is_told_at_the_start(
     # root may write anywhere
     monkeypatch.setattr(os, "access", lambda place, _: not str(place).endswith("shut"))
 
-    told = problem({"access_log": path})
+    text = problem({"access_log": path})
 
-    assert (obstacle and f"'--access-log={path}': {obstacle.format(folder=tmp_path)}") == told
+    assert (obstacle and f"'--access-log={path}': {obstacle.format(folder=tmp_path)}") == text
 
 
 def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path) -> None:

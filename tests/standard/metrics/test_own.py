@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import pytest
+
+from zmqtriton_floor.wire import MemoryGrowth
 from zmqtriton_standard.metrics.model_metrics import Series
 from zmqtriton_standard.metrics.own import Busyness, render_models
 from zmqtriton_standard.metrics.processes import ModelUse
@@ -43,9 +47,7 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
     }
     stub = {"model": "m", "version": 1, "restarts": 2, "pid": 0, "state": "BACKOFF"}
 
-    grown = {**stub, "growth": {"executions": 100, "before": 1000, "after": 5000}}
-
-    rows = lines([series(**own)], stub, grown, {**stub, "restarts": 0, "state": "DRAINING"})
+    rows = lines([series(**own)], stub, stub, {**stub, "restarts": 0, "state": "DRAINING"})
 
     of = '{_a="b",model="m",version="1"}'
     assert rows == [
@@ -57,8 +59,21 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
         f"zmqtriton_instance_busy_ratio{of} 0",
         f"zmqtriton_instance_busy_seconds_total{of} 1.5",
         f"zmqtriton_instance_restarts_total{of} 4",
-        f"zmqtriton_model_growth_bytes{of} 40",
     ]
+
+
+@pytest.mark.parametrize(("growth", "figure"), [(None, 0), ((100, 1000, 5000), 40)])
+def test_the_growth_of_a_model_is_that_of_the_instance_that_grows_most(
+    growth: tuple[int, int, int] | None, figure: int
+) -> None:
+    stub = {"model": "m", "version": 1, "instance": "m_0_0", "pid": os.getpid()}
+    stub |= {"restarts": 0, "state": "READY", "executing_s": 0.0}
+    known = growth and MemoryGrowth(*growth)._asdict()
+    least = growth and MemoryGrowth(1000, 1000, 5000)._asdict()
+
+    rows = lines([series()], {**stub, "growth": known}, {**stub, "growth": least})
+
+    assert f'zmqtriton_model_growth_bytes{{_a="b",model="m",version="1"}} {figure}' in rows
 
 
 def test_an_ensemble_has_no_instances_to_tell_of() -> None:

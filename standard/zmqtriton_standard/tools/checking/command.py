@@ -17,7 +17,6 @@ from zmqtriton.command_line import parse_words
 from zmqtriton.config import ModelHost, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.host.gpus import visible_gpus
-from zmqtriton.host.silence import WITHIN_S, find_silent
 from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.reading.python_settings import check_settings
 from zmqtriton.start.checks import find_problems
@@ -25,6 +24,7 @@ from zmqtriton.store_places import is_remote
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.checking.models import CheckOptions
 from zmqtriton_standard.tools.checking.repositories import Report, check_files, check_repositories
+from zmqtriton_standard.tools.checking.silence import WITHIN_S, find_silent
 
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"

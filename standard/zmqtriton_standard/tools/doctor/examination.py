@@ -26,10 +26,10 @@ from zmqtriton.control_client import (
     find_directories,
 )
 from zmqtriton.findings import Finding, Severity, note
-from zmqtriton.host.silence import find_silent
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.ctl import describe_log, explain
+from zmqtriton_standard.tools.checking.silence import find_silent
 from zmqtriton_standard.tools.doctor import (
     certificates,
     environments,

@@ -1,21 +1,14 @@
-"""The directories of models, checked by child processes that can be left behind.
-
-A file system may never answer, and a process that waits for it cannot even end.
-"""
+"""The directories of models, checked by child processes that can be left behind."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from zmqtriton.findings import Finding, Severity
-
-#: Killed checks that wait for a file system; the kernel ends them when it answers.
-_unfinished: list[subprocess.Popen[bytes]] = []
+from zmqtriton_standard.tools.checking.silence import begin, output_of
 
 
 class Directories:
@@ -52,18 +45,9 @@ class Directories:
 
 def _check(place: Path, within_s: float) -> dict[str, Any] | None:
     """Return the report of `zmqtriton check` in a child; None if it does not end in time."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "zmqtriton", "check", "--json", str(place)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        written, _ = child.communicate(timeout=within_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        _unfinished.append(child)
+    child = begin("-m", "zmqtriton", "check", "--json", str(place))
+    written = output_of(child, within_s)
+    if written is None:
         return None
     report: dict[str, Any]
     report = json.loads(written) if written else {"models": [], "findings": []}

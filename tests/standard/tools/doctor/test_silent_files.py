@@ -10,8 +10,8 @@ import pytest
 from tests.standard.tools.doctor.findings import texts
 from tests.support.server import MODELS_DIRECTORY
 from tests.support.slow_files import SlowFiles
-from zmqtriton.host.silence import find_silent
 from zmqtriton_standard.tools.checking.command import run_check
+from zmqtriton_standard.tools.checking.silence import find_silent
 from zmqtriton_standard.tools.doctor.examination import Target, examine, list_subjects
 
 pytestmark = pytest.mark.slow
@@ -34,18 +34,18 @@ def test_a_repository_that_does_not_answer_is_named_by_the_doctor(silent: str) -
     subjects = list_subjects(Target(repositories=[silent, "/nowhere"]))
 
     of_places = {name: subjects[name] for name in subjects if name.endswith("repositories")}
-    told = texts(examine(of_places))
+    printed = texts(examine(of_places))
 
     assert [
         f"error: the model repository {silent} does not answer: its file system hangs, or is very "
         "slow",
         "error: the model repository /nowhere cannot be used: No such file or directory",
-    ] == told
+    ] == printed
 
 
 def test_a_check_names_it_and_goes_on(silent: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = run_check([silent, str(MODELS_DIRECTORY / "add_sub")])
 
-    told = f"error: {silent}: it does not answer within 5 s; its file system may hang"
-    assert f"{told}\n1 model, 1 problem, 0 warnings\n" == capsys.readouterr().out
+    line = f"error: {silent}: it does not answer within 5 s; its file system may hang"
+    assert f"{line}\n1 model, 1 problem, 0 warnings\n" == capsys.readouterr().out
     assert 1 == status
