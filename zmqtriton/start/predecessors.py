@@ -46,27 +46,27 @@ def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSock
     None if no server has the ports of this one, or the directory that is named for it. One that
     ends is waited for. Raises PortError if several have them, or if one that may does not answer.
     """
-    while True:
-        predecessor = _find(options)
-        if predecessor is None:
-            return None, {}
-        sockets = None if predecessor.identity.is_stopping else _take_sockets(predecessor)
-        if sockets is not None:
-            _log.info("--take-over: this server takes over from %s", predecessor.describe())
-            _log.info("--take-over: %s", _BEGINS_ANEW)
-            if options.allow_grpc and options.grpc_transport != "native":
-                _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
-            return predecessor, sockets
-        _await_end(predecessor)
-
-
-def _is_stopping(predecessor: Predecessor) -> bool:
-    """Return whether the server ends, by what it says now, or has ended."""
-    try:
-        document = predecessor.call("identity", timeout_s=_WITHIN_S)
-    except control.NoServerError:
-        return predecessor.line.ended
-    return control.ServerIdentity.from_document(document).is_stopping
+    has_refused = False
+    while (predecessor := _find(options)) is not None:
+        if predecessor.identity.is_stopping:
+            _await_end(predecessor)
+            continue
+        try:
+            sockets = _take_sockets(predecessor)
+        except (control.NoServerError, ZmqTritonError) as error:
+            name = f"server {predecessor.describe()}"
+            predecessor.close()
+            if has_refused:
+                raise PortError(f"{name} gives no sockets: {error}") from error
+            has_refused = True  # it may have begun to end since it has said that it serves
+            continue
+        _log.info("--take-over: this server takes over from %s", predecessor.describe())
+        _log.info("--take-over: %s", _BEGINS_ANEW)
+        if options.allow_grpc and options.grpc_transport != "native":
+            _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
+        return predecessor, sockets
+    _log.info("--take-over: no server has these ports, so none is replaced")
+    return None, {}
 
 
 def _await_end(predecessor: Predecessor) -> None:
@@ -84,16 +84,9 @@ def _await_end(predecessor: Predecessor) -> None:
                 raise PortError(text) from silence
 
 
-def _take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket] | None:
-    """Return copies of its sockets; None if it has begun to end since it was asked who it is."""
+def _take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket]:
     predecessor.begin("succession.sockets", {"invocation": systemd.invocation(os.environ)})
-    try:
-        roles, descriptors = predecessor.finish_with_descriptors(_WITHIN_S)
-    except (control.NoServerError, ZmqTritonError) as error:
-        if predecessor.line.ended or _is_stopping(predecessor):
-            return None
-        name = f"server {predecessor.identity.describe()}"
-        raise PortError(f"{name} gives no sockets: {error}") from error
+    roles, descriptors = predecessor.finish_with_descriptors(_WITHIN_S)
     return {
         role: BoundSocket(role, socket.socket(fileno=number), is_passed)
         for (role, is_passed), number in zip(roles, descriptors, strict=True)
@@ -134,29 +127,27 @@ def _find(options: Options) -> Predecessor | None:
     named = named_directory(options.runtime_directory)
     directory = Path(named).absolute() if named else None
 
-    def is_meant(client: control.Client) -> bool:
-        is_there = directory in (client.directory, client.directory.parent)
-        return not client.is_unknown and (is_there or any(map(client.matches, ports)))
+    def is_there(client: control.Client) -> bool:
+        return directory in (client.directory, client.directory.parent)
 
     clients = _connect_all()
-    meant = [client for client in clients if is_meant(client)]
-    holders = [client for client in meant if not client.identity.is_stopping] or meant[:1]
+    known = [client for client in clients if not client.is_unknown]
+    meant = [each for each in known if is_there(each) or any(map(each.matches, ports))]
+    holders = [each for each in meant if not each.identity.is_stopping] or meant[:1]
+    silent = [client for client in clients if client.is_unknown and not client.line.ended]
     for client in clients:
         if client not in holders or len(holders) > 1:
             client.close()
     if len(holders) > 1:
         names = ", ".join(client.describe() for client in holders)
         raise PortError(f"--take-over: several servers have these ports: {names}")
-    if not holders:
-        used = [number for number in numbers if is_used(number)]
-        for client in clients:
-            is_named = directory in (client.directory, client.directory.parent)
-            if client.is_unknown and not client.line.ended and (used or is_named):
-                where = f"port {used[0]} is in use" if used else f"'{directory}' is in use"
-                raise PortError(
-                    f"--take-over: {where}, and the old server in {client.directory} does not "
-                    f"answer: {client.silence}"
-                )
-        _log.info("--take-over: no server has these ports, so none is replaced")
-        return None
-    return holders[0]
+    if holders:
+        return holders[0]
+    used = next((f"port {number}" for number in numbers if is_used(number)), "")
+    for client in silent:
+        if place := used or (f"'{directory}'" if is_there(client) else ""):
+            raise PortError(
+                f"--take-over: {place} is in use, and the old server in {client.directory} does "
+                f"not answer: {client.silence}"
+            )
+    return None

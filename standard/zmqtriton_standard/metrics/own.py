@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zmqtriton_frontends.process.handshakes import not_after_s
@@ -230,8 +230,13 @@ def render_refusals(all_series: list[Series]) -> str:
         for series in all_series
         for reason, count in series.own.get("refusals", {}).items()
     )
-    text = "Inferences refused for a limit of the server or of the model"
-    lines = _family("model_refused_requests_total", text, "counter", samples, is_optional=True)
+    lines = _family(
+        "model_refused_requests_total",
+        "Inferences refused for a limit of the server or of the model",
+        "counter",
+        samples,
+        is_optional=True,
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -240,7 +245,6 @@ def render_load(load: MachineLoad) -> str:
     if not load.waited_s:
         return ""
     share = (load.last.neighbours_cpu_percent or 0.0) / 100
-    text = "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]"
     lines = [
         *_family(
             "pressure_seconds_total",
@@ -248,7 +252,12 @@ def render_load(load: MachineLoad) -> str:
             "counter",
             _by("resource", load.waited_s),
         ),
-        *_family("neighbours_cpu_ratio", text, "gauge", [({}, share)]),
+        *_family(
+            "neighbours_cpu_ratio",
+            "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]",
+            "gauge",
+            [({}, share)],
+        ),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -257,9 +266,13 @@ def render_certificates(files: Mapping[str, str]) -> str:
     """Return the text for the certificates by service; "" without any that can be read."""
     ends_s = {service: not_after_s(path) for service, path in files.items()}
     finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
-    text = "When the certificate of a service ends, in seconds since 1970"
-    name, samples = "certificate_not_after_seconds", _by("service", finite)
-    lines = _family(name, text, "gauge", samples, is_optional=True)
+    lines = _family(
+        "certificate_not_after_seconds",
+        "When the certificate of a service ends, in seconds since 1970",
+        "gauge",
+        _by("service", finite),
+        is_optional=True,
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -267,9 +280,9 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
     lines = [
         *_server_families(broker, status),
-        *_tokens(broker.get("tokens", [])),
-        *_resources(broker.get("resources", [])),
-        *_quotas(status.get("quotas", [])),
+        *_rows(_TOKENS, broker.get("tokens", ()), lambda row: {"token": row["token"]}),
+        *_rows(_RESOURCES, broker.get("resources", ()), _labels_of_resource),
+        *_rows(_QUOTAS, status.get("quotas", ()), _labels_of_quota),
         *_on_demand(status.get("on_demand", {})),
         *_canaries(status.get("canaries", {})),
     ]
@@ -345,35 +358,59 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
             for value, key in keys.items()
         )
         yield from _family(name, text, "counter", counts)
-    text = "Processes that wait for a load for requests"
-    yield from _family("on_demand_waiting", text, "gauge", [({}, sum(status["waiting"].values()))])
-    if status["budget_bytes"]:
-        text = "Memory of the processes of models"
-        yield from _family("models_memory_bytes", text, "gauge", [({}, status["used_bytes"])])
-    on_gpus = (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"])
-    text = "Memory of models on a GPU"
-    yield from _family("models_gpu_memory_bytes", text, "gauge", on_gpus, is_optional=True)
-
-
-def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
-    """Return the text for the limits of models; "" without one."""
-    families = (
-        ("quota_limit", "gauge", "limit", "Limit of a quota of the model"),
-        ("quota_used", "gauge", "used", "Use of a quota of the model, in the unit of its limit"),
-        (
-            "quota_exceeded_total",
-            "counter",
-            "exceeded",
-            "Times that the model exceeded the quota",
-        ),
+    yield from _family(
+        "on_demand_waiting",
+        "Processes that wait for a load for requests",
+        "gauge",
+        [({}, sum(status["waiting"].values()))],
     )
-    for name, kind, key, text in families if quotas else ():
-        figures = (
-            ({"model": entry["model"], "quota": entry["quota"]}, entry[key])
-            for entry in quotas
-            if entry[key] is not None
+    if status["budget_bytes"]:
+        yield from _family(
+            "models_memory_bytes",
+            "Memory of the processes of models",
+            "gauge",
+            [({}, status["used_bytes"])],
         )
-        yield from _family(name, text, kind, figures)
+    on_gpus = (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"])
+    yield from _family(
+        "models_gpu_memory_bytes", "Memory of models on a GPU", "gauge", on_gpus, is_optional=True
+    )
+
+
+#: Families of a table: name, key of the figure in each row, and text.
+_TOKENS = (
+    ("token_requests_total", "requests", "Inferences that clients with a token have asked for"),
+    ("token_refused_total", "refused", "Inferences refused for the limits of a token"),
+)
+_RESOURCES = (
+    ("resource_count", "count", "How much of a resource there is"),
+    ("resource_in_use", "in_use", "How much of a resource executions hold"),
+)
+_QUOTAS = (
+    ("quota_limit", "limit", "Limit of a quota of the model"),
+    ("quota_used", "used", "Use of a quota of the model, in the unit of its limit"),
+    ("quota_exceeded_total", "exceeded", "Times that the model exceeded the quota"),
+)
+
+
+def _rows(
+    families: Iterable[tuple[str, str, str]],
+    rows: Sequence[Mapping[str, Any]],
+    labels_of: Callable[[Mapping[str, Any]], dict[str, str]],
+) -> Iterator[str]:
+    """Return the text for the figures of a table; "" without rows."""
+    for name, key, text in families if rows else ():
+        samples = ((labels_of(row), row[key]) for row in rows if row[key] is not None)
+        yield from _family(name, text, "counter" if name.endswith("_total") else "gauge", samples)
+
+
+def _labels_of_resource(row: Mapping[str, Any]) -> dict[str, str]:
+    device = "" if row["device"] is None else str(row["device"])
+    return {"resource": row["resource"], "device": device}
+
+
+def _labels_of_quota(row: Mapping[str, Any]) -> dict[str, str]:
+    return {"model": row["model"], "quota": row["quota"]}
 
 
 def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
@@ -385,48 +422,23 @@ def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
         for row in status["models"]
         if row["phase"] == "RUNNING"
     )
-    text = "Percentage of requests that a canary gets"
-    yield from _family("canary_weight", text, "gauge", weights)
+    yield from _family(
+        "canary_weight", "Percentage of requests that a canary gets", "gauge", weights
+    )
     ends = (({"model": model, "result": result}, count) for model, result, count in status["ends"])
-    text = "Canaries that were promoted or aborted"
-    yield from _family("canary_ends_total", text, "counter", ends)
+    yield from _family(
+        "canary_ends_total", "Canaries that were promoted or aborted", "counter", ends
+    )
     comparisons = (
         ({"model": model, "version": version, "result": result}, count)
         for model, version, result, count in status["comparisons"]
     )
-    text = "Requests that were copied to a canary, by result"
-    yield from _family("canary_comparisons_total", text, "counter", comparisons)
-
-
-def _tokens(tokens: list[dict[str, Any]]) -> Iterator[str]:
-    """Return the text for the tokens of clients; "" if none needs one."""
-    families = (
-        ("token_requests_total", "requests", "Inferences that clients with a token have asked for"),
-        ("token_refused_total", "refused", "Inferences refused for the limits of a token"),
+    yield from _family(
+        "canary_comparisons_total",
+        "Requests that were copied to a canary, by result",
+        "counter",
+        comparisons,
     )
-    for name, key, text in families:
-        counts = (({"token": entry["token"]}, entry[key]) for entry in tokens)
-        yield from _family(name, text, "counter", counts, is_optional=True)
-
-
-def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
-    """Return the text for the rate limiter; "" without one."""
-    families = (
-        ("resource_count", "How much of a resource there is", "count"),
-        ("resource_in_use", "How much of a resource executions hold", "in_use"),
-    )
-    for name, text, key in families:
-        counts = (
-            (
-                {
-                    "resource": entry["resource"],
-                    "device": "" if entry["device"] is None else str(entry["device"]),
-                },
-                entry[key],
-            )
-            for entry in resources
-        )
-        yield from _family(name, text, "gauge", counts, is_optional=True)
 
 
 def _family(
