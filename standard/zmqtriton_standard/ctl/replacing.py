@@ -92,9 +92,8 @@ def replace(
     seconds = round(time.monotonic() - began_s, 1)
     pid, before = document["pid"], document["before"]
     document["version"] = build = _build_of(context.obj.directory, pid)
-    # the files of a checkout that differ from its commit may have changed again
-    is_same = build == document["version_before"] and not build.endswith("-dirty")
-    print_note(f"the new server is {build}{', the same code as before' if is_same else ''}")
+    as_before = ", the same as before" if build == document["version_before"] else ""
+    print_note(f"the new server is {build}{as_before}")
     end = "has ended" if one_by_one else "ends when its requests have"
     print_result(
         form,
