@@ -195,10 +195,10 @@ class ServerStatus:
             ready += f", not {', '.join(missing[:_MAX_NAMES])}{more}"
         if self._stopping.has_begun:
             return f"stopping; {ready}"
-        of_processes = [row["text"] for row in self._peers.troubles()]
-        silent = [f"{path} does not answer" for path in self._server.silent_places()]
+        troubles = [row["text"] for row in self._peers.troubles()]
+        troubles += [f"{path} does not answer" for path in self._server.silent_places()]
         closed = [] if self._peers.opening.has_begun else [_CLOSED]
-        return "; ".join([*self._features.phases, ready, *closed, *of_processes, *silent])
+        return "; ".join([*self._features.phases, ready, *closed, *troubles])
 
     def _describe_templates(self) -> list[dict[str, Any]]:
         return [

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
+from functools import partial
 
 #: Seconds for a directory to answer; a file system that is well takes milliseconds.
 WITHIN_S = 5.0
@@ -18,22 +18,17 @@ _LOOK = "import os, sys; os.listdir(sys.argv[1])"
 _unfinished: list[subprocess.Popen[bytes]] = []
 
 
-def begin(*words: str) -> subprocess.Popen[bytes]:
-    """Start a child of this Python with these words."""
-    return subprocess.Popen(
+def output_within(within_s: float, *words: str) -> bytes | None:
+    """Return the output of this Python with these words; None if it does not end in time."""
+    child = subprocess.Popen(
         [sys.executable, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-
-
-def output_of(child: subprocess.Popen[bytes], within_s: float) -> bytes | None:
-    """Return the output of a child; None if the child does not end in time."""
     try:
-        # without a time, communicate() would not even look
-        return child.communicate(timeout=within_s if child.poll() is None else None)[0]
+        return child.communicate(timeout=within_s)[0]
     except subprocess.TimeoutExpired:
         child.kill()
         _unfinished.append(child)
@@ -41,11 +36,6 @@ def output_of(child: subprocess.Popen[bytes], within_s: float) -> bytes | None:
 
 
 def find_silent(paths: Iterable[str]) -> list[str]:
-    """Return the directories that do not answer in time; all are looked into together."""
-    children = {path: begin("-I", "-S", "-c", _LOOK, path) for path in paths}
-    deadline_s = time.monotonic() + WITHIN_S
-    return [
-        path
-        for path, child in children.items()
-        if output_of(child, max(0.0, deadline_s - time.monotonic())) is None
-    ]
+    """Return the directories that do not answer in time."""
+    look = partial(output_within, WITHIN_S, "-I", "-S", "-c", _LOOK)
+    return [path for path in paths if look(path) is None]

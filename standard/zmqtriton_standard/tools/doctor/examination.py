@@ -209,8 +209,8 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
     target = replace(target, repositories=places)
     subjects, options = _subjects(target, root), target.options
     pid = target.server.pid if target.server else 0
-    named = [value for value in options.values() if isinstance(value, str) and value[:1] == "/"]
-    named = [value for value in named if not value.startswith(tuple(silent))]
+    texts = [value for value in options.values() if isinstance(value, str)]
+    named = [path for path in texts if path[:1] == "/" and not path.startswith(tuple(silent))]
     if pid and any(is_elsewhere(path, pid, root) for path in [*named, *places]):
         subjects = {name: each for name, each in subjects.items() if name not in _OF_FILES}
         subjects[_ELSEWHERE] = files.judge_elsewhere(pid)

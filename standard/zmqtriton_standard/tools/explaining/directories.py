@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.findings import Finding, Severity
-from zmqtriton_standard.tools.checking.silence import begin, output_of
+from zmqtriton_standard.tools.checking.silence import output_within
 
 
 class Directories:
@@ -45,10 +45,6 @@ class Directories:
 
 def _check(place: Path, within_s: float) -> dict[str, Any] | None:
     """Return the report of `zmqtriton check` in a child; None if it does not end in time."""
-    child = begin("-m", "zmqtriton", "check", "--json", str(place))
-    written = output_of(child, within_s)
-    if written is None:
-        return None
-    report: dict[str, Any]
-    report = json.loads(written) if written else {"models": [], "findings": []}
-    return report
+    written = output_within(within_s, "-m", "zmqtriton", "check", "--json", str(place))
+    nothing: dict[str, Any] = {"models": [], "findings": []}
+    return None if written is None else json.loads(written) if written else nothing
