@@ -306,36 +306,28 @@ def commit(root: Path, day: int) -> str:
     return subprocess.check_output([*git, "rev-parse", "HEAD"], text=True)[:12]
 
 
-def test_a_later_build_has_a_later_version(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    versions = []
+def test_each_build_has_a_version_and_a_later_one_a_later_version(tmp_path: Path) -> None:
+    file, versions = tmp_path / "file", [version_of("1.2.3", tmp_path)]
     for day in (1, 2, 10):
         file.write_text(str(day))
-        digits = commit(tmp_path, day)
+        expected = f"1.2.3+202601{day:02}100000.g{commit(tmp_path, day)}"
         versions.append(version_of("1.2.3", tmp_path))
-        assert f"1.2.3+202601{day:02}100000.g{digits}" == versions[-1]
+        assert expected == versions[-1]
+    for text in ("changed", "changed again"):
+        file.write_text(text)
+        assert version_of("1.2.3", tmp_path).startswith(f"{expected}.dirty")
+    changed = version_of("1.2.3", tmp_path)
+    file.write_text("changed")
 
-    order = ["1.2.3", *versions, "1.2.4"]
+    order = [*versions, changed, "1.2.4"]
+    assert "1.2.3" == order[0]
     assert order == sorted(reversed(order), key=Version)
+    assert changed != version_of("1.2.3", tmp_path)
     # as packages/pytriton asks for it
     assert all(SpecifierSet("==1.2.3").contains(version) for version in versions)
 
 
-def test_builds_of_changed_files_have_versions_of_their_own(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("1")
-    digits = commit(tmp_path, 1)
-    versions = [version_of("1.2.3", tmp_path)]
-    for text in ("2", "3"):
-        file.write_text(text)
-        versions.append(version_of("1.2.3", tmp_path))
-
-    assert 3 == len({*map(Version, versions)})
-    assert [True, True] == [f".g{digits}.dirty" in each for each in versions[1:]]
-
-
-def test_a_release_and_a_tree_without_a_repository_have_the_version_alone(tmp_path: Path) -> None:
-    assert "1.2.3" == version_of("1.2.3", tmp_path)
+def test_a_release_has_the_version_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1")
     commit(tmp_path, 1)
     subprocess.run([find_tool("git"), "-C", str(tmp_path), "tag", "v1.2.3"], check=True)
@@ -350,7 +342,9 @@ def test_an_sdist_keeps_its_version(tmp_path: Path) -> None:
     assert "1.2.3+5.gab" == version_of("1.2.3", tmp_path)
 
 
-@pytest.mark.long("repo/test_packaging.py::test_a_later_build_has_a_later_version")
+@pytest.mark.long(
+    "repo/test_packaging.py::test_each_build_has_a_version_and_a_later_one_a_later_version"
+)
 def test_pip_installs_a_later_build_over_an_earlier_one(tmp_path: Path) -> None:
     source, venv = tmp_path / "source", tmp_path / "venv"
     copy_source(source)
