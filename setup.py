@@ -65,7 +65,8 @@ def _git(root: Path, *words: str) -> str:
     Raises OSError or SubprocessError if the tree has no repository of its own.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    options = ["-c", "safe.directory=*", "-c", f"core.abbrev={_COMMIT_DIGITS}"]
+    settings = ("safe.directory=*", f"core.abbrev={_COMMIT_DIGITS}", "log.showSignature=false")
+    options = [word for setting in settings for word in ("-c", setting)]
     return subprocess.run(
         ["git", *options, f"--git-dir={root / '.git'}", f"--work-tree={root}", *words],
         check=True,

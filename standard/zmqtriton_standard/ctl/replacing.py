@@ -26,7 +26,6 @@ from zmqtriton.control_client import (
     QUICK_TIMEOUT_S,
     Client,
     NoServerError,
-    ServerIdentity,
     ServerSelector,
     connect,
 )
@@ -91,9 +90,10 @@ def replace(
     )
     seconds = round(time.monotonic() - began_s, 1)
     pid, before = document["pid"], document["before"]
-    document["version"] = build = _build_of(context.obj.directory, pid)
+    build = _ask(context.obj.directory, pid, lambda client: client.identity.build)
+    document["version"] = build
     as_before = ", the same as before" if build == document["version_before"] else ""
-    print_note(f"the new server is {build}{as_before}")
+    print_note(f"the new server is {build or 'of an unknown version'}{as_before}")
     end = "has ended" if one_by_one else "ends when its requests have"
     print_result(
         form,
@@ -149,7 +149,7 @@ def _replace(
     pid = client.identity.pid
     if one_by_one:
         print_note(f"pid {process.pid} has the ports, and loads models when pid {pid} has ended")
-        while process.poll() is None and not _ask(directory, process.pid, "is_open"):
+        while process.poll() is None and not _ask(directory, process.pid, _is_open):
             time.sleep(_LOOK_EVERY_S)
         if process.returncode is not None:
             text = f"the new server has ended with status {process.returncode}"
@@ -162,11 +162,6 @@ def _replace(
                 text += f"; the one before is started again, as pid {again}"
             raise Unavailable(f"{text}:\n{last_errors()}")
     return {"pid": process.pid, "before": pid, "version_before": client.identity.build}
-
-
-def _build_of(directory: str, pid: int) -> str:
-    answer = _ask(directory, pid, "identity")
-    return ServerIdentity.from_document(answer).build if answer else "of an unknown version"
 
 
 def program_words(start: Mapping[str, Any], named: str) -> Sequence[str]:
@@ -275,20 +270,22 @@ def _start_again(directory: str, begin: Callable[[], subprocess.Popen[Any]]) -> 
     """
     end_s = time.monotonic() + _END_WITHIN_S
     process = begin()
-    while _ask(directory, process.pid, "is_open") is None and time.monotonic() < end_s:
+    while _ask(directory, process.pid, _is_open) is None and time.monotonic() < end_s:
         time.sleep(_LOOK_EVERY_S)
         if process.poll() is not None:
             process = begin()
     return process.pid
 
 
-def _ask(directory: str, pid: int, verb: str) -> Any:
-    """Return the answer of a server; None if it cannot be asked.
+def _is_open(client: Client) -> bool:
+    """Return whether a server has tried its models."""
+    return bool(client.call("is_open", timeout_s=QUICK_TIMEOUT_S))
 
-    `is_open` is whether it has tried its models.
-    """
+
+def _ask(directory: str, pid: int, question: Callable[[Client], Any]) -> Any:
+    """Return the answer of a server; None if it cannot be asked."""
     with suppress(NoServerError), connect(ServerSelector(directory, f"pid:{pid}")) as client:
-        return client.call(verb, timeout_s=QUICK_TIMEOUT_S)
+        return question(client)
     return None
 
 
