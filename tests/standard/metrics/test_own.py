@@ -68,10 +68,10 @@ def test_the_growth_of_a_model_is_that_of_the_instance_that_grows_most(
 ) -> None:
     stub = {"model": "m", "version": 1, "instance": "m_0_0", "pid": os.getpid()}
     stub |= {"restarts": 0, "state": "READY", "executing_s": 0.0}
-    known = growth and MemoryGrowth(*growth)._asdict()
+    worst = growth and MemoryGrowth(*growth)._asdict()
     least = growth and MemoryGrowth(1000, 1000, 5000)._asdict()
 
-    rows = lines([series()], {**stub, "growth": known}, {**stub, "growth": least})
+    rows = lines([series()], {**stub, "growth": worst}, {**stub, "growth": least})
 
     assert f'zmqtriton_model_growth_bytes{{_a="b",model="m",version="1"}} {figure}' in rows
 

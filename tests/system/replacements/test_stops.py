@@ -109,13 +109,13 @@ def _request_under_way(server: Server) -> Iterator[Callable[[], None]]:
     path = server.journal
     release = partial(release_execution, path, _KEPT)
     with ThreadPoolExecutor() as threads:
-        asked = threads.submit(ask_journal, server, _KEPT, UNTIL_RELEASED)
+        request = threads.submit(ask_journal, server, _KEPT, UNTIL_RELEASED)
         try:
             eventually(lambda: _KEPT in executions(path), 60, "the model executes it")
             yield release
         finally:
             release()
-        assert 200 == asked.result(60)
+        assert 200 == request.result(60)
 
 
 def test_a_server_that_takes_over_waits_for_one_that_is_ending(tmp_path: Path) -> None:
