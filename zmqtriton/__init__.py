@@ -4,8 +4,6 @@ Nothing outside this package imports it: the other processes know the wire alone
 lives in the floor, which every interpreter has.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING

@@ -1,7 +1,5 @@
 """`python -m zmqtriton`, the same as the command `zmqtriton`."""
 
-from __future__ import annotations
-
 import sys
 
 from zmqtriton.main import main

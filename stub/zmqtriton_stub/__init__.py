@@ -4,8 +4,6 @@ Imports nothing but the standard library, pyzmq, msgpack, numpy and the floor. N
 imports it; tests of models may, for the `triton_python_backend_utils` that models are given.
 """
 
-from __future__ import annotations
-
 import os
 
 #: Directory that makes `import triton_python_backend_utils` work if it is on sys.path.

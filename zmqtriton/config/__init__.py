@@ -4,8 +4,6 @@ Start in `model_config`; each of the other modules has one part of its work. Not
 starts a process or knows of running instances.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

@@ -3,8 +3,6 @@
 Both are quick. What makes environments takes minutes, and is an add-on.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

@@ -3,8 +3,6 @@
 Nothing here prints, exits, opens a file or looks at the environment.
 """
 
-from __future__ import annotations
-
 from zmqtriton.options.parser import (
     HelpRequested,
     check_document,

@@ -1,7 +1,5 @@
 """The model repository on disk: its models, their versions, and repository agents."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

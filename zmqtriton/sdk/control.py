@@ -1,7 +1,5 @@
 """Features of the supervisor: their hooks, control calls, and the plan that they act through."""
 
-from __future__ import annotations
-
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan

@@ -1,7 +1,5 @@
 """Errors for clients, each with its status of HTTP and of gRPC."""
 
-from __future__ import annotations
-
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,

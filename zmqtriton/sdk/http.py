@@ -1,7 +1,5 @@
 """Routes of the HTTP frontend: an `HttpExtension` has them, and says how they are described."""
 
-from __future__ import annotations
-
 from zmqtriton_frontends.http_api.asgi.access import Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.extension import (

@@ -1,7 +1,5 @@
 """Models' configurations, as their directories and the broker have them."""
 
-from __future__ import annotations
-
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import parameter_text
 from zmqtriton_floor.signature import config_parameter

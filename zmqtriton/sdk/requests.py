@@ -1,7 +1,5 @@
 """Requests in a frontend, whatever their protocol: what a step gets, and may change or refuse."""
 
-from __future__ import annotations
-
 from zmqtriton_frontends.entrance.ask import Ask, Choice, Content, Division, Step
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest

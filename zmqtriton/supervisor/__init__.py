@@ -3,8 +3,6 @@
 `core` decides and does no I/O; `service` is the loop that performs its decisions.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

@@ -3,8 +3,6 @@
 A protocol turns bytes into an `Ask`, and an answer into bytes; `Entrance` does what lies between.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

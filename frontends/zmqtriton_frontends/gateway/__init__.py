@@ -1,7 +1,5 @@
 """The way from a frontend to the broker and the supervisor, and back."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

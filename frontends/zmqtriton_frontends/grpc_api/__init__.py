@@ -3,8 +3,6 @@
 `handlers.py` has the table of RPCs, with bytes in and bytes out; `transport/` carries them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

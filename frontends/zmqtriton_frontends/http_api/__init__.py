@@ -4,8 +4,6 @@
 for the gateway and responses back into bytes. Knows nothing of instances, queues or batches.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

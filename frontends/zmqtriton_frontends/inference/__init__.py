@@ -1,7 +1,5 @@
 """The steps of both protocols before an inference is sent: find, admit, trace."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

@@ -1,7 +1,5 @@
 """The setting up of a frontend's process: its allocator, TLS, codecs and its request log."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

@@ -1,7 +1,5 @@
 """The life of a process that serves clients, and its listeners."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

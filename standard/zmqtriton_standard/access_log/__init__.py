@@ -3,8 +3,6 @@
 `step.py` makes the lines in each frontend; `process.py` writes them to the file.
 """
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """The server for people, over HTTP: its pages, its API described, its state, operations on it."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

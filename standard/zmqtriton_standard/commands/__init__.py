@@ -1,7 +1,5 @@
 """Commands of `zmqtriton` that write files for people who run servers."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(

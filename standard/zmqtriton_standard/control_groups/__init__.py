@@ -1,7 +1,5 @@
 """Control groups: the kernel enforces the memory and processor limits of models."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

@@ -3,8 +3,6 @@
 Talks over the control socket in the server's runtime directory, and needs nothing else of it.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton.sdk import AddOn

@@ -1,7 +1,5 @@
 """Draining: a model, a client or a server stops taking requests, and ends those that it has."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

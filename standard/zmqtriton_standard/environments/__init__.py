@@ -1,7 +1,5 @@
 """The Pythons of models: checked, unpacked and built, in a process that the supervisor starts."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn, Process
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """Triton's extension `generate`, and `infer_stream`: JSON in, JSON or events out."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """The history of the last hours, which the page and the status draw."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

@@ -3,8 +3,6 @@
 `exposition.py` is the text, `server.py` the smallest HTTP that Prometheus needs.
 """
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn, Process
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """Loading on demand: a model's first request loads it, and it is unloaded when it is idle."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """Restarts, stacks and repositories: operations on models while they serve."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

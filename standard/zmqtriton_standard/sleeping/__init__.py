@@ -1,7 +1,5 @@
 """Sleep: models give their memory back until they are asked for."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """Commands for people who write models and run servers; a server needs none of them."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(

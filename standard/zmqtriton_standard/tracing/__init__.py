@@ -1,7 +1,5 @@
 """The tracing process: collects what other processes report, assembles traces and exports them."""
 
-from __future__ import annotations
-
 from zmqtriton.sdk import AddOn, Process
 
 ADDON = AddOn(

@@ -1,7 +1,5 @@
 """The API of models: the classes and functions of triton_python_backend_utils."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

@@ -3,8 +3,6 @@
 The modules that models import lie in model_path/ and take from here all that `__all__` names.
 """
 
-from __future__ import annotations
-
 from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
 from zmqtriton_stub.api.functions import (

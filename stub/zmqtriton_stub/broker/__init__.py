@@ -1,7 +1,5 @@
 """The stub's side of the conversation with the broker."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

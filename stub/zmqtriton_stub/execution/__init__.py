@@ -1,7 +1,5 @@
 """From a batch to its responses: execute(), streams, implicit state, warm-up."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names

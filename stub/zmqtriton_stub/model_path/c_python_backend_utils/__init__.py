@@ -1,7 +1,5 @@
 """The part of pb_utils that is a C module in Triton, where models find a few more names."""
 
-from __future__ import annotations
-
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.functions import SharedMemory, shared_memory
 from zmqtriton_stub.api.metrics import Metric, MetricKind

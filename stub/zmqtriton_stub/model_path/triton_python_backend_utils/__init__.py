@@ -1,7 +1,5 @@
 """The module that models import as pb_utils. Its classes are those of c_python_backend_utils."""
 
-from __future__ import annotations
-
 # models have been seen to use these three from here
 import json
 import struct
