@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Callable
+import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any, Callable
 
 from zmqtriton_floor.arena import Arena
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block
 
+#: Name of the module with the other kinds, a tool for developers that no server is installed with.
+_POISON = "tools.poison"
+
+
+def load_poison(path: str) -> Any:
+    """Return the module in this file, the same one each time."""
+    if _POISON not in sys.modules:
+        sys.modules[_POISON] = module = ModuleType(_POISON)
+        SourceFileLoader(_POISON, path).exec_module(module)
+    return sys.modules[_POISON]
+
 
 def make_arena(owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena:
     """Create an arena of the sizes and the kind of these settings."""
-    kind = Arena
-    if memory.is_poisoned:
-        from zmqtriton_floor.poison import PoisonedArena  # for debugging alone
-
-        kind = PoisonedArena
+    kind: type[Arena] = load_poison(memory.poison).PoisonedArena if memory.poison else Arena
     return kind(
         owner,
         first_bytes=memory.segment_bytes,
@@ -29,9 +39,7 @@ def make_mappings(
     memory: Memory, *, is_private: bool, on_release: Callable[[list[Block]], None]
 ) -> Mappings:
     """Create empty mappings of the kind of these settings."""
-    kind = Mappings
-    if memory.is_poisoned:
-        from zmqtriton_floor.poison import PoisonedMappings  # for debugging alone
-
-        kind = PoisonedMappings
+    kind: type[Mappings] = (
+        load_poison(memory.poison).PoisonedMappings if memory.poison else Mappings
+    )
     return kind(is_private=is_private, on_release=on_release)

@@ -236,20 +236,6 @@ def here() -> StubInstance | None:
     return _of_thread.instance or current
 
 
-def log_poison() -> None:
-    """Log reads of free blocks in the name of the instance that has found them."""
-    from zmqtriton_floor import poison  # for debugging alone
-
-    def log(text: str) -> None:
-        instance = here()
-        if instance is None:  # another thread of a user's process
-            poison.log(text)
-        else:
-            instance.log("E", f"{text}, in {instance.name}")
-
-    poison.say = log
-
-
 def runs_in_parallel() -> bool:
     """Return whether threads do: this Python is free-threaded, and no extension has ended that."""
     return not getattr(sys, "_is_gil_enabled", lambda: True)()

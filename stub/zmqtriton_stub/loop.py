@@ -135,8 +135,6 @@ class Stub:
             self._bootstrap = self._await(wire.Bootstrap)
             self._settings = decode(StubSettings, self._bootstrap.settings)
             this_process.log_options = self._settings.log
-            if self._settings.memory.is_poisoned:
-                this_process.log_poison()
             self._memory.begin(self._bootstrap.serial, self._settings.memory)
             self._load(self._await(wire.LoadModel))
             self._connect()

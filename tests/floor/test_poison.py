@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from tests.floor.test_arena import Clock
+from tests.support.poison import FILE
 from tests.support.segments import allocate
-from zmqtriton_floor import poison
-from zmqtriton_floor.arena import IDLE_S, LARGE_BYTES, PAGE, Allocation, Arena
-from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.memory_kinds import make_arena, make_mappings
-from zmqtriton_floor.poison import (
+from tools import poison
+from tools.poison import (
     KEPT_BLOCKS,
     KEPT_S,
     LINE_BYTES,
@@ -24,6 +22,9 @@ from zmqtriton_floor.poison import (
     PoisonedArena,
     PoisonedMappings,
 )
+from zmqtriton_floor.arena import IDLE_S, LARGE_BYTES, PAGE, Allocation, Arena
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block
 
@@ -88,11 +89,11 @@ def private(clock: Clock, findings: list[str]) -> Iterator[Pair]:
 
 
 def test_the_settings_of_a_process_choose_the_kind_of_its_memory() -> None:
-    for is_poisoned, arena, mappings in (
-        (False, Arena, Mappings),
-        (True, PoisonedArena, PoisonedMappings),
+    for file, arena, mappings in (
+        ("", Arena, Mappings),
+        (FILE, PoisonedArena, PoisonedMappings),
     ):
-        memory = Memory(is_poisoned=is_poisoned)
+        memory = Memory(poison=file)
         assert arena is type(make_arena(OWNER, memory))
         assert mappings is type(make_mappings(memory, is_private=True, on_release=print))
 

@@ -130,7 +130,7 @@ def test_owners_of_memory_get_the_switch_of_poison(value: str, is_poisoned: bool
         if (memory := json.loads(document).get("memory")) is not None
     ]
     assert len(memories) == len(documents) - 3  # the supervisor, the broker and the tracer
-    assert {is_poisoned} == {memory["is_poisoned"] for memory in memories}
+    assert {is_poisoned} == {bool(memory["poison"]) for memory in memories}
 
 
 def _classes(cls: Any) -> Iterator[Any]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 
-from zmqtriton_floor import poison
+from tools import poison
+
+#: The file of the tool, for the settings of memory.
+FILE = poison.__file__
 
 _LINE = re.compile(rf".*{re.escape(poison.FOUND)}a (?:tensor was|block was|lease of) .*")
 

@@ -17,8 +17,9 @@ class Memory(NamedTuple):
     client_bytes: int = 1 << 62
     #: Secret of the keys that the process makes for the response cache, as hex; "" without a cache.
     cache_secret: str = ""
-    #: Free blocks are filled, and reads of them are logged; see zmqtriton_floor.poison.
-    is_poisoned: bool = False
+    #: File of tools/poison.py, whose memory fills free blocks and logs reads of them; "" for plain
+    #: memory.
+    poison: str = ""
 
 
 class StubSettings(NamedTuple):

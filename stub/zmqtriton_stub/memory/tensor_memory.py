@@ -192,7 +192,7 @@ class TensorMemory:
 
     def begin(self, serial: int, memory: Memory) -> None:
         """Begin: from here on other processes may get references to the arena's blocks."""
-        if memory.is_poisoned:
+        if memory.poison:
             self.close()
             self._set_up(memory)
         self.arena = make_arena(serial, memory)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.poison import FILE
 from tests.support.scenarios import scenario
 from tests.support.segments import segment
 from tests.support.server import ROOT
@@ -338,7 +339,7 @@ async def test_short_memory_is_an_error_of_the_request(world: World, /) -> None:
 async def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
     world: World, /
 ) -> None:
-    world.payload = Payload(3, Memory(is_poisoned=True), world.hear, world.release)
+    world.payload = Payload(3, Memory(poison=FILE), world.hear, world.release)
     for own_id in (1, 2):
         await world.send(bytes(500_000), own_id=own_id)
     world.payload.answered(1)

@@ -17,6 +17,7 @@ import pytest
 
 from tests.stub.fakes import FakeLink, body
 from tests.stub.supervisor import BOOTSTRAP, REGION, FakeSupervisor
+from tests.support.poison import FILE
 from tests.support.segments import allocate
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
@@ -74,7 +75,7 @@ def test_memory_that_finds_no_room_is_an_error_and_given_back(
 def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
     world: FakeSupervisor,
 ) -> None:
-    world.memory.begin(9, Memory(is_poisoned=True))
+    world.memory.begin(9, Memory(poison=FILE))
     _, blocks = world.memory.place([_row(bytes(500_000)), _row(bytes(500_000))])
     world.memory.free(blocks[:1])
     world.refusal = "There is none."

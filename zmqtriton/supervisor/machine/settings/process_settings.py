@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from zmqtriton import addons
@@ -50,8 +51,10 @@ _MOVE_WITHIN_S = 3600.0
 #: The number of requests that a model's batcher waits for before it begins: sizes of batches are
 #: then the same each time.
 _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
-#: Any value but 0 has all processes look for tensors that are read after their block is free.
+#: Any value but 0 has all processes look for tensors that are read after their block is free, by a
+#: tool that only the sources of the server have.
 _POISON = "ZT_POISON"
+_POISON_TOOL = Path(__file__).parents[4] / "tools/poison.py"
 
 _log = logging.getLogger(__name__)
 
@@ -160,7 +163,7 @@ def _memory(options: Options, machine: Machine) -> Memory:
         python.segment_bytes,
         python.segment_step_bytes,
         client_bytes,
-        is_poisoned=_is_poisoned(machine.environment.get(_POISON, "")),
+        poison=_poison(machine.environment.get(_POISON, "")),
     )
 
 
@@ -273,12 +276,15 @@ def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
     )
 
 
-def _is_poisoned(text: str) -> bool:
-    """Return whether the value of ZT_POISON has processes fill their free memory."""
-    is_poisoned = text not in ("", "0")
-    if is_poisoned:
-        _log.info("%s: tensors are looked for that are read after their block is free", _POISON)
-    return is_poisoned
+def _poison(text: str) -> str:
+    """Return the file of the tool that fills free memory, if this value of ZT_POISON wants it."""
+    if text in ("", "0"):
+        return ""
+    if not _POISON_TOOL.exists():
+        _log.warning("%s has no effect: this server has no %s", _POISON, _POISON_TOOL)
+        return ""
+    _log.info("%s: tensors are looked for that are read after their block is free", _POISON)
+    return str(_POISON_TOOL)
 
 
 def _held_requests(text: str) -> int:

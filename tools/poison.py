@@ -1,9 +1,10 @@
 """Shared memory of a server that looks for tensors which are read after their block is free.
 
-For debugging: the variable ZT_POISON in the environment of a server switches it on for all its
-processes. An owner fills a free block with a text that names the block and what has ended its
-leases, and keeps it apart for a while. A reader looks into the files of its arrays whenever an
-array begins or ends. A process logs each finding as an error that begins with FOUND.
+For debugging: the variable ZT_POISON in the environment of a server that runs from its sources
+switches it on for all its processes. An owner fills a free block with a text that names the block
+and what has ended its leases, and keeps it apart for a while. A reader looks into the files of its
+arrays whenever an array begins or ends. A process logs each finding as an error that begins with
+FOUND. It runs in the processes of models, so in CPython 3.8 too.
 
 Nothing of this is in the way of a plain server: arenas and mappings are chosen once, when a process
 begins.
@@ -17,8 +18,9 @@ import struct
 import sys
 import traceback
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any
 
 from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena, address_of
 from zmqtriton_floor.leases import Leases
@@ -61,13 +63,18 @@ _log = logging.getLogger(__name__)
 
 
 def log(text: str) -> None:
-    """Log a finding in the name of this process."""
-    _log.error(text)
+    """Log a finding in the name of the instance that has found it, or of this process."""
+    instances = sys.modules.get("zmqtriton_stub.instance")
+    instance = instances and instances.here()
+    if instance:
+        instance.log("E", f"{text}, in {instance.name}")
+    else:
+        _log.error(text)
 
 
 #: Texts of all findings of this process.
 findings: list[str] = []
-#: The way of a finding to the log. Instances have their own.
+#: The way of a finding to the log.
 say: Callable[[str], object] = log
 
 
