@@ -191,10 +191,11 @@ class LogOutlet(LineStream):
             else:
                 self._take_note([entry], 0 if error else len(first), error)
 
-    def _has_room(self) -> bool:
+    def _has_room(self, within_ms: int | None = 0) -> bool:
+        """Return whether bytes can be written within this time; None waits until then."""
         poller = select.poll()
         poller.register(self._descriptor, select.POLLOUT)
-        return bool(poller.poll(0))
+        return bool(poller.poll(within_ms))
 
     # -------------------------------------------------------------- the thread
 
@@ -229,9 +230,7 @@ class LogOutlet(LineStream):
             try:
                 sent += os.write(self._descriptor, data[sent : sent + _WRITE_BYTES])
             except BlockingIOError:  # whoever has started the server has it so
-                poller = select.poll()
-                poller.register(self._descriptor, select.POLLOUT)
-                poller.poll()
+                self._has_room(None)
             except OSError as error:
                 return sent, error
         return sent, None

@@ -27,6 +27,7 @@ from zmqtriton_frontends.http_api import (
     Route,
     extensions,
     need_of_route,
+    schema_named,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion
@@ -144,7 +145,7 @@ class Description:
                 "default": {
                     "description": "What was wrong.",
                     "content": {
-                        _JSON: {"schema": _reference(self._errors.get(responder, "Error"))}
+                        _JSON: {"schema": schema_named(self._errors.get(responder, "Error"))}
                     },
                 },
             },
@@ -160,7 +161,7 @@ class Description:
         if parameters:
             operation["parameters"] = parameters
         if entry.request:
-            content: dict[str, Any] = {"schema": _reference(entry.request)}
+            content: dict[str, Any] = {"schema": schema_named(entry.request)}
             if responder in self._examples_of:
                 content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
@@ -208,12 +209,8 @@ def _operation_id(method: str, path: str) -> str:
 def _response(entry: Operation) -> dict[str, Any]:
     if not entry.media:
         return {"description": "Done; the body is empty."}
-    schema: dict[str, Any] = _reference(entry.response) if entry.response else {"type": "string"}
+    schema: dict[str, Any] = schema_named(entry.response) if entry.response else {"type": "string"}
     return {"description": "The answer.", "content": {entry.media: {"schema": schema}}}
-
-
-def _reference(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:

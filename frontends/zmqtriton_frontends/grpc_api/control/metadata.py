@@ -108,20 +108,17 @@ class Health:
         """Ask once and return; go on asking as long as there are watchers."""
         if self._asking is None:
             self._asking = asyncio.create_task(self._go_on_asking())
-            if (
-                self._gateway.catalogue.generations_with_is_ready()
-                and self._gateway.catalogue.is_ready()
-            ):
-                self._models_say = await self._readiness.of_server()
+            await self._ask_once()
 
     async def _go_on_asking(self) -> None:
         while True:
             await asyncio.sleep(_ASK_S)
-            if (
-                self._gateway.catalogue.generations_with_is_ready()
-                and self._gateway.catalogue.is_ready()
-            ):
-                self._models_say = await self._readiness.of_server()
+            await self._ask_once()
+
+    async def _ask_once(self) -> None:
+        catalogue = self._gateway.catalogue
+        if catalogue.generations_with_is_ready() and catalogue.is_ready():
+            self._models_say = await self._readiness.of_server()
 
     async def _changed(self, last: bool) -> None:
         """Wait until the readiness has changed, or may have."""
