@@ -35,9 +35,11 @@ def describe_quotas(
     counts: Iterable[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """Return a row for each limit of a model; `counts` are the broker's, by version."""
-    rows = []
-    for quota in sorted(set(quotas)):
-        rows += [_row(quota.model, *entry) for entry in _limits(quota, use_of)]
+    rows = [
+        _row(quota.model, *entry)
+        for quota in sorted(set(quotas))
+        for entry in _limits(quota, use_of)
+    ]
     return sorted([*rows, *_paces(counts)], key=lambda row: str(row["model"]))
 
 

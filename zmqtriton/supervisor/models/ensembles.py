@@ -7,14 +7,14 @@ of them. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, version_not_loaded_text
 from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import StubPlace, shorten
-from zmqtriton.supervisor.models.load_history import Dependencies
+from zmqtriton.supervisor.models.order import Callee
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
@@ -27,11 +27,10 @@ MAX_DEPTH = 32
 _UNKNOWN_MODEL = Reason.of(Kind.OTHER, "unknown model")
 
 
-class Member(Protocol):
+class Member(Callee, Protocol):
     """A model, as far as ensembles need it."""
 
     versions: dict[int, ServedVersion]
-    dependencies: Dependencies
 
     @property
     def was_explicitly_loaded(self) -> bool:
@@ -40,9 +39,6 @@ class Member(Protocol):
     @property
     def why_not_loaded(self) -> Reason:
         """Return the reason of the first version that does not serve; the text has all."""
-
-    def load_as_dependency(self, *, again: bool) -> Promise[Any]:
-        """Load the model if it is not loaded; kept once it was, or was tried."""
 
     def member_changed(self, name: str) -> None:
         """Publish the state of an ensemble again, since a model that it may call has changed."""
