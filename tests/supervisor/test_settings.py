@@ -13,9 +13,11 @@ import pytest
 
 from tests.supervisor.settings import options_with, settings
 from tests.supervisor.world import SupervisorHarness
+from tests.support.poison import FILE
 from zmqtriton.options import Options
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 from zmqtriton.roles import LOCAL_SERVICES
+from zmqtriton.supervisor.machine.settings import process_settings
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
@@ -120,8 +122,15 @@ def test_each_option_is_told_to_a_process_or_is_the_supervisors_own(option: str)
     assert (option in _OWN) is (_documents(settings(**beside)) == _documents(changed))
 
 
-@pytest.mark.parametrize(("value", "is_poisoned"), [("1", True), ("0", False), ("", False)])
-def test_owners_of_memory_get_the_switch_of_poison(value: str, is_poisoned: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "tool", "is_poisoned"),
+    [("1", FILE, True), ("1", "/installed/tools/poison.py", False), ("0", FILE, False)],
+)
+def test_owners_of_memory_get_the_tool_that_poisons_it_where_it_is(
+    value: str, tool: str, is_poisoned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_settings, "_POISON_TOOL", Path(tool))
+
     documents = _documents(settings(environment={"ZT_POISON": value}))
 
     memories = [
