@@ -18,9 +18,8 @@ import struct
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Callable, Iterable, Iterator
 
 from zmqtriton_floor.arena import IDLE_S, PAGE, Allocation, Arena, address_of
 from zmqtriton_floor.leases import Leases

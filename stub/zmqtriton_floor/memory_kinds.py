@@ -19,8 +19,9 @@ _POISON = "tools.poison"
 def load_poison(path: str) -> Any:
     """Return the module in this file, the same one each time."""
     if _POISON not in sys.modules:
-        sys.modules[_POISON] = module = ModuleType(_POISON)
+        module = ModuleType(_POISON)
         SourceFileLoader(_POISON, path).exec_module(module)
+        sys.modules.setdefault(_POISON, module)  # instances that are threads may come together
     return sys.modules[_POISON]
 
 
