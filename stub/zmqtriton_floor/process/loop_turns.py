@@ -40,7 +40,7 @@ _PERIOD_NS = 300_000_000_000
 #: last.
 _TELL_EVERY_NS = 60_000_000_000
 _FRAMES = 8
-#: Functions in which threads wait for work.
+#: Names of functions that wait for work.
 _WAITS = frozenset(("_worker", "accept", "get", "nap", "poll", "select", "wait"))
 
 
@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     place: str
     #: End of the turn on the wall clock, in seconds since 1970.
     at_s: float
-    #: Time for which another thread kept the interpreter's lock.
+    #: Duration of another thread's hold of the interpreter's lock.
     locked_ns: int = 0
 
     @property
