@@ -86,9 +86,14 @@ class Room(Generic[T]):
     def is_full(self) -> bool:
         return len(self._open) >= self.limit
 
+    @property
+    def has_much(self) -> bool:
+        """True if more than half of the room is free."""
+        return len(self._open) * 2 < self.limit
+
     def check(self) -> None:
         """Record which clients have gone on. To be called once a second."""
-        if len(self._open) * 2 < self.limit and not self._looks_always:
+        if self.has_much and not self._looks_always:
             return
         now = self._now()
         for connection, (moved, _) in self._open.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,16 +22,31 @@ from zmqtriton_frontends.process.handshakes import Handshakes, Make
 _log = logging.getLogger(__name__)
 
 BACKLOG = 4096
+#: Maximum number of connections that a process accepts in one turn of its loop.
+_MAX_AT_ONCE = 32
 
 
 class Listener:
-    def __init__(self, make: Callable[[], asyncio.BaseProtocol], bound: socket.socket) -> None:
+    def __init__(
+        self,
+        make: Callable[[], asyncio.BaseProtocol],
+        bound: socket.socket,
+        has_much_room: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Set up; the socket is closed with this."""
         self._make = make
+        self._has_much_room = has_much_room
         self._bound = bound
+        bound.setblocking(False)
         self._server: Any = None
         self._opening: asyncio.Future[None] | None = None
         self._is_paused = self._is_closed = False
+        #: Number of connections to accept after the one that the loop accepts in each turn. It
+        #: doubles while more of them wait, so that idle processes share a burst. Without much room
+        #: none is accepted: they would make room for each other before they have sent a request.
+        self._more = 1
+        #: Tasks that give these connections their protocols.
+        self._taking: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> Any:
@@ -40,10 +56,40 @@ class Listener:
         """Accept connections. Raises OSError if that is impossible."""
         # without a backlog the loop would have them listen for a hundred at a time
         self._server = await asyncio.get_running_loop().create_server(
-            self._make, sock=self._bound.dup(), backlog=BACKLOG
+            self._make_first, sock=self._bound.dup(), backlog=BACKLOG
         )
         if self._is_paused or self._is_closed:
             self._stop()
+
+    def _make_first(self) -> asyncio.BaseProtocol:
+        """Make the protocol of the connection that the loop has accepted, and look for others.
+
+        The loop accepts one in each turn. Behind a burst of connections, a client would wait for as
+        many turns.
+        """
+        asyncio.get_running_loop().call_soon(self._accept_more)
+        return self._make()
+
+    def _accept_more(self) -> None:
+        if self._server is not None and self._has_much_room():
+            self._taking = self._accept(self._more)
+            are_more = len(self._taking) == self._more
+            self._more = min(2 * self._more, _MAX_AT_ONCE) if are_more else 1
+
+    def _accept(self, most: float) -> set[asyncio.Task[None]]:
+        """Accept at most this number of connections that wait; return the tasks of doing so."""
+        taking = set[asyncio.Task[None]]()
+        with suppress(OSError):  # none is left, or another process of ours was faster
+            while len(taking) < most:
+                connection, _ = self._bound.accept()
+                taking.add(asyncio.ensure_future(self._take(connection)))
+        return taking
+
+    async def _take(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._make, connection)
+        except OSError:
+            connection.close()
 
     def pause(self) -> None:
         """Accept nothing until `resume`."""
@@ -78,18 +124,10 @@ class Listener:
     async def end(self) -> None:
         """Accept clients that have connected, and refuse others from now on, in all processes."""
         self.leave()
-        loop, listening = asyncio.get_running_loop(), self._bound
-        listening.setblocking(False)
-        with suppress(OSError):  # none is left, or another process of ours was faster
-            while True:
-                connection, _ = listening.accept()
-                try:
-                    await loop.connect_accepted_socket(self._make, connection)
-                except OSError:
-                    connection.close()
+        await asyncio.gather(*self._accept(math.inf))
         with suppress(OSError):
             # if it were closed alone, the kernel would still accept for the other processes
-            listening.shutdown(socket.SHUT_RD)
+            self._bound.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         self.leave()
@@ -105,9 +143,15 @@ class Listeners:
     """All listeners of a process, with the handshakes of TLS before what they accept."""
 
     def __init__(
-        self, gateway: Gateway, handshakes: Handshakes | None = None, *, passed: int = 0
+        self,
+        gateway: Gateway,
+        handshakes: Handshakes | None = None,
+        has_much_room: Callable[[], bool] = lambda: True,
+        *,
+        passed: int = 0,
     ) -> None:
         """Set up; the first `passed` sockets are not this server's alone."""
+        self._has_much_room = has_much_room
         self._gateway = gateway
         self._handshakes = handshakes
         self._passed = passed
@@ -118,7 +162,7 @@ class Listeners:
         made: Callable[[], asyncio.BaseProtocol] = partial(make, None)
         if is_secure and self._handshakes is not None:
             made = self._handshakes.before(make)
-        self.all.append(Listener(made, bound))
+        self.all.append(Listener(made, bound, self._has_much_room))
 
     async def open(self) -> None:
         """Accept connections. Raises RuntimeError if that is impossible."""

@@ -1,4 +1,4 @@
-"""A listener whose socket another process has shut down listens again."""
+"""A listener: bursts of connections, and a socket that another process has shut down."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -55,6 +56,33 @@ def test_a_listener_that_was_shut_down_elsewhere_listens_again(
     assert [f"the listener at {bound_text(caplog)} was shut down elsewhere; it listens again"] == [
         record.getMessage() for record in caplog.records if "listens again" in record.getMessage()
     ]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_burst_of_connections_is_accepted_in_a_few_turns_of_the_loop(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        made: list[asyncio.Protocol] = []
+
+        def make() -> asyncio.Protocol:
+            made.append(asyncio.Protocol())
+            return made[-1]
+
+        bound = socket.create_server(("127.0.0.1", 0), backlog=200)
+        with ExitStack() as clients:
+            for _ in range(200):
+                clients.enter_context(socket.create_connection(bound.getsockname()))
+            listener = Listener(make, bound)
+            await listener.open()
+            turns = 0
+            while len(made) < 200:
+                await asyncio.sleep(0)
+                turns += 1
+        listener.close()
+        assert turns < 100
+
+    run(play())
 
 
 def bound_text(caplog: pytest.LogCaptureFixture) -> str:

@@ -109,7 +109,12 @@ class NativeServer(Service):
         is_passed = "grpc" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.grpc.reuse_port
         handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
-        self._listeners = Listeners(gateway, handshakes, passed=len(bound) * is_passed)
+        self._listeners = Listeners(
+            gateway,
+            handshakes,
+            lambda: self._connections.has_much,
+            passed=len(bound) * is_passed,
+        )
         for each in bound:
             self._listeners.add(lambda _: ClientConnection(self), each)
         self._address = address(settings.grpc.address, settings.grpc.port)

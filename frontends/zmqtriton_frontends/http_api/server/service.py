@@ -185,7 +185,9 @@ class HttpService(Service):
             asyncio.get_running_loop().time,
         )
         handshakes = handshakes_of(settings.access.tls, "http", "http/1.1", PlainRequest)
-        self._listeners = Listeners(gateway, handshakes, passed=int(is_passed))
+        self._listeners = Listeners(
+            gateway, handshakes, lambda: connections.room.has_much, passed=int(is_passed)
+        )
         for name, one in bound.items():
             if name == MAIN:
                 self._listeners.add(connections.make, one)
