@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_frontends.process.turns import ROUND_S
 
 if TYPE_CHECKING:
     from zmqtriton_floor.process.zmq_sockets import Subscriber
+
+#: Seconds within which messages are taken in one turn of the loop. What is made of them takes
+#: longer, and waits for turns of its own.
+_READ_S = 0.002
 
 
 class Publishers:
@@ -68,7 +71,7 @@ class Publishers:
     def read(self, until: float | None = None) -> None:
         """Take the messages here, as many as the time allows; the others in the next turn."""
         if until is None:
-            until = time.monotonic() + ROUND_S
+            until = time.monotonic() + _READ_S
         while self._subscriber is not None:
             frames = self._subscriber.take()
             if frames is None:

@@ -20,8 +20,9 @@ PART = 32
 #: Where others lack the room, the ledger ends it earlier.
 PAUSE_S = 600.0
 PAUSE_BYTES = 1 << 20
-#: Bytes that the kernel keeps of what it cannot send yet. The writer is woken at half of it.
-UNSENT_BYTES = 64 << 10
+#: Bytes that the kernel keeps of what it cannot send yet. The writer is woken at half of it. Pieces
+#: may be small, and each costs the server the same.
+UNSENT_BYTES = 16 << 10
 
 
 class ClientProgress:

@@ -5,8 +5,9 @@ what has come meanwhile waits for the next round. A round begins with those that
 lately, each for a millisecond, and has turns for the others, of one address after the other. The
 cheapest of each kind come first, as if they had come earlier, and an address that has many behind
 one that has few: hundreds of new connections, whose cost is unknown, are behind those that have
-been modest. One that is alone is never kept waiting: nothing is refused, and no time is left
-unused.
+been modest. Tasks that send pieces of streams cost little each, and there may be hundreds: where
+requests wait, these tasks have half of a round, one address after the other. One that is alone is
+never kept waiting: nothing is refused, and no time is left unused.
 
 What has a turn is a function that works until a time (`Turns.wait`), work that is done at once
 (`WorkTurn`), or a task, which works when the round is over (`TaskTurn`): a round lets as many of
@@ -59,13 +60,15 @@ _WEIGHT = 0.1
 
 T = TypeVar("T")
 
-#: Does what waits, up to this time; returns whether there is more of it.
-GoOn = Callable[[float], bool]
+#: Does what waits, up to this time; returns whether there is more of it, or None.
+GoOn = Callable[[float], bool | None]
 
 
 #: Work that waits: when it is due, as if it had come earlier; its number, the client's cost, and
 #: the function that does it.
 _Waiting = tuple[float, int, "Cost", GoOn]
+#: Heaps of waiting work by address; the address whose turn is next comes first.
+_ByAddress = dict[str, list[_Waiting]]
 
 
 class Cost:
@@ -99,9 +102,11 @@ class Turns:
         self.is_crowded = False
         #: Seconds that this round has worked, and the time of the last work.
         self._read_s = self._read_at = 0.0
-        #: Heaps of those that wait: clients that cost little, and the others by their addresses.
+        #: Heaps of those that wait: clients that cost little; by their addresses, the others, and
+        #: tasks that send pieces of streams and cost little.
         self._few: list[_Waiting] = []
-        self._many: dict[str, list[_Waiting]] = {}
+        self._many: _ByAddress = {}
+        self._pieces: _ByAddress = {}
         #: Number of entries in `_few` by address.
         self._of_address: Counter[str] = Counter()
         self._next_number = 0
@@ -148,31 +153,32 @@ class Turns:
         """True if tasks have worked for a round: longer than it has expected of them."""
         return self._tasks_s >= ROUND_S
 
-    def wait(self, cost: Cost, go_on: GoOn) -> None:
+    def wait(self, cost: Cost, go_on: GoOn, *, is_piece: bool = False) -> None:
         """Have something done when it is this client's turn, and again while there is more."""
         now = self.clock()
         address, recent_s = cost.address, cost.recent_s(now)
         self._next_number += 1
         later_s = recent_s * _EARLIER_S
-        if recent_s <= LITTLE_S:
+        if recent_s > LITTLE_S:
+            heap = self._many.setdefault(address, [])
+        elif is_piece:
+            heap = self._pieces.setdefault(address, [])
+        else:
             self._of_address[address] += 1
             heap, later_s = self._few, later_s * self._of_address[address]
-        else:
-            heap = self._many.setdefault(address, [])
         heapq.heappush(heap, (now + later_s, self._next_number, cost, go_on))
         self._crowd()
 
-    def turn_of_task(self, cost: Cost) -> asyncio.Future[None]:
+    def turn_of_task(self, cost: Cost, *, is_piece: bool = False) -> asyncio.Future[None]:
         """Return a future that is done when it is the client's turn to have a task go on."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def go_on(_until: float) -> bool:
+        def go_on(_until: float) -> None:
             if not turn.done():
                 turn.set_result(None)
                 self._due_s += self._expected_s
-            return False
 
-        self.wait(cost, go_on)
+        self.wait(cost, go_on, is_piece=is_piece)
         return turn
 
     def _crowd(self) -> None:
@@ -183,24 +189,34 @@ class Turns:
     def _go_round(self) -> None:
         self._read_s = self._due_s = self._tasks_s = 0.0
         begun = self.clock()
-        while self._few and (now := self.clock()) - begun + self._due_s < ROUND_S:
+        # pieces of streams have half of a round: neither they nor requests can use it up
+        self._go_on_few(begun, ROUND_S / 2 if self._pieces else ROUND_S)
+        self._go_on_by_address(self._pieces, begun)
+        self._go_on_few(begun, ROUND_S)
+        self._go_on_by_address(self._many, begun)
+        self.is_crowded = False
+        if self._few or self._pieces or self._many or self._read_s > ROUND_S:
+            self._crowd()
+
+    def _go_on_few(self, begun: float, within_s: float) -> None:
+        while self._few and (now := self.clock()) - begun + self._due_s < within_s:
             *_, cost, go_on = heapq.heappop(self._few)
             self._of_address[cost.address] -= 1
             if not self._of_address[cost.address]:
                 del self._of_address[cost.address]
             self._take(cost, go_on, now + _TURN_S)
+
+    def _go_on_by_address(self, heaps: _ByAddress, begun: float) -> None:
+        """Let addresses have their turns in a row, the first of them in any case."""
         is_first = True
-        while self._many and (is_first or self.clock() - begun + self._due_s < ROUND_S):
+        while heaps and (is_first or self.clock() - begun + self._due_s < ROUND_S):
             is_first = False
-            address = next(iter(self._many))
-            waiting = self._many.pop(address)
+            address = next(iter(heaps))
+            waiting = heaps.pop(address)
             *_, cost, go_on = heapq.heappop(waiting)
             if waiting:
-                self._many[address] = waiting  # behind all other addresses
+                heaps[address] = waiting  # behind all other addresses
             self._take(cost, go_on, max(begun + ROUND_S, self.clock() + _TURN_S))
-        self.is_crowded = False
-        if self._few or self._many or self._read_s > ROUND_S:
-            self._crowd()
 
     def _take(self, cost: Cost, go_on: GoOn, end: float) -> None:
         begun, worked = self.clock(), self._processor_clock()
@@ -226,12 +242,7 @@ class WorkTurn:
         turns, cost = self._turns, self._cost
         begun = turns.clock()
         if turns.is_crowded and not turns.end_of_turn(cost, begun):
-
-            def go_on(_until: float) -> bool:
-                work()
-                return False
-
-            turns.wait(cost, go_on)
+            turns.wait(cost, lambda _until: work())
             return
         try:
             work()
@@ -246,6 +257,8 @@ class TaskTurn:
         self._turns = turns
         self._cost = cost
         self._end = 0.0
+        #: The tasks send pieces of a stream that has begun.
+        self.sends_pieces = False
 
     @property
     def is_over(self) -> bool:
@@ -274,7 +287,7 @@ class TaskTurn:
                 may_wait = turns.is_crowded and not is_due
                 while may_wait:
                     try:
-                        yield from turns.turn_of_task(cost)
+                        yield from turns.turn_of_task(cost, is_piece=self.sends_pieces)
                         may_wait = turns.is_used_up
                     except asyncio.CancelledError as cancelled:
                         # many clients may leave at once; a second cancellation is not delayed

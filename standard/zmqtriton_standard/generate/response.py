@@ -19,7 +19,7 @@ from zmqtriton_frontends.gateway import StreamItem
 from zmqtriton_frontends.http_api import json_from_bytes, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion
-from zmqtriton_frontends.process import TaskTurn
+from zmqtriton_frontends.process import TaskTurn, wake
 
 _Write = Callable[[dict[str, Any]], Sequence[bytes]]
 #: The bytes before a JSON document, and those after it.
@@ -74,8 +74,7 @@ class Events(Generic[_Item]):
         self._made = made
         if made is not None:
             made(len(first))
-        self._following: asyncio.Task[None] | None
-        self._following = self._loop.create_task(turn.take(self._follow))
+        self._following: asyncio.Task[None] | None = self._loop.create_task(turn.take(self._follow))
 
     def __aiter__(self) -> Events[_Item]:
         return self
@@ -89,7 +88,7 @@ class Events(Generic[_Item]):
         chunk = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
         self._ready.clear()
         self._bytes = 0
-        _settle(self._room)
+        wake(self._room)
         return chunk
 
     async def close(self) -> None:
@@ -121,7 +120,7 @@ class Events(Generic[_Item]):
             self._append(self._write_error(InternalError("internal error")))
         finally:
             self._has_ended = True
-            _settle(self._more)
+            wake(self._more)
 
     def _append(self, event: bytes) -> None:
         if self._made is not None:
@@ -129,12 +128,7 @@ class Events(Generic[_Item]):
         if event:
             self._ready.append(event)
             self._bytes += len(event)
-            _settle(self._more)
-
-
-def _settle(future: asyncio.Future[None] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
+            wake(self._more)
 
 
 class Writer:

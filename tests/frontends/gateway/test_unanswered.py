@@ -156,7 +156,7 @@ RESULTS = endpoints.topic(OWN) + wire.encode(wire.Results([], []))
 def test_others_have_turns_between_messages_that_take_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishers, "ROUND_S", -1.0)  # over with the first
+    monkeypatch.setattr(publishers, "_READ_S", -1.0)  # over with the first
     turns: list[int] = []
 
     async def check(context: Any) -> None:

@@ -153,9 +153,16 @@ class World:
             self.now += 0.001
 
     def begin(
-        self, name: str, milliseconds: int, address: str = "a", spent_s: float = 0.002
+        self,
+        name: str,
+        milliseconds: int,
+        address: str = "a",
+        spent_s: float = 0.002,
+        *,
+        sends_pieces: bool = False,
     ) -> asyncio.Task[str]:
         turn = self.turn(address, spent_s)
+        turn.sends_pieces = sends_pieces
         work = turn.take(self.work, name, turn, milliseconds)
         return asyncio.get_running_loop().create_task(work)
 
@@ -211,6 +218,23 @@ async def test_each_address_has_its_turns_however_many_tasks_another_has(world: 
     await world.begin("alone", 50, "b")
 
     assert world.worked.count("many") < 50 * 50 / 2
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize(
+    ("are_pieces", "is_piece", "address"),
+    [(True, False, "a"), (False, True, "a"), (True, True, "b")],
+)
+@scenario(run)
+async def test_neither_pieces_of_streams_nor_requests_keep_the_others_waiting(
+    world: World, /, are_pieces: bool, is_piece: bool, address: str
+) -> None:
+    tasks = [world.begin("many", 2, sends_pieces=are_pieces) for _ in range(100)]
+    await asyncio.sleep(0)
+
+    await world.begin("one", 1, address, sends_pieces=is_piece)
+
+    assert world.worked.count("many") < 10 * ROUND_S * 1000
     await asyncio.gather(*tasks)
 
 

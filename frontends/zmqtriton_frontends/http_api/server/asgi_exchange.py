@@ -17,10 +17,9 @@ from zmqtriton_frontends.http_api.inference.heads import refusal
 from zmqtriton_frontends.http_api.inference.response_encoding import Piece
 from zmqtriton_frontends.http_api.server.channel import Channel, Exchange, Owner, by_status
 from zmqtriton_frontends.process.arrivals import Arrivals
-from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
-from zmqtriton_frontends.process.turns import TaskTurn, Turns
+from zmqtriton_frontends.process.turns import LITTLE_S, TaskTurn, Turns
 
 #: Part of an answer's room, an eighth, that its marks may take beyond it: the room was taken for
 #: the data that it is written from.
@@ -93,6 +92,8 @@ _MAX_WAITING_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 
 _LENGTH = b"content-length"
+#: Begin of the paths of probes, which are answered at once: a process that is late may be killed.
+_PROBES = b"/v2/health/"
 
 Event = dict[str, Any]
 
@@ -126,11 +127,13 @@ class AsgiExchange(Exchange):
         self._sending = self.share.another()
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
-        self._is_stream = False
         #: Bytes of the announced length that are still to be written; None if none was announced.
         self._left_bytes: int | None = None
         self.turn = TaskTurn(turns, owner.cost)
-        work = self.turn.take(self._run, application)
+        # one that probes again and again waits as others do
+        is_modest = owner.cost.recent_s(turns.clock()) <= LITTLE_S
+        is_probe = is_modest and head.target.startswith(_PROBES)
+        work = self.turn.take(self._run, application, begins_at_once=is_probe)
         self._task: asyncio.Task[None] | None = self._loop.create_task(work)
 
     @property
@@ -260,8 +263,9 @@ class AsgiExchange(Exchange):
         assert self._start is None, "nothing was answered"
         self.has_begun_answer = self._is_answered = True
         by_status[101] += 1
-        limit_unsent_bytes(self._channel.info("socket"))
-        self._write(http1.status_line(101) + http1.fields(fields) + b"\r\n")
+        self._channel.begin_stream()
+        self.turn.sends_pieces = True
+        self._channel.write(http1.status_line(101) + http1.fields(fields) + b"\r\n")
         upgraded = Upgraded(self._owner, self._channel)
         self._owner.hand_over(upgraded)
         return upgraded
@@ -282,7 +286,7 @@ class AsgiExchange(Exchange):
             self._answer_instead(status, text)
             return
         head = b"" if self.has_begun_answer else self._begin_answer(body, is_last=is_last)
-        is_held = self._is_stream and (self.share.held or self._sending.held)
+        is_held = self.turn.sends_pieces and (self.share.held or self._sending.held)
         if is_held or len(body) > _PIECE_BYTES:
             head, body = await self._write_pieces(head, body)
         self._write_body(head, body, is_last=is_last)
@@ -315,8 +319,8 @@ class AsgiExchange(Exchange):
 
     def _begin_stream(self) -> bytes:
         """Prepare for a body of unknown length; return the field that says so."""
-        limit_unsent_bytes(self._channel.info("socket"))
-        self._is_stream = True
+        self._channel.begin_stream()
+        self.turn.sends_pieces = True
         if self._head.minor_version:
             self._is_chunked = True
             return b"transfer-encoding: chunked\r\n"
@@ -343,7 +347,7 @@ class AsgiExchange(Exchange):
         is_piece = type(body) is Piece
         size = len(body.head) + len(body.view) if is_piece else len(body)
         if self._has_no_body:
-            self._write(head)
+            self._channel.write(head)
             return
         if self._left_bytes is not None:
             self._left_bytes -= size
@@ -353,13 +357,9 @@ class AsgiExchange(Exchange):
             self._channel.write_all((head + body.head, body.view))
         elif self._is_chunked:
             chunk = http1.chunk(body) if size else b""
-            self._write(b"".join((head, chunk, http1.LAST_CHUNK if is_last else b"")))
+            self._channel.write(b"".join((head, chunk, http1.LAST_CHUNK if is_last else b"")))
         else:
-            self._write(head + body)
-
-    def _write(self, data: bytes) -> None:
-        if data:
-            self._channel.write(data)
+            self._channel.write(head + body)
 
     def _end_answer(self) -> None:
         self._is_answered = True

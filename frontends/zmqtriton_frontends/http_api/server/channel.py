@@ -17,6 +17,7 @@ from collections import defaultdict
 from typing import Any, Protocol
 
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.ledger import ClientAccount
 from zmqtriton_frontends.process.turns import Cost, WorkTurn
@@ -24,6 +25,8 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: Bytes that a client may leave unread before the writer waits.
 _HIGH_WATER_BYTES = 64 << 10
+#: The same for a stream, whose pieces may be small; a chunk may exceed it.
+_STREAM_BYTES = 16 << 10
 #: Seconds within which a client on this machine shows that it has left; and seconds between two
 #: looks at others, which may take longer.
 _RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
@@ -106,6 +109,11 @@ class Channel:
         """Wait until the client has read most of what it was sent."""
         if self.unread is not None:
             await self.unread
+
+    def begin_stream(self) -> None:
+        """Keep little of what the client has not read, from now on: a source waits for it."""
+        limit_unsent_bytes(self.info("socket"))
+        self._transport.set_write_buffer_limits(_STREAM_BYTES)
 
     # ---------------------------------------------------------------- a client that is not read
 

@@ -28,6 +28,7 @@ from zmqtriton_frontends.http_api.server.connection import (
 from zmqtriton_frontends.http_api.server.service import PlainRequest
 from zmqtriton_frontends.process.client_progress import MIN_BYTES, STALL_S
 from zmqtriton_frontends.process.handshakes import handshakes_of
+from zmqtriton_frontends.process.turns import Cost
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +52,21 @@ def play(scenario: Scenario) -> None:
             await asyncio.wait_for(scenario(party), 20)
 
     run(all_of_it())
+
+
+@scenario(play)
+async def test_a_probe_is_answered_at_once_where_others_wait_for_their_turns(
+    party: ConnectionHarness, /
+) -> None:
+    turns = party.connections.turns
+    turns.is_crowded = True  # and no round comes
+
+    for path in (b"/", b"/v2/health/live"):
+        await party.connect((POST % 4).replace(b"/", path, 1) + path[:1] + path[-3:])
+    assert [b"/ive"] == party.bodies
+
+    turns.is_crowded = False
+    turns.wait(Cost(), lambda _until: None)
 
 
 @scenario(play)
