@@ -76,11 +76,11 @@ class Listener:
             are_more = len(self._taking) == self._more
             self._more = min(2 * self._more, _MAX_AT_ONCE) if are_more else 1
 
-    def _accept(self, most: float) -> set[asyncio.Task[None]]:
+    def _accept(self, limit: float) -> set[asyncio.Task[None]]:
         """Accept at most this number of connections that wait; return the tasks of doing so."""
         taking = set[asyncio.Task[None]]()
         with suppress(OSError):  # none is left, or another process of ours was faster
-            while len(taking) < most:
+            while len(taking) < limit:
                 connection, _ = self._bound.accept()
                 taking.add(asyncio.ensure_future(self._take(connection)))
         return taking
