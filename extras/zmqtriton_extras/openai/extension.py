@@ -112,7 +112,12 @@ def _number(values: fields.Range) -> dict[str, Any]:
     return {"type": kind, "description": f"{values.text[0].upper()}{values.text[1:]}."}
 
 
-_TEXTS = {"type": ["string", "array"], "description": "One, or a list of them."}
+_TEXTS = {
+    "type": ["string", "array"],
+    "items": STRING,
+    "description": "One, or a list of them.",
+}
+_ANY = {"type": "object"}
 _USAGE = object_of(
     {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT},
     "prompt_tokens",
@@ -129,10 +134,10 @@ _COMMON: dict[str, Any] = {
     "stream": BOOLEAN,
     "stream_options": object_of({"include_usage": BOOLEAN}),
     "n": COUNT,
-    "response_format": object_of({"type": STRING, "json_schema": {"type": "object"}}, "type"),
+    "response_format": object_of({"type": STRING, "json_schema": _ANY}, "type"),
 }
 _TOOLS: dict[str, Any] = {
-    "tools": array_of({"type": "object"}),
+    "tools": array_of(_ANY),
     "tool_choice": {"type": ["string", "object"]},
     "parallel_tool_calls": BOOLEAN,
     "top_logprobs": _number(fields.TOP_LOGPROBS),
@@ -140,8 +145,8 @@ _TOOLS: dict[str, Any] = {
 _MESSAGE = object_of(
     {
         "role": STRING,
-        "content": {"type": ["string", "array", "null"]},
-        "tool_calls": array_of({"type": "object"}),
+        "content": {"type": ["string", "array", "null"], "items": _ANY},
+        "tool_calls": array_of(_ANY),
     },
     "role",
 )
@@ -212,10 +217,10 @@ _SCHEMAS: dict[str, Any] = {
     "ResponseRequest": object_of(
         {
             "model": STRING,
-            "input": {"type": ["string", "array"]},
+            "input": {"type": ["string", "array"], "items": _ANY},
             "instructions": STRING,
             "max_output_tokens": COUNT,
-            "text": object_of({"format": {"type": "object"}}),
+            "text": object_of({"format": _ANY}),
             "stream": BOOLEAN,
             **_TOOLS,
             **_SAMPLING,
@@ -230,8 +235,8 @@ _SCHEMAS: dict[str, Any] = {
             "created_at": COUNT,
             "status": STRING,
             "model": STRING,
-            "output": array_of({"type": "object"}),
-            "usage": {"type": "object"},
+            "output": array_of(_ANY),
+            "usage": _ANY,
         },
         "id",
         "object",
@@ -257,7 +262,7 @@ _SCHEMAS: dict[str, Any] = {
                     {
                         "object": STRING,
                         "index": COUNT,
-                        "embedding": {"type": ["array", "string"]},
+                        "embedding": {"type": ["array", "string"], "items": {"type": "number"}},
                     },
                     "object",
                     "index",
@@ -282,7 +287,15 @@ _SCHEMAS: dict[str, Any] = {
         "model",
         "input",
     ),
-    "Transcription": object_of({"text": STRING}, "text"),
+    "Transcription": object_of(
+        {
+            "text": STRING,
+            "task": STRING,
+            "language": STRING,
+            "duration": {"type": ["number", "null"]},
+        },
+        "text",
+    ),
     "OpenAIModel": object_of(
         {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
         "id",

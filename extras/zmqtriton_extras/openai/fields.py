@@ -5,7 +5,8 @@ Knows documents of clients, and no model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_extras.openai.problems import RefusedField
@@ -78,10 +79,23 @@ def fields_of(document: Any) -> dict[str, Any]:
 
 
 def refuse(fields: dict[str, Any], accepted: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise RefusedField for a field that is not supported, unless its value is accepted."""
+    """Raise RefusedField for a field with another value than the accepted ones."""
     for field, values in accepted.items():
         if fields.get(field) not in values:
-            raise RefusedField(f"'{field}' is not supported", field)
+            raise RefusedField(f"'{field}' {_expected(values)}", field)
+
+
+def _expected(values: Iterable[Any]) -> str:
+    """Return what a field must be; one that may only be empty is not supported."""
+    names = [
+        value if type(value) is str else json.dumps(value)
+        for value in values
+        if value is not None and value not in ("", [], {})
+    ]
+    if not names:
+        return "is not supported"
+    *others, last = names
+    return f"must be {', '.join(others)} or {last}" if others else f"must be {last}"
 
 
 def model_name(fields: dict[str, Any]) -> str:

@@ -34,10 +34,11 @@ from zmqtriton_floor.errors import ZmqTritonError
 #: Reasons of incomplete responses, by the finish reason of the text.
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _IN_PROGRESS, _COMPLETED, _PARTIAL = "in_progress", "completed", "incomplete"
-#: Fields that change the response, or need stored responses: all values but these are refused.
+#: Fields that refer to what OpenAI's server stores.
+_STORED = ("previous_response_id", "conversation")
+_REFERENCE = "item_reference"
+#: Fields that change the response: all values but these are refused.
 _REFUSED: dict[str, tuple[Any, ...]] = {
-    "previous_response_id": (None,),
-    "conversation": (None,),
     "background": (None, False),
     "prompt": (None,),
     "max_tool_calls": (None,),
@@ -63,6 +64,10 @@ def read_response(document: Any) -> ResponseRequest:
     fields = read.fields_of(document)
     name = read.model_name(fields)
     read.refuse(fields, _REFUSED)
+    for field in _STORED:
+        if fields.get(field) is not None:
+            text = f"'{field}' is not supported, because the server stores no responses: "
+            raise RefusedField(f"{text}send the whole conversation as 'input'", field)
     messages = [*_instructions(fields), *_messages(fields.get("input"))]
     if not messages:
         raise RefusedField("'input' must have at least one item", "input")
@@ -112,6 +117,10 @@ def _messages(items: Any) -> list[dict[str, Any]]:
             _add_call(messages, item, field)
         elif kind in _ITEMS:
             messages.append(_ITEMS[kind](item, field))
+        elif kind == _REFERENCE:
+            text = f"'{field}' refers to a stored item, but the server stores nothing: "
+            text += "send the item itself; clients do so with 'store' set to false"
+            raise RefusedField(text, f"{field}.type")
         elif kind not in _SKIPPED:
             raise RefusedField(f"'{field}.type' is not supported", f"{field}.type")
     return messages

@@ -6,6 +6,7 @@ The request is a form. Its sound goes to the model as it was sent, from where th
 from __future__ import annotations
 
 import codecs
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -37,12 +38,15 @@ _FLAGS = {None: False, "false": False, "true": True}
 #: Values of the fields that are answered to; all other values are refused.
 _ACCEPTED = {
     "stream": (*_FLAGS,),
-    "response_format": (None, "json", "text"),
+    "response_format": (None, "json", "text", "verbose_json"),
     "chunking_strategy": (None, "auto"),
     "include[]": (None,),
-    "timestamp_granularities[]": (None,),
+    # as OpenAI's default, which clients send; segments are optional
+    "timestamp_granularities[]": (None, "segment"),
 }
 _MAX_FIELD_BYTES = 64 << 10
+#: Chunks of a WAV file that are searched for its samples.
+_MAX_CHUNKS = 64
 
 
 class Transcription(NamedTuple):
@@ -53,7 +57,9 @@ class Transcription(NamedTuple):
     sound: Any
     options: dict[str, Any]
     is_streamed: bool
-    is_plain: bool
+    format: str
+    #: Length of the sound, if the format has it and the sound is a WAV file.
+    seconds: float | None
 
 
 def read(content_type: str, body: memoryview) -> Transcription:
@@ -79,8 +85,28 @@ def read(content_type: str, body: memoryview) -> Transcription:
     options = {name: fields[name] for name in _OPTIONS if fields.get(name)}
     if "temperature" in options:
         options["temperature"] = _temperature(options["temperature"])
-    is_plain = fields.get("response_format") == "text"
-    return Transcription(model, sound, options, _FLAGS[fields.get("stream")], is_plain)
+    kind = fields.get("response_format", "json")
+    seconds = _seconds(memoryview(sound)[4:]) if kind == "verbose_json" else None
+    return Transcription(model, sound, options, _FLAGS[fields.get("stream")], kind, seconds)
+
+
+def _seconds(sound: memoryview) -> float | None:
+    """Return the length of a WAV file of any encoding; None for another file."""
+    if sound[:4] != b"RIFF" or sound[8:12] != b"WAVE":
+        return None
+    at, rate = 12, 0
+    for _ in range(_MAX_CHUNKS):
+        if at + 8 > len(sound):
+            break
+        kind, size = struct.unpack_from("<4sI", sound, at)
+        at += 8
+        if kind == b"data":
+            # writers of streams leave the size open: it is beyond the end
+            return min(size, len(sound) - at) / rate if rate else None
+        if kind == b"fmt " and at + 12 <= len(sound):
+            (rate,) = struct.unpack_from("<I", sound, at + 8)
+        at += size + size % 2
+    return None
 
 
 def _temperature(text: str) -> float:
@@ -132,11 +158,16 @@ class Transcriptions:
                 )
                 return
             text = "".join([piece async for piece in pieces])
-        if request.is_plain:
+        if request.format == "text":
             resp.content_type = "text/plain; charset=utf-8"
             resp.data = text.encode() + b"\n"
-        else:
-            resp.data = await json_documents.perform(len(text), orjson.dumps, {"text": text})
+            return
+        document: dict[str, Any] = {"text": text}
+        if request.format == "verbose_json":
+            # the schema wants the language and the length, and no segments
+            language = request.options.get("language", "")
+            document |= {"task": "transcribe", "language": language, "duration": request.seconds}
+        resp.data = await json_documents.perform(len(text), orjson.dumps, document)
 
     async def _pieces(
         self,

@@ -132,7 +132,7 @@ OPERATIONS = {
 _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
 _DATATYPE = {"type": "string", "enum": [datatype.name for datatype in DATATYPES]}
-_DATA = {"type": "array", "description": "Elements in row-major order, nested or flat."}
+_DATA = {**array_of({}), "description": "Elements in row-major order, nested or flat."}
 _TENSOR = {"name": STRING, "datatype": _DATATYPE, "shape": array_of(COUNT), "data": _DATA}
 _LOAD = {
     **{"name": STRING, "version": STRING, "ready": BOOLEAN},

@@ -178,6 +178,23 @@ def test_a_completion_that_is_wrong_is_refused_by_the_name_of_its_field(
     assert named == refused.value.field
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"best_of": 2}, "'best_of' must be 1"),
+        ({"function_call": {"name": "f"}}, "'function_call' must be none or auto"),
+        ({"modalities": ["audio"]}, "'modalities' must be [\"text\"]"),
+        ({"audio": {"voice": "alto"}}, "'audio' is not supported"),
+        ({"functions": [{"name": "f"}]}, "'functions' is not supported"),
+    ],
+)
+def test_a_field_with_other_values_says_what_it_may_be(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(RefusedField) as refused:
+        chat(**fields)
+
+    assert text == refused.value.text
+
+
 @pytest.mark.parametrize("document", [None, [], "text", 7, True])
 def test_what_is_no_object_is_refused(document: Any) -> None:
     for read in (read_chat, read_completion):

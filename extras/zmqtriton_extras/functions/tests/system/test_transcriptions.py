@@ -25,6 +25,7 @@ else:
 
 pytestmark = [pytest.mark.system, pytest.mark.extra("openai")]
 
+WORDS = "timestamp_granularities[]"
 #: A letter for each sample; "!" fails, "*" never ends.
 STREAM = """
 from typing import List
@@ -158,6 +159,25 @@ def test_openais_client_gets_the_text_of_a_sound(server: Server) -> None:
     assert ("transcript.text.done", "de 0.25 hello") == (parts[-1].type, parts[-1].text)
 
 
+def test_a_verbose_text_has_the_language_and_the_length_of_its_sound(server: Server) -> None:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=120) as client:
+        answer = client.audio.transcriptions.create(
+            model="hearing",
+            file=("a.wav", sound("hello")),
+            language="de",
+            response_format="verbose_json",
+            timestamp_granularities=["segment"],
+        )
+
+    assert ("de 0.5 hello", "de", 5 / 16000) == (answer.text, answer.language, answer.duration)
+    assert answer.segments is None
+    verbose = {"response_format": "verbose_json"}
+    expected = {"task": "transcribe", "text": "a", "language": "", "duration": 1 / 16000}
+    assert expected == ask(server, sound("a"), model="whole", **verbose).document
+    other = ask(server, b"ID3 no WAV", model="digest", **verbose).document
+    assert ("", None) == (other["language"], other["duration"])
+
+
 @pytest.mark.parametrize("size", [10, 300_000, 6_000_000])
 def test_a_sound_of_any_size_comes_as_it_was_sent(server: Server, size: int) -> None:
     # several at a time, and again later: each is given back, and none is another one's
@@ -212,8 +232,14 @@ def test_an_error_behind_the_first_part_is_the_last_event(server: Server) -> Non
         (None, {}, "file", "'file' must be a file with a sound"),
         (b"", {"model": ""}, "model", "'model' must be the name of a model"),
         (b"", {"model": "none"}, "model", "The model 'none' does not exist"),
-        (b"", {"response_format": "srt"}, "response_format", "'response_format' is not supported"),
-        (b"", {"stream": "yes"}, "stream", "'stream' is not supported"),
+        (
+            b"",
+            {"response_format": "srt"},
+            "response_format",
+            "'response_format' must be json, text or verbose_json",
+        ),
+        (b"", {"stream": "yes"}, "stream", "'stream' must be false or true"),
+        (b"", {WORDS: "word"}, WORDS, f"'{WORDS}' must be segment"),
         (b"", {"include[]": "logprobs"}, "include[]", "'include[]' is not supported"),
         (b"", {"temperature": "2"}, "temperature", "'temperature' must be a number from 0 to 1"),
         (b"", {"temperature": "nan"}, "temperature", "'temperature' must be a number from 0 to 1"),

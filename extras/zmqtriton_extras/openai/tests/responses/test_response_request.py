@@ -144,3 +144,24 @@ def test_a_request_that_is_wrong_is_refused_by_the_name_of_its_field(
         read(**fields)
 
     assert named == refused.value.field
+
+
+@pytest.mark.parametrize(
+    ("fields", "named", "remedy"),
+    [
+        (
+            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            "input[0].type",
+            "send the item itself; clients do so with 'store' set to false",
+        ),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole conversation"),
+        ({"conversation": "conv_1"}, "conversation", "send the whole conversation"),
+    ],
+)
+def test_a_reference_to_what_was_stored_says_what_to_send_instead(
+    fields: dict[str, Any], named: str, remedy: str
+) -> None:
+    with pytest.raises(RefusedField, match="the server stores no") as refused:
+        read(**fields)
+
+    assert (named, True) == (refused.value.field, remedy in refused.value.text)
