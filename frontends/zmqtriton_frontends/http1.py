@@ -29,6 +29,8 @@ MAX_BODY_BYTES = 2**31 - 1
 
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z0-9!$%&'*+.^_`|~-]{2,19}) ([\x21-\x7e]+) HTTP/1\.([01])")
+#: First line of clients that speak HTTP/2 with prior knowledge.
+_HTTP2 = b"PRI * HTTP/2.0"
 _FIELDS = re.compile(rb"(?:" + TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
 _URI = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 #: Bytes that a request may begin with: the letters of methods, and the CR of an empty line before
@@ -150,6 +152,8 @@ def read_head(raw: bytes) -> Head:
     line, _, rest = raw.partition(b"\r\n")
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
+        if line == _HTTP2:
+            raise Refused(505, "This port speaks HTTP/1.1, not HTTP/2")
         raise Refused(400, "Malformed request line")
     method, target, minor = match.groups()
     lines = rest[:-2]
@@ -246,8 +250,7 @@ def _too_many_fields() -> Refused:
 
 
 def status_line(status: int) -> bytes:
-    line = STATUS_LINES.get(status)
-    return line if line is not None else f"HTTP/1.1 {status} \r\n".encode()
+    return STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
 
 
 def date() -> bytes:

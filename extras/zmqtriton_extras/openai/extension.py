@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from zmqtriton_extras.openai.text import Texts
 
 _CATEGORY = "openai"
+#: Paths of readiness: vLLM's, and that of Triton's frontend for this API.
+_HEALTH = ("/health", "/health/ready")
 _JSON = "application/json"
 
 _OPERATIONS = {
@@ -354,8 +356,18 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     return routes(gateway) if gateway.settings.option("allow_openai") else ()
 
 
+def _with_health(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
+    """Return the table with the probes of other servers of this API: readiness, by their paths."""
+    if not gateway.settings.option("allow_openai"):
+        return table
+    ready = next(route for route in table if route.path == "/v2/health/ready")
+    return [*table, *(ready._replace(path=path) for path in _HEALTH)]
+
+
 def _descriptions(gateway: Gateway) -> RouteDescriptions:
     return DESCRIPTIONS if gateway.settings.option("allow_openai") else RouteDescriptions()
 
 
-EXTENSION = HttpExtension(_routes, problems.PREFIX, problems.Form(), _descriptions)
+EXTENSION = HttpExtension(
+    _routes, problems.PREFIX, problems.Form(), _descriptions, around=_with_health
+)

@@ -31,11 +31,14 @@ class Metadata:
     async def live(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         if self._gateway.catalogue.is_repository_missing:
             resp.status = falcon.HTTP_400
+        else:
+            _affirm(req, resp, "live")
 
     async def ready(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         problem = await self._readiness.why_not_of_server()
         if problem:
             raise InvalidArgument(problem)
+        _affirm(req, resp, "ready")
 
     async def model_ready(
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -97,6 +100,12 @@ class Metadata:
         load = load_metrics.of_model(answer["loads"])
         named = {"name": model, "version": version} if version else {"name": model}
         resp.data = json_documents.write({**named, "ready": is_ready, **load})
+
+
+def _affirm(req: HttpRequest, resp: falcon.asgi.Response, state: str) -> None:
+    """Say KServe's `{"live": true}` to clients that name the types they read; Triton says nothing."""
+    if req.header(b"accept"):
+        resp.data = json_documents.write({state: True})
 
 
 def _public(model_stat: dict[str, Any]) -> dict[str, Any]:

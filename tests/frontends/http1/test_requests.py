@@ -266,6 +266,7 @@ REFUSED: dict[int, dict[str, bytes]] = {
         "chunks twice": head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
         "chunks before HTTP/1.1": head(b"Transfer-Encoding: chunked", first=b"POST / HTTP/1.0"),
     },
+    505: {"HTTP/2 with prior knowledge": head(first=b"PRI * HTTP/2.0", host=b"")},
     413: {
         "a length beyond the limit": head(b"Content-Length: %d" % (MAX_BODY_BYTES + 1)),
         "a length beyond 64 bits": head(b"Content-Length: %d" % 10**26),

@@ -55,6 +55,8 @@ async def _outcome(call: Awaitable[Any]) -> Any:
 
 
 def _rest_calls(client: Any, url: str, types: Any) -> Iterator[tuple[str, Awaitable[Any]]]:
+    yield "server is live", client.is_server_live(url)
+    yield "server is ready", client.is_server_ready(url)
     yield "model is ready", client.is_model_ready(url, "add_sub")
     yield "unknown model is ready", client.is_model_ready(url, "nobody")
     for form in ("json", "binary"):

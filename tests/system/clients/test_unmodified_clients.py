@@ -193,6 +193,8 @@ def test_kserves_clients_work(server: Server, python_with_kserve: Path) -> None:
     assert (400, True) == (malformed[1], "expected 2 inputs but got 0 inputs" in malformed[2])
     inferred = ["k1", "add_sub", {}, _OUTPUTS]
     assert {
+        "server is live": True,
+        "server is ready": True,
         "model is ready": True,
         "unknown model is ready": False,
         "json": inferred,

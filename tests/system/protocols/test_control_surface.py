@@ -27,6 +27,19 @@ def error(status: int, text: str) -> tuple[int, dict[str, str]]:
     return status, {"error": text}
 
 
+@pytest.mark.row("C01", "C02")
+@pytest.mark.parametrize("state", ["live", "ready"])
+def test_health_is_a_document_for_clients_that_read_one(server: Server, state: str) -> None:
+    path = f"/v2/health/{state}"
+    kserve, triton = server.exchange(path, headers={"Accept": "*/*"}), server.exchange(path)
+
+    assert (200, {state: True}) == (kserve.status, kserve.document)
+    assert "application/json" == kserve.headers["content-type"]
+    assert (200, b"") == (triton.status, triton.body)
+    # no body is no JSON
+    assert triton.headers["content-type"] is None
+
+
 @pytest.mark.row("C01", "C04")
 def test_the_server_is_alive_and_says_what_it_is(server: Server) -> None:
     assert (200, None) == server.request_json("/v2/health/live")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.frontends.fake_gateway import version_info
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton_floor.settings.frontends import Restriction
 
@@ -82,3 +83,17 @@ def test_a_fault_at_openai_s_api_says_nothing_of_our_insides() -> None:
 
     error = {"message": "internal error", "type": "server_error", "param": None, "code": None}
     assert (500, {"error": error}) == (result.status_code, result.json)
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/ready"])
+def test_probes_of_other_servers_are_answered(path: str) -> None:
+    gateway, restricted = FakeGateway(**OPENAI), (Restriction(("health",), "key", "one"),)
+    client, guarded = Client(gateway), Client(FakeGateway(**OPENAI, http_restricted_api=restricted))
+
+    assert 200 == client.request("GET", path).status_code
+    assert 403 == guarded.request("GET", path).status_code
+    assert 404 == Client(FakeGateway()).request("GET", path).status_code
+    gateway.catalogue.update(version_info("late")._replace(state="LOADING"))
+    late = client.request("GET", path)
+    assert 400 == late.status_code
+    assert "model versions that should serve are not ready" in late.json["error"]

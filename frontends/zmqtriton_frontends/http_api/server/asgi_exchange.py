@@ -92,6 +92,7 @@ _MAX_WAITING_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 
 _LENGTH = b"content-length"
+_JSON = (b"content-type", b"application/json")
 #: Begin of the paths of probes, which are answered at once: a process that is late may be killed.
 _PROBES = b"/v2/health/"
 
@@ -222,7 +223,7 @@ class AsgiExchange(Exchange):
         self._answer_instead(status, body)
 
     def _answer_instead(self, status: int, body: bytes) -> None:
-        rows = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        rows = [_JSON, (b"content-length", b"%d" % len(body))]
         rows += [(name.encode(), value.encode()) for name, value in problems.headers(status)]
         self._start = {"status": status, "headers": rows}
         self._write_body(self._begin_answer(body, is_last=True), body, is_last=True)
@@ -303,6 +304,8 @@ class AsgiExchange(Exchange):
         rows: Iterable[tuple[bytes, bytes]] = self._start["headers"]
         lengths = [value for name, value in rows if name == _LENGTH]
         self._has_no_body = http1.has_no_body(self._head.method, status)
+        if lengths == [b"0"]:  # Falcon names a type also where there is no body
+            rows = [row for row in rows if row != _JSON]
         written = http1.fields(rows)
         if self._has_no_body and (lengths or not body):
             pass

@@ -14,6 +14,7 @@ from zmqtriton_floor.errors import NO_MEMORY
 from zmqtriton_frontends import http1
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
 from zmqtriton_frontends.http1 import Head, Refused, RequestReader
+from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.heads import InferenceHead
@@ -369,11 +370,15 @@ class HttpConnection(asyncio.Protocol):
         if self._closing_since:
             return  # the last answer was given
         by_status[status] += 1
-        head = http1.status_line(status) + b"content-type: application/json\r\n"
-        for name, value in problems.headers(status):
-            head += f"{name}: {value}\r\n".encode()
-        length = b"content-length: %d\r\n" % len(body)
-        self.channel.write(b"".join((head, length, http1.date(), http1.CLOSE, b"\r\n", body)))
+        if status == 505 and not self.requests:  # a client of HTTP/2 reads frames alone
+            goaway = frames.goaway(0, frames.HTTP_1_1_REQUIRED, body)
+            answer = frames.settings({}) + goaway
+        else:
+            rows = [http1.status_line(status), b"content-type: application/json\r\n"]
+            rows += [f"{name}: {value}\r\n".encode() for name, value in problems.headers(status)]
+            rows += [b"content-length: %d\r\n" % len(body), http1.date(), http1.CLOSE, b"\r\n"]
+            answer = b"".join((*rows, body))
+        self.channel.write(answer)
         self.close(is_amid_request=True)
 
     def _end_exchange(self) -> None:

@@ -10,6 +10,9 @@ from collections import Counter
 from contextlib import ExitStack
 
 import pytest
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated
 
 from tests.frontends.fake_gateway import failing
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
@@ -127,6 +130,8 @@ HEADS: dict[tuple[int, ...], dict[str, bytes]] = {
         "two spaces": ONE.replace(b"POST /", b"POST  /"),
         "a method in small letters": ONE.replace(b"POST", b"post"),
         "two empty lines before": b"\r\n\r\n" + ONE,
+    },
+    (505,): {
         "another start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + ONE,
     },
     (200, 404, 200): {
@@ -226,6 +231,25 @@ def test_an_odd_head_means_one_thing(
     answers: Answers, name: str, statuses: tuple[int, ...]
 ) -> None:
     assert (200, *statuses) == tuple(int(answer[:3]) for answer in answers[name])
+
+
+@scenario(run_scenario)
+async def test_a_client_of_http2_learns_why_its_connection_ends(house: HttpHarness, /) -> None:
+    client = H2Connection()
+    client.initiate_connection()
+    names = (":method", ":path", ":scheme", ":authority")
+    client.send_headers(1, list(zip(names, ("GET", "/v2", "http", "x"), strict=True)))
+    reader, writer = await house.connections.connect()
+
+    writer.write(client.data_to_send())
+    await house.connections.run_loop()
+    writer.write_eof()
+    *_, end = client.receive_data(await asyncio.wait_for(reader.read(), 20))
+    writer.close()
+
+    assert isinstance(end, ConnectionTerminated)
+    assert ErrorCodes.HTTP_1_1_REQUIRED == end.error_code
+    assert b"This port speaks HTTP/1.1, not HTTP/2" in (end.additional_data or b"")
 
 
 def test_a_damaged_head_ends_its_connection_or_leaves_the_next_request_whole() -> None:
