@@ -103,7 +103,8 @@ class Metadata:
 
 
 def _affirm(req: HttpRequest, resp: falcon.asgi.Response, state: str) -> None:
-    """Say KServe's `{"live": true}` to clients that name the types they read; Triton says nothing."""
+    """Answer with KServe's document, such as `{"live": true}`, if the client sends Accept."""
+    # without it the body is empty, as Triton's always is
     if req.header(b"accept"):
         resp.data = json_documents.write({state: True})
 

@@ -164,7 +164,8 @@ _OPENED_BY = {
     "trace": ("control",),
     "logging": ("control",),
 }
-_ALWAYS_OPEN = ("/v2/health/live", "/v2/health/ready", "/", "/docs", "/pages/{file:name}")
+_PROBES = ("/v2/health/live", "/v2/health/ready", "/health", "/health/ready")
+_ALWAYS_OPEN = (*_PROBES, "/", "/docs", "/pages/{file:name}")
 
 
 def _closed_routes() -> list[tuple[str, str, tuple[str, ...]]]:
@@ -211,7 +212,7 @@ def _message(error: Any) -> str:
 
 @pytest.mark.row("L09")
 def test_balancers_and_browsers_need_no_token(client: Client, server: Server) -> None:
-    for path in ("/v2/health/live", "/v2/health/ready", "/docs", "/pages/api.js"):
+    for path in (*_PROBES, "/docs", "/pages/api.js"):
         assert 200 == client.ask("GET", path)[0]
     for method in ("ServerLive", "ServerReady"):
         assert None is call(server, _SERVICE, method)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import ROOT
+from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 from zmqtriton.options import parse
 from zmqtriton_standard.tools import demo
@@ -112,6 +112,19 @@ def test_what_the_demo_says_to_type_works_on_whatever_port_it_got(
     assert outputs == {"LEFT_TWICE": [2 * i for i in range(16)], "RIGHT_TWICE": [2] * 16}
     assert crashed[0] == 503
     assert "killed by SIGSEGV" in crashed[1]
+
+
+@pytest.mark.system
+@pytest.mark.server(models=[demo.MODELS / "tokens"])
+def test_a_client_that_leaves_amid_a_long_delay_holds_up_no_other(server: Server) -> None:
+    path = "/v2/models/tokens/generate_stream"
+    endless = json.dumps({"TEXT": "one two", "DELAY_MS": 2**31 - 1}).encode()
+    with urllib.request.urlopen(f"{server.url}{path}", endless, timeout=60) as answer:
+        assert b'"TOKEN":"one"' in answer.readline()
+
+    answer = server.exchange(path, json.dumps({"TEXT": "three"}).encode())
+
+    assert b'"TOKEN":"three"' in answer.body
 
 
 def _environment() -> dict[str, str]:

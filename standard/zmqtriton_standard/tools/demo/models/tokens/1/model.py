@@ -3,6 +3,10 @@ import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+#: Longest delay, and time between two looks whether the client is still there, in seconds.
+MAX_DELAY_S = 10.0
+LOOK_S = 0.05
+
 
 class TritonPythonModel:
     """Sends the words of TEXT one by one, DELAY_MS apart, as a language model sends its tokens."""
@@ -15,10 +19,10 @@ class TritonPythonModel:
     def stream(self, request):
         text = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()[0].decode()
         delay = pb_utils.get_input_tensor_by_name(request, "DELAY_MS")
-        delay_s = 0.0 if delay is None else max(0, int(delay.as_numpy()[0])) / 1000
+        delay_s = 0.0 if delay is None else min(int(delay.as_numpy()[0]) / 1000, MAX_DELAY_S)
         sender = request.get_response_sender()
         for index, word in enumerate(text.split()):
-            if request.is_cancelled():
+            if not self.wait(request, delay_s if index else 0.0):
                 break  # nobody reads any more
             sender.send(
                 pb_utils.InferenceResponse(
@@ -28,6 +32,15 @@ class TritonPythonModel:
                     ]
                 )
             )
-            time.sleep(delay_s)
         # without this the client would wait for more
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def wait(self, request, seconds):
+        """Wait in small steps, so that the next client has its turn if this one leaves."""
+        end = time.monotonic() + seconds
+        while not request.is_cancelled():
+            left = end - time.monotonic()
+            if left <= 0:
+                return True
+            time.sleep(min(left, LOOK_S))
+        return False
