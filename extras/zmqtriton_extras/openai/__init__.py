@@ -86,7 +86,8 @@ ADDON = AddOn(
             "name of a tensor of type STRING",
             "`logprobs`",
             "For each choice a JSON list of its new tokens, as in Triton's vLLM backend: objects "
-            "of alternatives with `decoded_token`, `logprob` and `rank`, the taken one first.",
+            "of alternatives by their numbers, the taken one first: "
+            '`[{"791": {"decoded_token": "The", "logprob": -0.1, "rank": 1}}]`.',
         ),
         "openai_tool_calls_output": Parameter(
             "name of a tensor of type STRING",

@@ -20,6 +20,8 @@ from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import decode_bytes, to_numpy
 from zmqtriton_floor.wire import ResponseBody, Tensor
 
+#: Probabilities of one token, as models tell them: its alternatives by their numbers.
+EXAMPLE = '[{"791": {"decoded_token": "The", "logprob": -0.1, "rank": 1}}]'
 #: Log probability of an impossible token in OpenAI's API; JSON has no infinity.
 _LEAST = -9999.0
 
@@ -56,7 +58,9 @@ def read_logprobs(output: str, data: bytes, limit: int) -> list[TokenLogprob]:
         steps = json.loads(data) if data.strip() else None
         return [_token(step, limit) for step in steps or [] if step]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InternalError(f"output '{output}' does not hold probabilities of tokens") from None
+        raise InternalError(
+            f"output '{output}' does not hold probabilities of tokens, such as {EXAMPLE}"
+        ) from None
 
 
 def _token(step: dict[str, Any], limit: int) -> TokenLogprob:

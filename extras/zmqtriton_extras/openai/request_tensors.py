@@ -205,7 +205,7 @@ def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Ten
     if limit is not None and not limit.optional:
         wishes.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
     for key, value in wishes.items():
-        target = names.input(_OWN_NAMES.get(key, key))
+        target = names.input(_OWN_NAMES.get(key, key)) or names.input(key)
         if target is not None:
             tensors.append(tensor_of(target, key, value))
     return tensors

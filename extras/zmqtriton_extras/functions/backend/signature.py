@@ -25,6 +25,14 @@ _STREAMS = (
 DESCRIPTION = "FUNCTION"
 #: Prefixes of parameters that name a text, and a sound, for OpenAI's routes.
 _TEXT, _SOUND = "openai_text", "openai_audio"
+#: Outputs by which OpenAI's routes learn more about a text.
+_ABOUT_TEXT = (
+    "finish_reason",
+    "logprobs",
+    "num_input_tokens",
+    "num_output_tokens",
+    "tool_calls",
+)
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
 #: The parameter of the configuration that bounds the open requests of an instance.
@@ -213,8 +221,9 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
     inputs = [each for each in signature.parameters if _openai(each)]
-    if len(inputs) == len(signature.outputs) == 1 and _openai(signature.outputs[0]):
-        for row, kind in ((inputs[0], "input"), (signature.outputs[0], "output")):
+    outputs = [each for each in signature.outputs if each.name not in _ABOUT_TEXT]
+    if len(inputs) == len(outputs) == 1 and _openai(outputs[0]):
+        for row, kind in ((inputs[0], "input"), (outputs[0], "output")):
             parameters.setdefault(f"{_openai(row)}_{kind}", {"string_value": row.name})
     if signature.settings.streams:
         parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})

@@ -119,6 +119,19 @@ def test_wishes_may_have_an_input_each() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "taken"), [(["stop"], "stop"), (["stop", "stop_words"], "stop_words")]
+)
+def test_texts_that_end_a_text_have_either_name(names: list[str], taken: str) -> None:
+    model = text_model(inputs=(("text_input", "STRING"),))
+    config = json.loads(model.config)
+    config["input"] += [tensor_config(name, "STRING", [-1], optional=True) for name in names]
+
+    got = inputs(model._replace(config=json.dumps(config)), stop=["a", "b"])
+
+    assert {"text_input": [b"hello"], taken: [b"a", b"b"]} == got
+
+
+@pytest.mark.parametrize(
     ("model", "text"),
     [
         (text_model(inputs=(("TEXT", "STRING"),)), "has no input 'text_input' of type TYPE_STRING"),

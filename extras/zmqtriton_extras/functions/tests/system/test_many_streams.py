@@ -300,6 +300,30 @@ class Talk:
         text = f"{state['text']}{state['left']} "
         return text if state["left"] else End(text)
 """
+#: Has outputs and parameters by the names of OpenAI's API.
+REASONS = """
+from typing import List, NamedTuple, Optional
+from zmqtriton import End, model
+
+class Piece(NamedTuple):
+    output: str
+    finish_reason: Optional[str] = None
+
+@model(streams=8)
+class Reasons:
+    def admit(self, prompt: str, max_tokens: int = 3, stop: Optional[List[str]] = None) -> dict:
+        return {"text": prompt, "left": max_tokens, "stop": stop or []}
+
+    def step(self, states: list) -> List[Optional[Piece]]:
+        return [self.next(state) for state in states]
+
+    def next(self, state):
+        state["left"] -= 1
+        word = f"{state['text']}{state['left']}"
+        if word in state["stop"]:
+            return End(Piece("", "stop"))
+        return Piece(f"{word} ") if state["left"] else End(Piece(f"{word} ", "length"))
+"""
 ASKING = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -332,6 +356,7 @@ def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("talk")
     server = Server(directory, options=("--allow-openai", "--jobs"), frontends=("grpc",))
     server.write_model("talk", "", TALK)
+    server.write_model("reasons", "", REASONS)
     server.write_model("asking", "", ASKING)
     with server:
         yield server
@@ -378,6 +403,27 @@ def test_openai_has_the_pieces(talking: Server, is_stream: bool) -> None:
 
 
 CONTENT = r'"content":"([^"]*)"'
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "reason"),
+    [
+        ({"max_tokens": 2}, "a1 a0 ", "length"),
+        ({"max_tokens": 4, "stop": "a2"}, "a3 ", "stop"),
+        ({"max_tokens": 4, "stop": ["a0", "a1"]}, "a3 a2 ", "stop"),
+    ],
+)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_stream_says_why_its_text_ends(
+    talking: Server, more: dict[str, Any], text: str, reason: str, *, is_stream: bool
+) -> None:
+    document = {"model": "reasons", "prompt": "a", "stream": is_stream, **more}
+
+    answer = talking.exchange("/v1/completions", json.dumps(document).encode())
+
+    whole = answer.body.decode()
+    assert text == "".join(re.findall(r'"text":"([^"]*)"', whole))
+    assert [reason] == re.findall(r'"finish_reason":"(\w+)"', whole)
 
 
 def test_a_web_socket_has_the_pieces(talking: Server) -> None:
