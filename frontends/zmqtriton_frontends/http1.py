@@ -29,8 +29,6 @@ MAX_BODY_BYTES = 2**31 - 1
 
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z0-9!$%&'*+.^_`|~-]{2,19}) ([\x21-\x7e]+) HTTP/1\.([01])")
-#: First line of clients that speak HTTP/2 with prior knowledge.
-_HTTP2 = b"PRI * HTTP/2.0"
 _FIELDS = re.compile(rb"(?:" + TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
 _URI = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 #: Bytes that a request may begin with: the letters of methods, and the CR of an empty line before
@@ -152,7 +150,7 @@ def read_head(raw: bytes) -> Head:
     line, _, rest = raw.partition(b"\r\n")
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
-        if line == _HTTP2:
+        if line == b"PRI * HTTP/2.0":  # a client with prior knowledge
             raise Refused(505, "This port speaks HTTP/1.1, not HTTP/2")
         raise Refused(400, "Malformed request line")
     method, target, minor = match.groups()

@@ -1,8 +1,8 @@
 """Finds the backend that runs a model, and the file: by the configuration, then by content.
 
-Reads names in the model's and the backends' directories, never the files. A directory with
-model.onnx and model.py is an ONNX model, as in Triton, so the order of the tables below is part of
-the behaviour.
+Reads names in the model's and the backends' directories, and of files model.py alone, which may
+declare a function: other files are then its data. Any other directory with model.onnx and model.py
+is an ONNX model, as in Triton, so the order of the tables below is part of the behaviour.
 """
 
 from __future__ import annotations
@@ -139,6 +139,9 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
     if config.platform or config.default_model_filename:
         return None
     entries = _first_version_entries(model_dir)
+    file = entries.get(PYTHON_FILE)
+    if not config.backend and file is not None and addons.models_in(file)[0]:
+        return _FRAMEWORKS[-1]
     fitting = (
         framework
         for framework in _FRAMEWORKS

@@ -86,7 +86,7 @@ def refuse(fields: dict[str, Any], accepted: Mapping[str, tuple[Any, ...]]) -> N
 
 
 def _expected(values: Iterable[Any]) -> str:
-    """Return what a field must be; one that may only be empty is not supported."""
+    """Return the second half of an error: the accepted values, if there are any but empty ones."""
     names = [
         value if type(value) is str else json.dumps(value)
         for value in values

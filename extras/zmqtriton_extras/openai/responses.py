@@ -66,8 +66,8 @@ def read_response(document: Any) -> ResponseRequest:
     read.refuse(fields, _REFUSED)
     for field in _STORED:
         if fields.get(field) is not None:
-            text = f"'{field}' is not supported, because the server stores no responses: "
-            raise RefusedField(f"{text}send the whole conversation as 'input'", field)
+            why = f"'{field}' is not supported, because the server stores no responses: "
+            raise RefusedField(f"{why}send the whole conversation as 'input'", field)
     messages = [*_instructions(fields), *_messages(fields.get("input"))]
     if not messages:
         raise RefusedField("'input' must have at least one item", "input")
@@ -118,9 +118,9 @@ def _messages(items: Any) -> list[dict[str, Any]]:
         elif kind in _ITEMS:
             messages.append(_ITEMS[kind](item, field))
         elif kind == _REFERENCE:
-            text = f"'{field}' refers to a stored item, but the server stores nothing: "
-            text += "send the item itself; clients do so with 'store' set to false"
-            raise RefusedField(text, f"{field}.type")
+            why = f"'{field}' refers to a stored item, but the server stores nothing: "
+            remedy = "send the item itself; clients do so with 'store' set to false"
+            raise RefusedField(why + remedy, f"{field}.type")
         elif kind not in _SKIPPED:
             raise RefusedField(f"'{field}.type' is not supported", f"{field}.type")
     return messages

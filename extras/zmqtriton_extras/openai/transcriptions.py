@@ -92,7 +92,7 @@ def read(content_type: str, body: memoryview) -> Transcription:
 
 def _seconds(sound: memoryview) -> float | None:
     """Return the length of a WAV file of any encoding; None for another file."""
-    if sound[:4] != b"RIFF" or sound[8:12] != b"WAVE":
+    if (bytes(sound[:4]), bytes(sound[8:12])) != (b"RIFF", b"WAVE"):
         return None
     at, rate = 12, 0
     for _ in range(_MAX_CHUNKS):

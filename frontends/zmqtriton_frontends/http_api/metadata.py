@@ -32,13 +32,13 @@ class Metadata:
         if self._gateway.catalogue.is_repository_missing:
             resp.status = falcon.HTTP_400
         else:
-            _affirm(req, resp, "live")
+            resp.data = _answer(req, "live")
 
     async def ready(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         problem = await self._readiness.why_not_of_server()
         if problem:
             raise InvalidArgument(problem)
-        _affirm(req, resp, "ready")
+        resp.data = _answer(req, "ready")
 
     async def model_ready(
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -72,7 +72,7 @@ class Metadata:
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
         self._gateway.catalogue.check_counted(model, version)
-        answer = await self._gateway.statistics(model, int(version) if version else -1)
+        answer = await self._gateway.statistics(model, int(version or -1))
         resp.data = json_documents.write(
             {
                 "model_stats": [
@@ -94,19 +94,19 @@ class Metadata:
     ) -> None:
         """Return the load of one version, or of all that serve together."""
         self._gateway.catalogue.check_counted(model, version)
-        number = int(version) if version else -1
-        answer = await self._gateway.statistics(model, number, kind=wire.LOAD)
+        answer = await self._gateway.statistics(model, int(version or -1), kind=wire.LOAD)
         is_ready = await self._readiness.of_model(model, version)
         load = load_metrics.of_model(answer["loads"])
         named = {"name": model, "version": version} if version else {"name": model}
         resp.data = json_documents.write({**named, "ready": is_ready, **load})
 
 
-def _affirm(req: HttpRequest, resp: falcon.asgi.Response, state: str) -> None:
-    """Answer with KServe's document, such as `{"live": true}`, if the client sends Accept."""
-    # without it the body is empty, as Triton's always is
-    if req.header(b"accept"):
-        resp.data = json_documents.write({state: True})
+def _answer(req: HttpRequest, state: str) -> bytes | None:
+    """Return KServe's document, such as `{"live": true}`, for a client that sends Accept.
+
+    For another client, as from Triton, there is none.
+    """
+    return json_documents.write({state: True}) if req.header(b"accept") else None
 
 
 def _public(model_stat: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def error(status: int, text: str) -> tuple[int, dict[str, str]]:
     return status, {"error": text}
 
 
-@pytest.mark.row("C01", "C02")
+@pytest.mark.row("C01")
 @pytest.mark.parametrize("state", ["live", "ready"])
 def test_health_is_a_document_for_clients_that_read_one(server: Server, state: str) -> None:
     path = f"/v2/health/{state}"

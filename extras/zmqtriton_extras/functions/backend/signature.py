@@ -25,7 +25,7 @@ _STREAMS = (
 DESCRIPTION = "FUNCTION"
 #: Prefixes of parameters that name a text, and a sound, for OpenAI's routes.
 _TEXT, _SOUND = "openai_text", "openai_audio"
-#: Outputs by which OpenAI's routes learn more about a text.
+#: Names of outputs with more about a text, for OpenAI's routes.
 _ABOUT_TEXT = (
     "finish_reason",
     "logprobs",

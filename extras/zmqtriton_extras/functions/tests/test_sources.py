@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.needs import ROOT
+from zmqtriton.config.backends import complete_backend
+from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_extras.functions.sources import models_in
+
+FUNCTION = "from zmqtriton import model\n@model\ndef caption(a: int) -> int: ..."
 
 
 def test_a_reader_of_repositories_needs_no_numpy() -> None:
@@ -28,6 +32,30 @@ def test_a_reader_of_repositories_needs_no_numpy() -> None:
     )
 
     assert "['ast']\n" == answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "backend"),
+    [
+        ("", FUNCTION, "functions"),
+        ('backend: "onnxruntime"', FUNCTION, "onnxruntime"),
+        ('platform: "onnxruntime_onnx"', FUNCTION, "onnxruntime"),
+        ("", "class TritonPythonModel: ...", "onnxruntime"),
+    ],
+)
+def test_a_function_goes_before_the_weights_next_to_it(
+    tmp_path: Path, text: str, source: str, backend: str
+) -> None:
+    version = tmp_path / "1"
+    version.mkdir()
+    (version / "model.onnx").touch()
+    (version / "model.py").write_text(source)
+    config = parse_text(text)
+
+    complete_backend(config, "caption", tmp_path)
+
+    file = "model.py" if backend == "functions" else "model.onnx"
+    assert (backend, file) == (config.backend, config.default_model_filename)
 
 
 #: Decorators that nest deeper than Python's own printer of trees can follow.

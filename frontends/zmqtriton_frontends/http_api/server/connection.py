@@ -371,8 +371,7 @@ class HttpConnection(asyncio.Protocol):
             return  # the last answer was given
         by_status[status] += 1
         if status == 505 and not self.requests:  # a client of HTTP/2 reads frames alone
-            goaway = frames.goaway(0, frames.HTTP_1_1_REQUIRED, body)
-            answer = frames.settings({}) + goaway
+            answer = frames.settings({}) + frames.goaway(0, frames.HTTP_1_1_REQUIRED, body)
         else:
             rows = [http1.status_line(status), b"content-type: application/json\r\n"]
             rows += [f"{name}: {value}\r\n".encode() for name, value in problems.headers(status)]

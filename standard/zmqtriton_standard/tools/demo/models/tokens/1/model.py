@@ -3,9 +3,8 @@ import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-#: Longest delay, and time between two looks whether the client is still there, in seconds.
+#: Longest delay, in seconds.
 MAX_DELAY_S = 10.0
-LOOK_S = 0.05
 
 
 class TritonPythonModel:
@@ -22,7 +21,10 @@ class TritonPythonModel:
         delay_s = 0.0 if delay is None else min(int(delay.as_numpy()[0]) / 1000, MAX_DELAY_S)
         sender = request.get_response_sender()
         for index, word in enumerate(text.split()):
-            if not self.wait(request, delay_s if index else 0.0):
+            end = time.monotonic() + delay_s if index else 0.0
+            while time.monotonic() < end and not request.is_cancelled():
+                time.sleep(min(delay_s, 0.05))  # and look again whether the client is there
+            if request.is_cancelled():
                 break  # nobody reads any more
             sender.send(
                 pb_utils.InferenceResponse(
@@ -34,13 +36,3 @@ class TritonPythonModel:
             )
         # without this the client would wait for more
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    def wait(self, request, seconds):
-        """Wait in small steps, so that the next client has its turn if this one leaves."""
-        end = time.monotonic() + seconds
-        while not request.is_cancelled():
-            left = end - time.monotonic()
-            if left <= 0:
-                return True
-            time.sleep(min(left, LOOK_S))
-        return False
