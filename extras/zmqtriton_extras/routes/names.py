@@ -25,7 +25,7 @@ PATH = "ROUTES_PATH"
 REFUSAL = "ROUTES_REFUSAL"
 #: The first names in paths of the server itself.
 OWN_PATHS = frozenset(
-    ("docs", "invocations", "models", "openapi.json", "pages", "ping", "v1", "v2")
+    ("docs", "health", "invocations", "models", "openapi.json", "pages", "ping", "v1", "v2")
 )
 _MAX_PATH = 200
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")

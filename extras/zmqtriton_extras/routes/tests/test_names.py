@@ -46,7 +46,9 @@ def test_any_other_path_is_refused(path: str) -> None:
     assert "must be a path such as '/ocr'" in names.path_problem(path)
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/mine", "/v1/chat", "/models/ocr", "/docs", "/ping"])
+@pytest.mark.parametrize(
+    "path", ["/v2", "/v2/mine", "/v1/chat", "/health", "/models/ocr", "/docs", "/ping"]
+)
 def test_a_path_of_the_server_itself_is_refused(path: str) -> None:
     assert "is the server's own" in names.path_problem(path)
 
