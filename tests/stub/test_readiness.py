@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.stub.fakes import FakeLink
+from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -112,7 +113,8 @@ def test_each_change_is_logged_and_not_each_question(model: Asked) -> None:
         model.says = says
         model.ask()
 
-    assert ["W", "E", "I"] == [level for level, _ in model.logged()]
+    # it answers before it logs
+    eventually(lambda: ["W", "E", "I"] == [level for level, _ in model.logged()], 30)
     texts = [text for _, text in model.logged()]
     assert texts[0] == "'m_0_0': is_ready() says False"
     assert "ValueError: broken" in texts[1]
