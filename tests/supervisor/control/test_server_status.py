@@ -144,7 +144,7 @@ def test_a_process_for_which_others_have_waited_is_told_in_words(table: LoopTurn
             "resource": "loop",
             "text": "others have lately waited 0.30 s for the process 'http' "
             "(0.30 s of CPU, 0.00 s in calls): it was in f (a.py:1)",
-        }
+        },
     ]
 
 
