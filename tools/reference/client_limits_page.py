@@ -151,9 +151,9 @@ def _memory() -> Iterator[Row]:
     yield (
         "does not read responses of a decoupled model",
         "all",
-        f"for each request {window} of responses, or a larger one, of {budget}; "
-        f"{_size(ledger.BORROWED_BYTES)} more for all, half of it for an address; as much of each "
-        "instance while the process has not come to it",
+        f"**each request:** {window} of unread responses, or one larger one, of {budget}. **All "
+        f"clients:** {_size(ledger.BORROWED_BYTES)} more, at most half of it for one address. **Each "
+        "instance:** as much again, until the process reads it",
         "the model waits, or its process keeps as much as that for all clients; requests whose "
         "responses find no room are refused",
     )

@@ -20,9 +20,9 @@ from zmqtriton.options.values import (
 
 CONFIG_OPTION = a.text(
     "config",
-    "File in TOML with options, each by its name: http-port = 8000. Variables such as "
-    "ZMQTRITON_OPTION_HTTP_PORT have options, too. The command line counts before "
-    "variables, these before the file; an option is taken whole from the first that has it.",
+    "File in TOML with options, each by its name: http-port = 8000. Environment variables such as "
+    "ZMQTRITON_OPTION_HTTP_PORT also set options. Precedence: command line, then variables, then "
+    "file. The values of a repeatable option are not merged.",
     read=read.non_empty_text("Error: empty argument for --config"),
 )
 
