@@ -20,6 +20,7 @@ import yaml
 
 from tests.repo import distributions
 from tests.support.needs import ROOT, find_tool
+from tests.system.docs.examples import read_blocks
 from tools import release
 from zmqtriton.options import Options, parse
 from zmqtriton_extras.fleet.proxies.command import proxy
@@ -32,6 +33,9 @@ DEPLOY = ROOT / "deploy" / "systemd"
 
 
 UNIT = DEPLOY / "zmqtriton.service"
+
+
+SECURE = DEPLOY / "secure.toml"
 
 
 SOCKET = DEPLOY / "zmqtriton.socket"
@@ -166,8 +170,17 @@ def test_each_option_of_the_example_exists() -> None:
     (line,) = re.findall('(?m)^ZMQTRITON_OPTIONS="(.*)"$', text)
 
     assert f"Environment=ZMQTRITON_OPTIONS={line}" in UNIT.read_text("utf-8").splitlines()
+    files = {"/etc/zmqtriton/secure.toml": SECURE.read_text("utf-8")}
     for example in re.findall(r"(?m)^#   (--.*?)(?:   .*)?$", text):
-        parse([*line.split(), *example.split()])
+        parse([*line.split(), *example.split()], read_file=files.__getitem__)
+
+
+def test_the_secure_configuration_is_the_one_that_the_guide_runs() -> None:
+    blocks = read_blocks(ROOT / "docs/guides/access.md", ROOT)
+
+    assert [SECURE.read_text("utf-8")] == [
+        block.text for block in blocks if block.note("file") == "/etc/zmqtriton/secure.toml"
+    ]
 
 
 def test_logrotate_understands_its_configuration(tmp_path: Path) -> None:
