@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repo.test_wording import pages
+from tests.support.needs import ROOT, file_of
+from tools.commands import click_commands, help_of, server_commands
+from zmqtriton.ctl.main import cli
+
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 _ROOTS: tuple[str, ...] = (
@@ -206,3 +210,73 @@ def test_the_python_reference_has_names_that_are_imported() -> None:
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute), name
     assert [] == [name for name in names if not name.startswith("zmqtriton.")]
+
+
+# ------------------------------------------------------------------------------ names in code
+# Options, commands and paths that pages print: each exists.
+
+
+#: Options of other programs that stand alone in a page, and of this page's own example of an add-on.
+_OTHERS_OPTIONS = set(
+    "--build-arg --cap-drop --enable-feature --extra-files --init --ipc --model-server-metrics-port"
+    " --network --profile --read-only --read-only-tmpfs --requirements-file --serialized-file"
+    " --shared-memory --shm-size --tmpfs --tokenizer --triton-launch-mode --greeting --lifeline"
+    " --order-seed --durations-files --http- --grpc-".split()
+)
+#: Commands of the add-on that docs/guides/extending.md makes.
+_MADE_COMMANDS = {"greet", "greetings"}
+_CODE = re.compile(r"`([^`\n]+)`|^    +(\S.*)$", re.MULTILINE)
+_OUR_COMMAND = re.compile(r"(?:\$ )?(?:sudo )?(?:--|zmqtriton|tritonserver)")
+_PATH = re.compile(
+    r"(?<![\w/.$-])(?:deploy|tests|tools|docs|zmqtriton|extras|standard|stub|frontends|packages)"
+    r"/[\w./-]*\w"
+)
+
+
+def _code() -> list[tuple[str, str]]:
+    """Pages, and the lines and spans of code in them; old options stand in the changes alone."""
+    return [
+        (page.name, match[1] or match[2])
+        for page in pages()
+        if page.name != "CHANGELOG.md"
+        for match in _CODE.finditer(page.read_text("utf-8"))
+    ]
+
+
+def test_each_option_in_a_page_exists() -> None:
+    reference = (ROOT / "docs/reference/command-lines.md").read_text("utf-8")
+    text = reference + help_of("token", "new")
+    known = {*re.findall(r"--[a-z][\w-]*", text), *_OTHERS_OPTIONS}
+
+    assert [] == [
+        (page, code)
+        for page, code in _code()
+        if _OUR_COMMAND.match(code)
+        and not known.issuperset(re.findall(r"(?<![\w-])--[a-z][\w-]*", code))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        ("zmqtriton-ctl", {words[0] for words, _ in click_commands(cli)}),
+        ("zmqtriton", {name for name, _, _ in server_commands()}),
+    ],
+)
+def test_each_command_in_a_page_exists(program: str, names: set[str]) -> None:
+    pattern = re.compile(rf"(?:\$ )?(?:sudo )?{program} (?:--server \S+ )?([a-z][a-z-]*)")
+    typed = [(page, match[1]) for page, code in _code() if (match := pattern.match(code))]
+
+    assert len(typed) > 50
+    assert [] == [(page, name) for page, name in typed if name not in names | _MADE_COMMANDS]
+
+
+def test_each_path_of_the_repository_in_a_page_exists() -> None:
+    named = {(page, path) for page, code in _code() for path in _PATH.findall(code)}
+
+    assert len(named) > 100
+    assert [] == [
+        (page, path)
+        for page, path in sorted(named)
+        if "NAME" not in path and not ((ROOT / path).exists() or file_of(path).exists())
+    ]
