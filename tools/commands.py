@@ -11,15 +11,15 @@ from unittest import mock
 
 import click
 
+from zmqtriton import addons
 from zmqtriton.main import main
-from zmqtriton.options.help import commands
 
 _USAGE = re.compile(r"(\S+) (.*?)  +(.*)")
 
 
 def server_commands() -> Iterator[tuple[str, str, str]]:
     """Return name, arguments and purpose of each subcommand of `zmqtriton`."""
-    for usage in commands().values():
+    for usage in addons.usages().values():
         match = _USAGE.fullmatch(usage)
         assert match is not None, usage
         name, arguments, about = match.groups()

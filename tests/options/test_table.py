@@ -181,6 +181,23 @@ def test_help_is_about_a_word(words: list[str], text: str) -> None:
     assert len(said) < len(text) / 10
 
 
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("tls", "--http-use-ssl"),
+        ("HTTPS", "--grpc-use-ssl"),
+        ("auth", "--tokens"),
+        ("authentication", "--http-restricted-api"),
+        ("cors", "--http-allowed-origin"),
+        ("prometheus", "--metrics-port"),
+        ("cold", "--unload-idle-after"),
+    ],
+)
+@pytest.mark.addons
+def test_help_knows_the_words_of_others(word: str, option: str) -> None:
+    assert f"\n  {option}" in about("--help", word)
+
+
 @pytest.mark.extra("fleet")
 def test_help_about_nothing_names_the_groups() -> None:
     assert "Nothing has the word 'zzz'. Groups: Server, Announcements, " in about("--help", "zzz")

@@ -1088,7 +1088,13 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_standard.commands",
-        (_FLOOR, "zmqtriton.console", "zmqtriton.options", "zmqtriton_standard.commands"),
+        (
+            _FLOOR,
+            "zmqtriton.addons",
+            "zmqtriton.console",
+            "zmqtriton.options",
+            "zmqtriton_standard.commands",
+        ),
         (),
         "writes files, and needs no server",
     ),

@@ -17,7 +17,6 @@ SURFACE = {
     "zmqtriton.addons": "the tables of commands and parts",
     "zmqtriton.command_line": "a whole command line, with files of options and the environment",
     "zmqtriton.options": "options of the server, parsed and described",
-    "zmqtriton.options.help": "the commands, which a shell completes",
     "zmqtriton.supervisor": "to start the server in this process; features, stories, pauses",
     "zmqtriton.file_names": "what keeps a file from being written",
     "zmqtriton.host.capacity": "the memory of the machine and of control groups",

@@ -216,7 +216,7 @@ def test_the_python_reference_has_names_that_are_imported() -> None:
 # Options, commands and paths that pages print: each exists.
 
 
-#: Options of other programs that stand alone in a page, and of this page's own example of an add-on.
+#: Options of other programs that stand alone in a page, and of the add-on that a guide makes.
 _OTHERS_OPTIONS = set(
     "--build-arg --cap-drop --enable-feature --extra-files --init --ipc --model-server-metrics-port"
     " --network --profile --read-only --read-only-tmpfs --requirements-file --serialized-file"

@@ -152,8 +152,8 @@ def _memory() -> Iterator[Row]:
         "does not read responses of a decoupled model",
         "all",
         f"**each request:** {window} of unread responses, or one larger one, of {budget}. **All "
-        f"clients:** {_size(ledger.BORROWED_BYTES)} more, at most half of it for one address. **Each "
-        "instance:** as much again, until the process reads it",
+        f"clients:** {_size(ledger.BORROWED_BYTES)} more, at most half of it for one address. "
+        "**Each instance:** as much again, until the process reads it",
         "the model waits, or its process keeps as much as that for all clients; requests whose "
         "responses find no room are refused",
     )

@@ -25,27 +25,40 @@ _SUPPORT_NOTES = {
     OptionSupport.PLANNED: " (No effect yet.)",
     OptionSupport.IGNORED: " (Ignored.)",
 }
+#: Words that people look for, and those of the options.
+_SYNONYMS = {
+    **dict.fromkeys(("tls", "https", "mtls", "certificate"), ("ssl", "-cert", "server-key")),
+    **dict.fromkeys(
+        ("auth", "authentication", "login", "password", "api-key", "security"),
+        ("tokens", "restricted", "ssl-mutual"),
+    ),
+    **dict.fromkeys(("cors", "csrf"), ("origin",)),
+    **dict.fromkeys(("hot-reload", "autoreload"), ("model-control", "poll-secs")),
+    **dict.fromkeys(("prometheus", "monitoring"), ("metrics",)),
+    "concurrency": ("max-requests", "workers"),
+    "cold": ("on-demand", "unload-idle"),
+}
 #: Options whose defaults depend on addresses; their help texts say how.
 _DERIVED = ("allow-client-shm", "grpc-reflection")
 
 
-def commands() -> dict[str, str]:
-    """Return the usage of each subcommand; all are add-ons."""
-    return addons.usages()
-
-
 def help_text(about: str = "") -> str:
-    """Return the whole help, or the groups and options with a word."""
+    """Return the whole help, or the groups and options with a word or a synonym of it."""
+    words = (about.lower(), *_SYNONYMS.get(about.lower(), ()))
     lines = [
         "Usage: zmqtriton --model-repository=<directory> [options]",
-        *(f"       zmqtriton {usage}" for usage in commands().values() if about.lower() in usage),
+        *(
+            f"       zmqtriton {usage}"
+            for usage in addons.usages().values()
+            if about.lower() in usage
+        ),
         *(() if about else ("", *_GENERAL)),
     ]
     for group, options in OPTION_GROUPS.items():
         fitting = [
             option
             for option in options
-            if about.lower() in f"{group} {option.name} {option.help}".lower()
+            if any(word in f"{group} {option.name} {option.help}".lower() for word in words)
         ]
         if fitting:
             lines += ["", f"{group}:", *(line for each in fitting for line in _option_lines(each))]

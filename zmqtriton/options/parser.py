@@ -16,7 +16,7 @@ from zmqtriton import addons
 from zmqtriton.commit import full_version
 from zmqtriton.options import sources
 from zmqtriton.options.declared import DECLARED, unmet
-from zmqtriton.options.help import commands, help_text
+from zmqtriton.options.help import help_text
 from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton.options.result import DEFAULTS, Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
@@ -170,7 +170,7 @@ def _typed(option: KnownOption, text: str) -> sources.Entry:
 
 def _suggest_command(word: str) -> str:
     """Suggest a command to a user who wrote a word that is not an option."""
-    if close := closest_match(word, commands()):
+    if close := closest_match(word, addons.usages()):
         return f"; did you mean 'zmqtriton {close}'?"
     if word.partition("=")[0] in OPTIONS_BY_NAME:
         return f"; did you mean '--{word}'?"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from zmqtriton import addons
 from zmqtriton.options import OPTIONS_BY_NAME
-from zmqtriton.options.help import commands
 
 _BASH = """\
 _zmqtriton() {{
@@ -40,10 +40,10 @@ def run_completion(words: list[str]) -> int:
 
 def script(shell: str) -> str:
     if shell == "fish":
-        lines = [_FISH_COMMAND.format(name) for name in sorted(commands())]
+        lines = [_FISH_COMMAND.format(name) for name in sorted(addons.usages())]
         return "".join(lines + [_FISH_OPTION.format(name) for name in OPTIONS_BY_NAME])
     text = _BASH.format(
         options=" ".join(f"--{name}" for name in OPTIONS_BY_NAME),
-        commands=" ".join(sorted(commands())),
+        commands=" ".join(sorted(addons.usages())),
     )
     return _ZSH + text if shell == "zsh" else text
