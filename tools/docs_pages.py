@@ -6,6 +6,7 @@ import json
 import posixpath
 import re
 import runpy
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ _STYLE = (
     ".md-tabs__link { opacity: 1 }\n"
     ".md-tabs__item--active { font-weight: bold }\n"
     ".md-banner a { color: inherit; text-decoration: underline }\n"
+    # long lines of outputs are read whole
+    ".md-typeset pre > code { white-space: pre-wrap }\n"
     "[data-md-color-scheme] { --md-code-hl-comment-color: var(--grey);"
     " --md-code-hl-operator-color: var(--grey); --md-code-hl-variable-color: var(--grey);"
     " --md-code-hl-generic-color: var(--grey); --md-code-hl-punctuation-color: var(--grey) }\n"
@@ -78,10 +81,47 @@ document$.subscribe(() => setTimeout(() => {
   document.querySelector(".md-search").ariaLabel = "Search";
   const places = document.querySelectorAll(".md-code__nav");
   places.forEach((place, n) => { place.ariaLabel = `Code ${n + 1}`; });
+  for (const button of document.querySelectorAll("[data-clipboard-target]")) {
+    const lines = document.querySelector(button.dataset.clipboardTarget).innerText.split("\\n");
+    if (lines[0].startsWith("$ "))
+      button.dataset.clipboardText = typed(lines).join("\\n");
+  }
 }));
+function typed(lines) {
+  // commands without their prompts and outputs; a command goes on behind a backslash or in quotes
+  const kept = [];
+  let open = false;
+  for (const line of lines) {
+    const isCommand = line.startsWith("$ ");
+    if (!open && !isCommand) continue;
+    kept.push(isCommand && !open ? line.slice(2) : line);
+    const quotes = kept.join("\\n").split("'").length - 1;
+    open = line.endsWith("\\\\") || quotes % 2 === 1;
+  }
+  return kept;
+}
 """
 #: The search leaves these out: they name everything, and answer no question of a user.
 UNSEARCHED = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "recorded-differences.md"}
+#: Pages that come first among equal finds of the search, or last.
+BOOSTS = {"tutorial.md": 2, "guides/functions.md": 2, "wrong.md": 2, "changelog.md": 0.1}
+#: Words that people type into the search, which the page says in other words.
+WORDS = {
+    "guides/access/": ("login", "password", "HTTPS", "mTLS", "OAuth", "JWT"),
+    "guides/environments/": ("conda", "virtualenv", "Docker image per model"),
+    "guides/functions/": ("Gradio", "multipart", "upload", "pydantic"),
+    "guides/image-classifier/": ("vision", "YOLO", "object detection", "computer vision"),
+    "guides/language-models/": ("LLM", "Hugging Face", "huggingface", "chatbot"),
+    "guides/load-balancing/": ("nginx", "Caddy", "Traefik", "502"),
+    "guides/many-streams/": ("continuous batching", "diffusion", "text to speech", "TTS"),
+    "guides/openai/": ("Whisper", "transcription", "JSON mode", "tool calling"),
+    "guides/performance/": ("slow", "throughput", "latency", "bottleneck", "flame graph"),
+    "guides/updates/": ("hot reload", "deploy a model", "zero downtime"),
+    "operations/": ("healthcheck", "readiness probe", "graceful shutdown", "environment variables"),
+    "wrong/": ("troubleshooting", "debug", "OOM", "memory leak", "error"),
+}
+#: A quotation that begins with its kind, which forges show as it is, and the site as a box.
+_BOX = re.compile(r"^> \*\*(Note|Warning):\*\* (.*(?:\n>.*)*)", re.MULTILINE)
 #: Pages whose headings of the third level are found by the search, and too many for a menu.
 LONG = {"reference/errors.md"}
 #: The note of a page that a tool writes, and nobody edits.
@@ -139,7 +179,13 @@ def leads(page: str, anchors: dict[str, str]) -> dict[str, str]:
 
 
 def on_post_build(config: Any) -> None:
-    """Write a page at each old address."""
+    """Write a page at each old address, and the words of readers into the search."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    found = json.loads(index.read_text("utf-8"))
+    for entry in found["docs"]:
+        if words := WORDS.get(entry["location"]):
+            entry["tags"] = words
+    index.write_text(json.dumps(found), "utf-8")
     for page, anchors in moved().items():
         if "" in anchors:
             targets = leads(page, anchors)
@@ -180,11 +226,34 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     return html.replace("<th></th>", "<td></td>")
 
 
+def boxes(markdown: str) -> str:
+    """Return a page with its notes and warnings as boxes of the theme."""
+
+    def box(match: re.Match[str]) -> str:
+        lines = re.sub("^> ?", "", match[2], flags=re.MULTILINE)
+        return f"!!! {match[1].lower()}\n\n{textwrap.indent(lines, ' ' * 4)}"
+
+    return _BOX.sub(box, markdown)
+
+
+def description(markdown: str) -> str:
+    """Return the first sentence of a page as plain text, or ""."""
+    text = re.sub("<!--.*?-->", "", markdown, flags=re.DOTALL)
+    paragraphs = (part for part in re.split("\n\n+", text) if not _WRITTEN.match(part))
+    first = next((part for part in paragraphs if re.match(r"[*`\[\w]", part)), "")
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first).replace("*", "").replace("`", "")
+    sentence = re.match(r"(.*?[.!?])(?:\s|$)", plain, re.DOTALL)
+    return " ".join((sentence[1] if sentence else plain).rstrip(":").split())
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Rewrite links between files of the repository to links between pages."""
+    """Rewrite links between files of the repository, and describe the page."""
     path = page.file.src_uri
+    page.meta["description"] = description(markdown)
     if path in UNSEARCHED:
         page.meta["search"] = {"exclude": True}
+    elif path in BOOSTS:
+        page.meta["search"] = {"boost": BOOSTS[path]}
     sources = (name for name, made in PAGES.items() if made == path and name not in SECTIONS)
     source = next(sources, f"docs/{path}")
     is_edited = config.repo_url and not _WRITTEN.search(markdown)
@@ -198,4 +267,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return posixpath.relpath(there, posixpath.dirname(path) or ".") + anchor
         return match[0]
 
-    return _LINK.sub(rewritten, markdown)
+    return boxes(_LINK.sub(rewritten, markdown))
