@@ -122,6 +122,8 @@ WORDS = {
 }
 #: A quotation that begins with its kind, which forges show as it is, and the site as a box.
 _BOX = re.compile(r"^> \*\*(Note|Warning):\*\* (.*(?:\n>.*)*)", re.MULTILINE)
+#: An indented block that begins with a prompt.
+_SESSION = re.compile(r"(?<=\n\n)(    \$ .*\n(?:    .*\n|\n(?=    |\n))*)", re.MULTILINE)
 #: Pages whose headings of the third level are found by the search, and too many for a menu.
 LONG = {"reference/errors.md"}
 #: The note of a page that a tool writes, and nobody edits.
@@ -226,6 +228,16 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     return html.replace("<th></th>", "<td></td>")
 
 
+def sessions(markdown: str) -> str:
+    """Return a page with its blocks of typed commands and their outputs as blocks in colours."""
+
+    def block(match: re.Match[str]) -> str:
+        text = re.sub("^    ", "", match[1], flags=re.MULTILINE).rstrip()
+        return f"```console\n{text}\n```\n"
+
+    return _SESSION.sub(block, markdown)
+
+
 def boxes(markdown: str) -> str:
     """Return a page with its notes and warnings as boxes of the theme."""
 
@@ -267,4 +279,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return posixpath.relpath(there, posixpath.dirname(path) or ".") + anchor
         return match[0]
 
-    return boxes(_LINK.sub(rewritten, markdown))
+    return boxes(sessions(_LINK.sub(rewritten, markdown)))

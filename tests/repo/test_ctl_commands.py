@@ -155,3 +155,12 @@ def test_each_option_of_seconds_tells_its_default_in_one_form() -> None:
     assert ("wait", "--timeout") in options
     form = re.compile(r"Seconds .*\. Default is (any time|[0-9.]+)\.")
     assert [] == [words for words, text in options.items() if not form.fullmatch(text)]
+
+
+def test_no_purpose_is_cut_in_the_list_of_commands() -> None:
+    commands = {words[0]: each for words, each in click_commands(cli) if len(words) == 1}
+    room = 78 - len("  ") - max(map(len, commands)) - len("  ") - 2
+
+    shown = {name: each.get_short_help_str(room) for name, each in commands.items()}
+    assert len(shown) > 30
+    assert {} == {name: text for name, text in shown.items() if text.endswith("...")}

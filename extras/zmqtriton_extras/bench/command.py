@@ -126,7 +126,7 @@ def bench(
     has_grpc: bool,
     form: str,
 ) -> None:
-    """Load MODEL with requests, and say how fast it is and where the time goes.
+    """Measure MODEL under load, and say where the time goes.
 
     All clients send the same request, made from values as for `infer`; each sends again when it has
     its answer, or with --rate when it is due, and then times count from that moment. Ctrl-C

@@ -75,7 +75,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(cls=CommandGroup)
 def canary() -> None:
-    """Try a version of a model beside the one that serves, then promote or abort it."""
+    """Try a version of a model, then promote or abort it."""
 
 
 @canary.command()

@@ -118,8 +118,9 @@ def replay(
     repository: Path | None,
     form: str,
 ) -> None:
-    """Send the requests of DIRECTORY again; exit with 1 if an answer differs or fails.
+    """Send the requests of DIRECTORY again, and compare.
 
+    The exit status is 1 if an answer differs or fails.
     Requests are those that a server with --capture has recorded. Sequences are kept in order.
     """
     model, _, version = target.partition(":")

@@ -76,7 +76,7 @@ _NAMES = {b"pdb\n": "pdb", b"debugpy\n": "debugpy"}
 def debug(
     context: click.Context, model: str, instance: str, timeout: float, pdb: bool, port: int
 ) -> None:
-    """Debug an instance of MODEL: with debugpy in your editor, or with pdb in this terminal.
+    """Debug an instance of MODEL in your editor, or with pdb.
 
     debugpy is used if the model's environment has it. The model stops at a breakpoint() in its
     code, at the breakpoints of the editor, or with pdb at its next line. Others serve, and the

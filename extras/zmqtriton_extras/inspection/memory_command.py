@@ -71,7 +71,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @with_format
 @click.pass_context
 def memory(context: click.Context, model: str, seconds: float, instance: str, form: str) -> None:
-    """Show which memory of MODEL grows, by the lines of its code and by its holders.
+    """Show which memory of MODEL grows, by lines and holders.
 
     The model serves meanwhile, more slowly: its allocations are traced.
     """

@@ -30,7 +30,7 @@ _WITHIN_S = 10.0
 @with_format
 @click.pass_context
 def clients(context: click.Context, interval: float, form: str) -> None:
-    """Show connected clients by address and token, the busiest first.
+    """Show connected clients, the busiest first.
 
     Rates are those of the next --interval seconds, on connections that are still open then.
     """
@@ -45,8 +45,9 @@ def clients(context: click.Context, interval: float, form: str) -> None:
 @with_format
 @click.pass_context
 def disconnect(context: click.Context, address: str, token: str, form: str) -> None:
-    """Close a client's connections now: its requests, gRPC streams, events and WebSockets.
+    """Close a client's connections now.
 
+    Its requests, gRPC streams, events and WebSockets end.
     ADDRESS is an IP address or a network such as 10.0.0.0/8. With --token, connections count
     whose current request has this token. To keep the client out, remove its token first, or
     refuse its address in the firewall.

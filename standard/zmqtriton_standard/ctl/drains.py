@@ -51,8 +51,9 @@ def drain(
     quiet: float,
     form: str,
 ) -> None:
-    """Drain MODEL, or the server: it is not ready, so load balancers go elsewhere.
+    """Drain MODEL, or the server, before it ends.
 
+    It is not ready then, so load balancers go elsewhere.
     Requests that still arrive are answered. When no request is in progress, and none has come
     for a while, it is unloaded, restarted or stopped, or it stays drained until `undrain`.
     """
@@ -79,7 +80,7 @@ def drain(
 @with_format
 @click.pass_context
 def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
-    """End the drain of MODEL, of an instance, or of the server: it is ready again."""
+    """End the drain of MODEL, an instance, or the server."""
     state = change_model(context, "undrain", model, timeout_s=QUICK_TIMEOUT_S, instance=instance)
     _print_state(form, model, instance, state)
 

@@ -194,8 +194,9 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
 @form_option
 @click.pass_context
 def infer(context: click.Context, request_options: RequestOptions, form: str) -> None:
-    """Ask MODEL and print its outputs; those of a decoupled model one by one, as they come.
+    """Send a request to MODEL, and print its outputs.
 
+    Those of a decoupled model are printed one by one, as they come.
     VALUE is a number, several with commas, a text, a list in JSON, or @FILE: a .npy file, or
     any file for an input of BYTES. Shapes and types are the model's. --json reads an object of
     values by name, or a whole request of the protocol.

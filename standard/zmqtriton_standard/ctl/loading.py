@@ -111,8 +111,9 @@ def _load(client: Client, model: str) -> Any:
 @with_format
 @click.pass_context
 def restart(context: click.Context, *, model: str, no_wait: bool, instance: str, form: str) -> None:
-    """Restart the processes of MODEL, and wait until it is ready; the requests they execute fail.
+    """Restart the processes of MODEL; their requests fail.
 
+    Waits until it is ready.
     For a model that hangs, and for one that was given up because it died too often. A load that is
     under way is ended and begun again, and the serving processes stay. Works in every model
     control mode. Use `reload` to take changed files into use without a failure.
@@ -135,7 +136,7 @@ def restart(context: click.Context, *, model: str, no_wait: bool, instance: str,
 @with_format
 @click.pass_context
 def reload(context: click.Context, *, model: str, force: bool, form: str) -> None:
-    """Load MODEL again if its files have changed, or every model whose files have.
+    """Load MODEL, or every model, if its files have changed.
 
     No request fails, and the old files serve on if the new ones cannot be loaded. With
     --model-control-mode none and poll, new models are loaded and models without a directory are
@@ -219,7 +220,7 @@ def _is_back(stubs: list[dict[str, Any]], before: Container[int]) -> bool:
 @with_format
 @click.pass_context
 def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:
-    """Give MODEL COUNT instances, without a reload and without a failed request.
+    """Give MODEL COUNT instances without a failed request.
 
     Without COUNT, show how many it has.
 
@@ -254,8 +255,9 @@ def _print_autoscale(autoscale: dict[str, Any]) -> None:
 @with_format
 @click.pass_context
 def sleep(context: click.Context, model: str, form: str) -> None:
-    """Have MODEL give its memory back by its sleep(), and keep its processes.
+    """Let MODEL free its memory by its sleep() method.
 
+    Its processes stay.
     The next request, or `wake`, has it call its wake_up(). A model that has requests does not
     sleep.
     """
@@ -267,7 +269,7 @@ def sleep(context: click.Context, model: str, form: str) -> None:
 @with_format
 @click.pass_context
 def wake(context: click.Context, model: str, form: str) -> None:
-    """Have MODEL wake up, before a request does."""
+    """Wake MODEL up, before a request does."""
     _print(form, change_model(context, "wake", model), "awake")
 
 

@@ -106,7 +106,7 @@ def logs(
     follow: bool,
     form: str,
 ) -> None:
-    """Show the last lines of the log: the server's and its models', or those about MODEL.
+    """Show the last lines of the log, or those about MODEL.
 
     The server's lines are those of all its processes: frontends, broker and add-ons. In JSON, each
     line of the log is an object on a line of its own; in YAML, an element of a list.

@@ -77,7 +77,7 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options and models in SHELL.
+    """Print the script for tab completion in SHELL.
 
     In ~/.bashrc: eval "$(zmqtriton-ctl completion bash)"
     """

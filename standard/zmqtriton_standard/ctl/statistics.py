@@ -188,7 +188,7 @@ _interval_option = seconds_option(
 def stats(
     context: click.Context, model: str, interval: float, count: int, form: str, *, total: bool
 ) -> None:
-    """Show rates, mean latencies and batch sizes of MODEL, or of all models.
+    """Show rates, latencies and batch sizes of models.
 
     They are those of the next --interval seconds.
     """
@@ -208,7 +208,7 @@ def stats(
 @_interval_option
 @click.pass_context
 def top(context: click.Context, model: str, interval: float) -> None:
-    """Show `stats` anew every second, the busiest first, until q or Ctrl-C."""
+    """Show `stats`, refreshed every second, until q or Ctrl-C."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("top needs a terminal; `stats --count N` prints N tables")
     try:

@@ -318,7 +318,7 @@ def _row(client: Client) -> Sequence[str]:
 @with_format
 @click.pass_context
 def status(context: click.Context, model: str, form: str) -> None:
-    """Show the server's processes, why any died, and its counters; with MODEL, that model's."""
+    """Show processes and counts of the server, or of MODEL."""
     server, document, index = run_with_client(
         context,
         lambda client: _read_status(client, model, has_index=form == "table" or bool(model)),
@@ -372,8 +372,9 @@ def models(context: click.Context, form: str, ready: bool) -> None:
 def config(
     context: click.Context, model: str, version: int | None, has_all: bool, form: str
 ) -> None:
-    """Show the options of the server that differ from their defaults; with MODEL, its config.
+    """Show the server's options, or MODEL's configuration.
 
+    Options are those that differ from their defaults.
     A model's config is that of its highest version, or of VERSION, with everything that was
     completed, in the form of config.pbtxt.
     """

@@ -29,7 +29,7 @@ _MAX_NAMED = 10
 def wait(
     context: click.Context, model: str, version: int | None, timeout: float, form: str
 ) -> None:
-    """Wait until MODEL is ready, or the server with all models that it should serve.
+    """Wait until MODEL, or the server with all models, is ready.
 
     The exit status is 0 then, 1 if it is not ready in time, and 2 if there is no server in time.
     """

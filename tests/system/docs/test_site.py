@@ -147,6 +147,14 @@ def test_notes_and_warnings_are_boxes() -> None:
     assert expected == docs_pages.boxes(page)
 
 
+def test_sessions_have_colours() -> None:
+    docs_pages = import_or_skip("tools.docs_pages")
+    page = "One.\n\n    $ ls\n    a\n\n    b\n\nTwo.\n\n    models/\n\n1. Step\n\n        $ ls\n"
+
+    expected = page.replace("    $ ls\n    a\n\n    b\n", "```console\n$ ls\na\n\nb\n```\n", 1)
+    assert expected == docs_pages.sessions(page)
+
+
 @pytest.mark.parametrize(
     ("page", "expected"),
     [

@@ -159,7 +159,7 @@ def proxy(
     receive_token_file: Path | None,
     **options: Any,
 ) -> None:
-    """Print a configuration of KIND for a proxy in front of several SERVERs.
+    """Print a proxy's configuration for several SERVERs.
 
     A server is HOST:PORT[,grpc=PORT][,agent=PORT] or https://HOST:PORT; a file of such lines; an
     announcement, a directory of announcements, or a URL with a path that answers with them;

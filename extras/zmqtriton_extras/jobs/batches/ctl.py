@@ -26,7 +26,7 @@ _HEADER = ("Batch", "State", "Age", "Answered", "Failed", "Token", "Endpoint", "
 @with_format
 @click.pass_context
 def batches(context: click.Context, limit: int, form: str) -> None:
-    """List batches of all tokens with their progress, or change them."""
+    """List batches of all tokens, or change them."""
     if context.invoked_subcommand:
         return
     question = {"verb": "batch list", "limit": limit, "after": None}

@@ -29,7 +29,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 def doctor(
     context: click.Context, repositories: tuple[str, ...], options: tuple[str, ...], form: str
 ) -> None:
-    """Find faults of this machine and installation, and of the server if one runs.
+    """Find faults of this machine, and of a running server.
 
     Without a server, judges whether one could start: with the options behind --, or those of the
     systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.

@@ -63,7 +63,7 @@ _T = TypeVar("_T")
 @with_format
 @click.pass_context
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
-    """Say why MODEL is not ready, fails or is slow, and what to do about it.
+    """Say why MODEL fails or is slow, and what to do.
 
     Without MODEL, look at the server and all its models; troubles are shown, the worst first.
     """
