@@ -183,11 +183,11 @@ def leads(page: str, anchors: dict[str, str]) -> dict[str, str]:
 def on_post_build(config: Any) -> None:
     """Write a page at each old address, and the words of readers into the search."""
     index = Path(config.site_dir, "search", "search_index.json")
-    found = json.loads(index.read_text("utf-8"))
-    for entry in found["docs"]:
+    document = json.loads(index.read_text("utf-8"))
+    for entry in document["docs"]:
         if words := WORDS.get(entry["location"]):
             entry["tags"] = words
-    index.write_text(json.dumps(found), "utf-8")
+    index.write_text(json.dumps(document), "utf-8")
     for page, anchors in moved().items():
         if "" in anchors:
             targets = leads(page, anchors)

@@ -364,8 +364,9 @@ class Guest:
             self._loop.stop()
 
     def _leave(self, within_ms: int) -> None:
-        """Go when everything is answered, here and by models here: the server stops."""
-        if within_ms <= 0 or not (self.gateway.in_flight or self.hosting.is_running):
+        """Go when everything is answered and read, here and by models here: the server stops."""
+        is_busy = self.gateway.in_flight or self.streams or self.hosting.is_running
+        if within_ms <= 0 or not is_busy:
             self._lose()
         else:
             step_ms = min(within_ms, _LOOK_MS)

@@ -215,10 +215,10 @@ def test_all_that_is_referred_to_is_there_and_nothing_else(gateway: FakeGateway)
 
 def test_each_array_says_what_its_elements_are(gateway: FakeGateway) -> None:
     # generators of clients leave out what has other arrays
-    found = list(arrays(described(gateway)))
+    schemas = list(arrays(described(gateway)))
 
-    assert found
-    assert not [one for one in found if "items" not in one]
+    assert schemas
+    assert not [one for one in schemas if "items" not in one]
 
 
 def test_each_model_that_json_can_carry_has_an_example() -> None:

@@ -259,8 +259,8 @@ def test_the_readers_of_streams_hear_how_many_responses_had_left(connected: Worl
 
     connected.connect()
 
-    told = connected.receive(wire.Results).outcomes
-    counts = {row.id: row.number for row in told if row.flags == wire.SENT}
+    outcomes = connected.receive(wire.Results).outcomes
+    counts = {row.id: row.number for row in outcomes if row.flags == wire.SENT}
     assert {1: 3, 2: 3, 3: 0} == counts
     assert [True, True, False] == [stream.is_in_doubt() for stream in streams]
     connected.send(wire.StreamAcks([wire.StreamAck(A, 1, 3), wire.StreamAck(A, 2, 3)]))
@@ -278,8 +278,8 @@ def test_what_has_not_left_does_not_count_as_lost_with_the_broker(connected: Wor
 
     connected.connect()
 
-    told = connected.receive(wire.Results).outcomes
-    assert [(1, wire.SENT), (1, 0), (2, 0)] == [(row.number, row.flags) for row in told]
+    outcomes = connected.receive(wire.Results).outcomes
+    assert [(1, wire.SENT), (1, 0), (2, 0)] == [(row.number, row.flags) for row in outcomes]
 
 
 def test_a_response_that_cannot_leave_shows_that_the_broker_is_dead(connected: World) -> None:
