@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
+from zmqtriton_floor.descriptions import clipped
 from zmqtriton_floor.reasons import Kind, Reason
 
 Error = TypeVar("Error", bound="ZmqTritonError")
@@ -46,7 +47,8 @@ class ZmqTritonError(Exception):
 
     @property
     def text(self) -> str:
-        return str(self.args[0]) if self.args else ""
+        """The text, of at most MAX_TEXT_BYTES."""
+        return clipped(str(self.args[0])) if self.args else ""
 
     @property
     def reason(self) -> Reason:

@@ -6,11 +6,12 @@ BYTES elements travel as a little-endian 4-byte length and the bytes.
 from __future__ import annotations
 
 import struct
-from typing import Any, Sequence
+from typing import Any, List, Sequence
 
 import numpy as np
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, DATATYPES, Datatype, count_elements
+from zmqtriton_floor.documents import STEP
 
 _LENGTH = struct.Struct("<I")
 #: Below this size a copy is cheaper than a view.
@@ -36,12 +37,20 @@ def encode_bytes(elements: Any) -> bytes:
 
     What is not bytes goes as UTF-8 of str().
     """
-    pieces = []
-    for element in np.ravel(elements, order="C").tolist():
-        data = element if type(element) is bytes else str(element).encode()
-        pieces.append(_LENGTH.pack(len(data)))
-        pieces.append(data)
-    return b"".join(pieces)
+    return encode_elements(np.ravel(elements, order="C").tolist())
+
+
+def encode_elements(elements: List[Any]) -> bytes:
+    """Encode a list of elements, as encode_bytes() does."""
+    steps = []
+    for at in range(0, len(elements), STEP):  # to join very many pieces takes a second
+        pieces = []
+        for element in elements[at : at + STEP]:
+            data = element if type(element) is bytes else str(element).encode()
+            pieces.append(_LENGTH.pack(len(data)))
+            pieces.append(data)
+        steps.append(b"".join(pieces))
+    return b"".join(steps)
 
 
 def decode_bytes(data: bytes | memoryview) -> list[bytes]:

@@ -280,6 +280,12 @@ LAYERS = (
         "is a form of infer",
     ),
     Layer(
+        "zmqtriton_standard.generate.checks",
+        ("zmqtriton.config", "zmqtriton.findings"),
+        (),
+        "tells what check says of its models",
+    ),
+    Layer(
         "zmqtriton_standard.grpcio",
         (
             _FLOOR,
@@ -334,7 +340,7 @@ LAYERS = (
             "zmqtriton_frontends.tensors.arena_body",
             "zmqtriton_standard.generate",
         ),
-        ("falcon", "numpy"),
+        ("falcon", "numpy", "orjson"),
         "makes arguments of plain JSON",
     ),
     Layer(
@@ -369,7 +375,11 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_extras.functions.backend",
-        ("zmqtriton_extras.functions.backend",),
+        (
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_floor.descriptions",
+            "zmqtriton_floor.documents",
+        ),
         ("numpy", "triton_python_backend_utils"),
         "runs in the model's Python, without the server, and is copied into exported models",
     ),

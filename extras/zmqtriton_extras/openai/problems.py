@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
-from zmqtriton_frontends.http_api.asgi import problems
 
 #: The paths whose errors have this form.
 PREFIX = "/v1/"
@@ -50,7 +49,7 @@ def answer_to(error: ZmqTritonError) -> tuple[int, bytes]:
 def describe(error: ZmqTritonError) -> dict[str, Any]:
     """Return the document of an error for a client."""
     field, code = getattr(error, "field", None), getattr(error, "openai_code", None)
-    return _description(error.http_status, problems.shortened(error), field, code)
+    return _description(error.http_status, error.text, field, code)
 
 
 def refusal(status: int, text: str) -> tuple[int, bytes]:

@@ -24,6 +24,7 @@ from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.requests import AUTO, NAMED, TextRequest
 from zmqtriton_extras.openai.tensor_names import TOOL_CALL_PARSER, TensorNames
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.documents import pieces
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
@@ -184,6 +185,11 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
     return _text(names.text, prompt.encode())
 
 
+def written(document: Any) -> bytes:
+    """Return a part of a request as JSON, in pieces: it may be as long as the request."""
+    return b"".join(pieces(document, orjson.dumps))
+
+
 def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Tensor]:
     """Yield the sampling as one input, or as one input for each field."""
     wishes = dict(request.sampling)
@@ -191,7 +197,7 @@ def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Ten
     document, schema = form
     if names.structured_key and names.response_format is None and document is not None:
         wish = {"json_object": True} if schema is None else {"json": schema}
-        wishes[names.structured_key] = orjson.dumps(wish).decode()
+        wishes[names.structured_key] = written(wish).decode()
     if request.adapter and names.lora is not None:
         tensors.append(_text(names.lora, request.adapter.encode()))
     elif request.adapter:
@@ -200,7 +206,7 @@ def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Ten
     if calls is not None and calls.has_special_marks:
         wishes.setdefault("skip_special_tokens", False)
     if names.sampling is not None:
-        return [*tensors, _text(names.sampling, orjson.dumps(wishes))]
+        return [*tensors, _text(names.sampling, written(wishes))]
     limit = names.input("max_tokens")
     if limit is not None and not limit.optional:
         wishes.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
@@ -218,7 +224,7 @@ def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
         (names.tool_choice, tools.choice_document()),
     ):
         if target is not None and (tools.documents or not target.optional):
-            yield _text(target, orjson.dumps(document))
+            yield _text(target, written(document))
 
 
 def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
@@ -235,11 +241,11 @@ def _format(names: TensorNames, form: _Form) -> Iterator[Tensor]:
     target, guides = names.response_format, names.guides
     if target is not None:
         if document is not None or not target.optional:
-            yield _text(target, orjson.dumps(document or _ANY_TEXT))
+            yield _text(target, written(document or _ANY_TEXT))
     elif guides is not None and document is not None:
         kind, guide = guides
         yield _text(kind, b"json" if schema is None else b"json_schema")
-        yield _text(guide, b"" if schema is None else orjson.dumps(schema))
+        yield _text(guide, b"" if schema is None else written(schema))
 
 
 def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
@@ -259,7 +265,7 @@ def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
 def tensor_of(target: Input, key: str, value: Any) -> Tensor:
     """Return the value of a field as an input. Raises RefusedField."""
     if type(value) is dict:
-        value = orjson.dumps(value).decode()
+        value = written(value).decode()
     elements = value if type(value) is list else [value]
     shape = shape_of_one(target)
     if len(elements) > 1:

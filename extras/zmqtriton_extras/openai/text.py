@@ -7,7 +7,6 @@ client goes away, the connection cancels the task, and that cancels the requests
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -15,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import falcon.asgi
-import orjson
 
 from zmqtriton_extras.openai import request_tensors, requests
 from zmqtriton_extras.openai.calls import Calls, as_it_is, together
@@ -26,13 +24,14 @@ from zmqtriton_extras.openai.documents import (
     Completion,
 )
 from zmqtriton_extras.openai.problems import RefusedField, UnfitAnswer
-from zmqtriton_extras.openai.request_tensors import text_body
+from zmqtriton_extras.openai.request_tensors import text_body, written
 from zmqtriton_extras.openai.requests import TextRequest
 from zmqtriton_extras.openai.responses import Response, read_response
 from zmqtriton_extras.openai.templates import RefusedChatError
 from zmqtriton_extras.openai.templates.children import Children, request_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpRequest, size_of_response
@@ -78,7 +77,7 @@ async def prompt_of(
 
 def _prompt(messages: Documents, names: TensorNames) -> str:
     if names.messages is not None:
-        return orjson.dumps(messages).decode()
+        return written(messages).decode()
     return plain_prompt(with_texts(messages))
 
 
@@ -131,8 +130,8 @@ def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
     if type(function) is not dict or type(function.get("arguments")) is not str:
         return call
     try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
+        arguments = json_documents.parse(function["arguments"].encode() or b"{}")
+    except (ValueError, InvalidArgument):
         return call
     return {**call, "function": {**function, "arguments": arguments}}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import size_of
+from zmqtriton_floor.descriptions import clipped
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.refusals import AccessRefused
@@ -13,6 +15,17 @@ from zmqtriton_frontends.entrance import Ask
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.inference import CheckedRequest, Stages
 from zmqtriton_standard.access_log.refusals import add_source, log_refusals, send
+
+#: Parts of errors that have what a client sent.
+_CLIENTS = re.compile(r"'.*'|(?<=for input )[^'].*|(?<=got: ).*", re.DOTALL)
+_LEFT_OUT = "'…'"
+
+
+def _without_names(error: Exception) -> str:
+    """Return the text of an error; of a client's own errors without the names that it sent."""
+    text = clipped(str(error))
+    is_clients = getattr(error, "http_status", ZmqTritonError.http_status) < 500
+    return _CLIENTS.sub(_LEFT_OUT, text) if is_clients else text
 
 
 class AccessLog:
@@ -34,7 +47,7 @@ class AccessLog:
         if isinstance(error, AccessRefused):
             error.is_reported = True
         document = _document(ask, ask.target[1])
-        document.update(status=error.code, error=error.text)
+        document.update(status=error.code, error=_without_names(error))
         send(self._line, document, ask.begun_ns)
 
 
@@ -71,7 +84,7 @@ class _Entry:
         document["status"] = "OK"
         if error is not None:
             document["status"] = getattr(error, "code", ZmqTritonError.code)
-            document["error"] = str(error)
+            document["error"] = _without_names(error)
         send(self._line, document, self._begun_ns)
 
 

@@ -5,4 +5,5 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn(
     "generate",
     http=(".extension:EXTENSION",),
+    warnings=".checks:warnings",
 )

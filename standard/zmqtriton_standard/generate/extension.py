@@ -165,9 +165,6 @@ class InferWriter(Writer):
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         return response_encoding.describe(self.model, self.request_id, body, _ALL_JSON)[0]
 
-    def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
-        return json_documents.pieces(fields, "outputs", "data")
-
 
 class InferStream(Generate):
     """POST …/infer_stream: the JSON of infer in, an event for each response out.

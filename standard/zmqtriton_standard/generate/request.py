@@ -7,21 +7,19 @@ checked by admission.prepare. Texts are Triton's, which takes neither nested lis
 from __future__ import annotations
 
 import json
-from base64 import b64decode
+import re
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.documents import from_base64, pieces
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api import json_to_bytes
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.infer_request import (
-    MAX_PARAMETERS,
-    request_id,
-)
+from zmqtriton_frontends.http_api.inference.infer_request import MAX_PARAMETERS, request_id
+from zmqtriton_frontends.http_api.inference.tensor_data import types_of
 from zmqtriton_frontends.inference import MAX_NAME, check_parameter_name
 
 #: The key whose members are read as if they stood at the top.
@@ -47,10 +45,18 @@ def read_bytes(data: bytes, inputs: dict[str, Input]) -> RequestBody:
 
 def read_text(text: bytes, inputs: dict[str, Input]) -> RequestBody:
     """Read the text of a request for a model with these inputs. Raises InvalidArgument."""
-    document = json_documents.parse(text)
-    if any(text.count(json.dumps(name, ensure_ascii=False).encode()) > 1 for name in inputs):
-        _check_keys(text, inputs)
-    return read(document, inputs)
+    with json_documents.opened(text) as document:
+        quoted = (json.dumps(name, ensure_ascii=False).encode() for name in inputs)
+        twice = [name for name in quoted if text.count(name) > 1]
+        if twice and len(text) < json_documents.LARGE_BYTES:
+            _check_keys(text, inputs)
+        elif any(len(re.findall(re.escape(name) + rb"\s*:", text)) > 1 for name in twice):
+            raise InvalidArgument("an input is given twice")
+        return read(document, inputs)
+
+
+def _as_text(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _check_keys(text: bytes, inputs: dict[str, Input]) -> None:
@@ -109,9 +115,7 @@ def _convert(
                     and type(nested_value) in (dict, list, tuple)
                 ):
                     # a parameter has no type for it
-                    nested_value = json.dumps(
-                        nested_value, ensure_ascii=False, separators=(",", ":")
-                    )
+                    nested_value = b"".join(pieces(nested_value, _as_text)).decode()
                 _take(nested_key, nested_value, inputs, tensors, parameters)
         except InvalidArgument as error:
             raise InvalidArgument(f"Converting keyword: '{key}': {error.text}") from None
@@ -173,7 +177,7 @@ def _with_bytes(name: str, value: Any) -> Any:
     if type(text) is not str or len(members) > 1:
         return value
     try:
-        return b64decode(text, validate=True)
+        return from_base64(text)
     except ValueError as error:
         raise InvalidArgument(
             f"input '{name}' has invalid base64 in '{_BASE64}': {error}"
@@ -187,11 +191,11 @@ def _unnested(value: Any, rank: int) -> tuple[list[int], list[Any]]:
     """
     shape: list[int] = []
     elements = [value]
-    while list in (kinds := set(map(type, elements))):
-        if len(kinds) > 1 or len(set(map(len, elements))) > 1:
+    while list in (kinds := types_of(elements)):
+        if len(kinds) > 1 or any(len(each) != len(elements[0]) for each in elements):
             return [0] * (rank + 1), []
         shape.append(len(elements[0]))
-        elements = list(chain.from_iterable(elements))
+        elements = [element for each in elements for element in each]
     return [1] * (rank - len(shape)) + shape, elements
 
 

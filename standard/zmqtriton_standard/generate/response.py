@@ -168,7 +168,9 @@ class Writer:
         if size > INLINE_BYTES:
             await self._wait_for_room(size)
         if size >= json_documents.LARGE_BYTES:
-            return await json_documents.aside(size, self._document, item, frame, self._pieces)
+            return await json_documents.aside(
+                size, self._document, item, frame, json_documents.pieces
+            )
         return self._document(item, frame, lambda fields: (json_documents.write(fields),))
 
     def _document(self, item: StreamItem, frame: _Frame, write: _Write) -> tuple[bytes, int]:
@@ -184,9 +186,6 @@ class Writer:
             return b"", 200
         document = begin + error_document(error) + end
         return with_hint(document, error) if begin else document, error.http_status
-
-    def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
-        return json_documents.members(fields)
 
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         fields = {tensor.name: self._value(tensor) for tensor in body.outputs}

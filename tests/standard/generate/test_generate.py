@@ -82,13 +82,13 @@ def test_one_element_is_bare_and_others_are_flat_arrays() -> None:
 
 
 def test_others_go_on_while_many_numbers_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_is_written, write = threading.Event(), json_documents.members
+    small_is_written, write = threading.Event(), json_documents.pieces
 
     def write_later(fields: dict[str, Any]) -> list[bytes]:
         assert small_is_written.wait(30)
         return write(fields)
 
-    monkeypatch.setattr(json_documents, "members", write_later)
+    monkeypatch.setattr(json_documents, "pieces", write_later)
     numbers = np.arange(200_000, dtype=np.float64)
     numbers[::1000] = np.nan
     many = tensors(("x", "FP64", [len(numbers)], numbers.tobytes()), n=1)

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from tests.frontends.fake_gateway import tensor_config
 from tests.frontends.http_api.inference.test_binary import ODD, ODD_INPUT, check_wire
+from zmqtriton.config import parse_text
 from zmqtriton_floor.datatypes import BY_NAME, Datatype
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input, Signature
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.inference.admission import SchedulingOptions
+from zmqtriton_standard import generate
+from zmqtriton_standard.generate import checks
 from zmqtriton_standard.generate.request import read, read_bytes, read_text
 
 FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
@@ -271,3 +274,17 @@ def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(
         return
 
     check_wire(request, SchedulingOptions())
+
+
+def test_outputs_behind_members_of_their_name_have_a_warning() -> None:
+    outputs = "".join(
+        f'output {{ name: "{name}" data_type: TYPE_FP32 dims: [ 1 ] }}\n'
+        for name in ("id", "text", "model_name")
+    )
+    config = parse_text(outputs, "config.pbtxt")
+
+    found = {each.field: str(each.text) for each in checks.warnings(config)}
+
+    assert [("output", 0, "name"), ("output", 2, "name")] == [*found]
+    assert "generate hides output 'id' behind its own member" in found["output", 0, "name"]
+    assert generate.ADDON.warnings == ".checks:warnings"

@@ -82,8 +82,6 @@ class Pieces:
 #: Largest response that is copied into one piece, in bytes: more would hold the loop for some
 #: milliseconds.
 _COPIED_BYTES = 1 << 20
-#: Characters of the text of an error; the rest is cut off.
-_MAX_TEXT = 64 << 10
 
 
 class StreamEncoder:
@@ -129,8 +127,6 @@ class StreamEncoder:
         return b"".join(pieces)
 
     def error(self, text: str, *, is_final: bool) -> bytes:
-        if len(text) > _MAX_TEXT:
-            text = text[:_MAX_TEXT] + " [...]"  # which may have what the client has sent
         error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
         return error + field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[is_final])
 

@@ -17,22 +17,11 @@ _RETRYABLE = frozenset((429, 503))
 _RETRY = (("Retry-After", "1"),)
 #: Longest time in that header, in seconds: clients of then may find another load.
 _MAX_RETRY_S = 300
-#: Characters of an error of the client, whose own names come back in it; a model's own texts are
-#: not cut.
-_MAX_CLIENT_ERROR = 3000
 
 
 def response_to(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
-    return error.http_status, json_documents.write({"error": shortened(error)})
-
-
-def shortened(error: ZmqTritonError) -> str:
-    """Return the text as a client gets it."""
-    text = error.text
-    if error.http_status < 500 and len(text) > _MAX_CLIENT_ERROR:
-        text = text[:_MAX_CLIENT_ERROR] + " ..."
-    return text
+    return error.http_status, json_documents.write({"error": error.text})
 
 
 def headers(status: int) -> tuple[tuple[str, str], ...]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_arrays, to_tensors
+from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 from zmqtriton_floor.wire import RequestBody, make
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
@@ -76,17 +77,20 @@ class Inference:
         if size >= json_documents.LARGE_BYTES and not is_aside:
             arguments = receiver, body, json_length, model, True
             raise TakesLong(json_documents.aside(size, self.read, *arguments))
-        if json_length is None:
-            parsed = infer_request.read(json_documents.parse(bytes(body)), None)
-        elif json_length == 0:
+        tail = None
+        if json_length:
+            if json_length > limit:
+                raise too_large("JSON", json_length, limit)
+            tail = tensor_data.Tail(memoryview(body)[json_length:], model.name)
+        if json_length == 0:
             if len(body) > limit:
                 raise too_large("raw input", len(body), limit)
             options, form = admission.NO_OPTIONS, OutputForm({}, default=True)
             parsed = tensor_data.raw_request(model, body), options, form
-        elif json_length > limit:
-            raise too_large("JSON", json_length, limit)
+        elif is_aside:
+            with json_documents.opened(bytes(body[:json_length])) as document:
+                parsed = infer_request.read(document, tail)
         else:
-            tail = tensor_data.Tail(memoryview(body)[json_length:], model.name)
             parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
         request, options, form = parsed
         receiver.form = form
@@ -167,7 +171,9 @@ class HttpEntrance(Entrance):
                 if item.error is not None:
                     raise item.error
                 if item.body is not None:
-                    yield to_arrays(item.body.outputs)
+                    tensors = item.body.outputs
+                    size = sum(len(tensor.data) for tensor in tensors if tensor.datatype == BYTES)
+                    yield await json_documents.perform(size, to_arrays, tensors)
 
 
 class UnsupportedCoding(Unsupported):

@@ -9,43 +9,32 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import re
+import sys
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
+from zmqtriton_floor import documents
+from zmqtriton_floor.documents import LIMITS, STEP, DocumentError, unparsable
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
 
-MAX_DEPTH = 100
-
-#: Arrays and objects that one document may have: each costs its reader thirty times the bytes of
-#: its text.
-MAX_CONTAINERS = 1 << 21
-#: Members that all its objects together may have: a key costs ten times what a number does.
-MAX_MEMBERS = 1 << 20
-#: Numbers and other values that it may have: orjson reads them all in one go, and others wait for
-#: that.
-MAX_VALUES = 1 << 23
 #: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
 #: would look at all that is read, many times. So many bytes of numbers are written by a thread.
-LARGE_BYTES = 1 << 20
+LARGE_BYTES = 64 << 10
+#: Documents from these sizes on wait for each other only.
+_LANES = (0, 1 << 20, 8 << 20)
 #: Threads that read documents one after another, which also limits the memory that they take; but
 #: no document waits for one that is much larger.
-_lanes = ThreadPoolExecutor(1, "documents"), ThreadPoolExecutor(1, "large-documents")
-#: Documents from this size on wait for each other only.
-_VERY_LARGE_BYTES = 8 << 20
-#: The end of a key. In a string it can only be the beginning of one that begins with a colon.
-_KEY = re.compile(rb'(?<!\\)"\s*:')
-#: Elements of a long array that are written at a time.
-_STEP = 1 << 16
-
-_TOO_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
+_lanes = [ThreadPoolExecutor(1, f"documents-{begin >> 20}-MiB") for begin in _LANES]
+#: The size of a text is limited where bodies are received.
+_LIMITS = LIMITS._replace(bytes=sys.maxsize)
 _NOT_FINITE = (b"NaN", b"Infinity")
-_CONTAINERS = (dict, list)
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 _Read = TypeVar("_Read")
@@ -54,7 +43,7 @@ _Read = TypeVar("_Read")
 async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
     """Return the reader's result for the text; the loop goes on if the text is large.
 
-    orjson never gives way to other threads, but needs a fraction of the time of the rest.
+    Texts are read in pieces: other threads wait for one of them.
     """
     return await perform(len(text), reader, text)
 
@@ -70,7 +59,7 @@ async def perform(
 
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
     """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
-    lane = _lanes[size >= _VERY_LARGE_BYTES]
+    lane = _lanes[bisect(_LANES, size) - 1]
     return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
 
 
@@ -83,49 +72,51 @@ def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Conten
 
 def parse(text: bytes) -> Any:
     """Parse a document. Raises InvalidArgument if it is malformed, too deep or too large."""
-    containers = text.count(b"[") + text.count(b"{")
-    if containers > MAX_CONTAINERS:
-        raise InvalidArgument(f"request JSON has more than {MAX_CONTAINERS} arrays and objects")
+    if len(text) < LARGE_BYTES and text.count(b"[") + text.count(b"{") <= LIMITS.depth:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # or NaN and Infinity are in it
+    with _reading(text):
+        return documents.parse(text, _parse_piece, _LIMITS)
+
+
+@contextmanager
+def opened(text: bytes) -> Iterator[Any]:
+    """Parse a document for a block that keeps no list of it; long ones are emptied in steps then.
+
+    Raises InvalidArgument.
+    """
+    with _reading(text), documents.opened(text, _parse_piece, _LIMITS) as document:
+        yield document
+
+
+@contextmanager
+def _reading(text: bytes) -> Iterator[None]:
     is_large = len(text) >= LARGE_BYTES
     if is_large:
-        _check_counts(text)
         gc.disable()
     try:
-        try:
-            document = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            document = _parse_again(text, error)
-        if containers > MAX_DEPTH and _is_too_deep(document):
-            raise InvalidArgument(_TOO_DEEP)
-        return document
+        yield
+    except DocumentError as error:
+        raise InvalidArgument(str(error)) from None
     finally:
         if is_large:
             gc.enable()
 
 
-def _check_counts(text: bytes) -> None:
-    if text.count(b",") > MAX_VALUES:
-        raise InvalidArgument(f"request JSON has more than {MAX_VALUES} values")
-    keys = enumerate(_KEY.finditer(text), 1)
-    if text.count(b":") > MAX_MEMBERS and any(count > MAX_MEMBERS for count, _ in keys):
-        raise InvalidArgument(f"request JSON has more than {MAX_MEMBERS} members of objects")
-
-
-def _parse_again(text: bytes, error: orjson.JSONDecodeError) -> Any:
-    """Parse what orjson has refused, if that was for NaN or Infinity."""
-    if "depth" in error.msg or "ecursion" in error.msg:  # the text has changed over time
-        raise InvalidArgument(_TOO_DEEP) from None
-    if not any(word in text for word in _NOT_FINITE):
+def _parse_piece(text: bytes, offset: int) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if any(word in text for word in _NOT_FINITE):
+            return _parse_with_nan(text, offset)
         reason = error.msg if text.strip() else "The document is empty."
-        raise _unparsable(reason, error.pos if text.strip() else 0) from None
-    return _parse_with_nan(text)
+        position = error.pos + offset if text.strip() else 0
+        raise unparsable(reason, position) from None
 
 
-def _unparsable(reason: str, position: int) -> InvalidArgument:
-    return InvalidArgument(f"failed to parse the request JSON buffer: {reason} at {position}")
-
-
-def _parse_with_nan(text: bytes) -> Any:
+def _parse_with_nan(text: bytes, offset: int) -> Any:
     try:
         # functions in Python: this thread can give way during each
         document = json.loads(
@@ -135,11 +126,9 @@ def _parse_with_nan(text: bytes) -> Any:
             # escaped lone surrogates, which only this parser accepts, cannot be encoded later
             json.dumps(document, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise _unparsable(error.msg, error.pos) from None
+        raise unparsable(error.msg, error.pos + offset) from None
     except UnicodeError:
-        raise _unparsable("str is not valid UTF-8", 0) from None
-    except RecursionError:
-        raise InvalidArgument(_TOO_DEEP) from None
+        raise unparsable("str is not valid UTF-8", offset) from None
     return document
 
 
@@ -150,21 +139,6 @@ def _integer(digits: str) -> int | float:
     return float(digits)
 
 
-def _is_too_deep(document: Any) -> bool:
-    level = [document] if type(document) in _CONTAINERS else []
-    for _ in range(MAX_DEPTH):
-        if not level:
-            return False
-        deeper: list[Any] = []
-        for container in level:
-            values = container.values() if type(container) is dict else container
-            # the set of types is made in C, so long lists of numbers cost little
-            if not {dict, list}.isdisjoint(map(type, values)):
-                deeper += [value for value in values if type(value) in _CONTAINERS]
-        level = deeper
-    return bool(level)
-
-
 def write(document: Any) -> bytes:
     """Write a document that may hold numpy arrays."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -172,41 +146,9 @@ def write(document: Any) -> bytes:
     return orjson.dumps(_with_all_numbers(document)) if b"null" in text else text
 
 
-def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
-    """Write a document in pieces, for a thread: others go on between them.
-
-    Its last member is an array of objects; some of them have an array as their last member.
-    """
-    first = {key: value for key, value in document.items() if key != rows}
-    parts = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]
-    for i, row in enumerate(document[rows]):
-        named = {key: value for key, value in row.items() if key != elements}
-        parts.append((b"," if i else b"") + write(named)[:-1])
-        if elements in row:
-            parts.append(b"," + write(elements) + b":[")
-            parts += _in_steps(row[elements])
-            parts.append(b"]")
-        parts.append(b"}")
-    return [*parts, b"]}"]
-
-
-def members(document: dict[str, Any]) -> list[bytes]:
-    """Write a document whose members may be long arrays, in pieces, too."""
-    parts = [b"{"]
-    for i, (key, value) in enumerate(document.items()):
-        parts.append((b"," if i else b"") + write(key) + b":")
-        if type(value) in (list, np.ndarray):
-            parts += [b"[", *_in_steps(value), b"]"]
-        else:
-            parts.append(write(value))
-    return [*parts, b"}"]
-
-
-def _in_steps(values: Any) -> Iterator[bytes]:
-    for at in range(0, len(values), _STEP):
-        step = values[at : at + _STEP]
-        text = _numbers(step) if type(values) is np.ndarray else write(step)[1:-1]
-        yield b"," + text if at else text
+def pieces(document: Any) -> list[bytes]:
+    """Write a document of any size in pieces, for a thread: others go on between them."""
+    return documents.pieces(document, write)
 
 
 def _with_all_numbers(value: Any) -> Any:
@@ -216,7 +158,7 @@ def _with_all_numbers(value: Any) -> Any:
     if type(value) is list and value and type(value[0]) is dict:
         return [_with_all_numbers(element) for element in value]
     if type(value) is np.ndarray:
-        steps = (value[at : at + _STEP] for at in range(0, len(value), _STEP))
+        steps = (value[at : at + STEP] for at in range(0, len(value), STEP))
         return orjson.Fragment(b"[" + b",".join(map(_numbers, steps)) + b"]")
     if type(value) in (list, float):
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

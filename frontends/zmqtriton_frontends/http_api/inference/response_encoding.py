@@ -104,7 +104,7 @@ class ResponseFormat(NamedTuple):
             response = classify(model, response, form.classes)
         document, tail = describe(model, request_id, response, form)
         if in_pieces:
-            text, *others = json_documents.pieces(document, "outputs", "data")
+            text, *others = json_documents.pieces(document)
         else:
             text, others = json_documents.write(document), []
         headers: tuple[tuple[str, str], ...] = ()

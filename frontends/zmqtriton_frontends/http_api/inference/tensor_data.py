@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,9 @@ from zmqtriton_floor.datatypes import (
     Datatype,
     count_elements,
 )
+from zmqtriton_floor.documents import STEP
 from zmqtriton_floor.errors import InternalError, InvalidArgument
-from zmqtriton_floor.tensors import decode_bytes
+from zmqtriton_floor.tensors import decode_bytes, encode_elements
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
@@ -61,23 +61,37 @@ def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes
         )
     code = _CODES.get(number)
     if code is None:
-        if not set(map(type, data)) <= (
-            {bool} if number == _BOOL else {str, bytes}
-        ):  # bytes are generate's
-            raise _other_kind(name, datatype, "'data'" if number == _BOOL else "JSON bytes array")
-        return bytes(data) if number == _BOOL else _strings(data)
+        return _other_bytes(name, datatype, data)
     try:
-        return array(code, data).tobytes()
+        if len(data) <= STEP:
+            return array(code, data).tobytes()
+        steps = range(0, len(data), STEP)  # other threads run between them
+        return b"".join([array(code, data[at : at + STEP]).tobytes() for at in steps])
     except TypeError:
         raise _other_kind(name, datatype) from None
     except OverflowError:
         is_unsigned = datatype.json_kind == "unsigned-integer"
         # the element that is out of range is not the only one
-        if not _NUMBERS.issuperset(map(type, data)) or (is_unsigned and min(data) < 0):
+        if not types_of(data) <= _NUMBERS or (is_unsigned and any(each < 0 for each in data)):
             raise _other_kind(name, datatype) from None
         raise InvalidArgument(
             f"Unable to parse 'data': a number is out of range for {datatype.name} (input '{name}')"
         ) from None
+
+
+def _other_bytes(name: str, datatype: Datatype, data: list[Any]) -> bytes:
+    """Return the bytes of an input of booleans or strings."""
+    is_bool, types = datatype.number == _BOOL, types_of(data)
+    if not types <= ({bool} if is_bool else {str, bytes}):  # bytes are generate's
+        raise _other_kind(name, datatype, "'data'" if is_bool else "JSON bytes array")
+    return bytes(data) if is_bool else encode_elements(data)
+
+
+def types_of(data: list[Any]) -> set[type]:
+    """Return the types of elements, in steps: other threads run between them."""
+    if len(data) <= STEP:
+        return set(map(type, data))
+    return {kind for at in range(0, len(data), STEP) for kind in {*map(type, data[at : at + STEP])}}
 
 
 def _other_kind(name: str, datatype: Datatype, where: str = "'data'") -> InvalidArgument:
@@ -95,12 +109,15 @@ def _flatten(data: list[Any]) -> list[Any]:
     Rows may be ragged: only the number of elements counts.
     """
     while data:
-        kinds = set(map(type, data))
+        kinds = types_of(data)
         if list not in kinds:
             return data
         if len(kinds) > 1:
             return list(_walk(data))
-        data = list(chain.from_iterable(data))
+        flat: list[Any] = []
+        for row in data:
+            flat += row
+        data = flat
     return data
 
 
@@ -114,15 +131,6 @@ def _walk(data: list[Any]) -> Iterator[Any]:
             yield element
         else:
             stack.pop()
-
-
-def _strings(data: list[Any]) -> bytes:
-    pieces: list[bytes] = []
-    for element in data:
-        encoded = element if type(element) is bytes else element.encode()
-        pieces.append(len(encoded).to_bytes(4, "little"))
-        pieces.append(encoded)
-    return b"".join(pieces)
 
 
 def json_from_bytes(name: str, number: int, data: bytes) -> Any:

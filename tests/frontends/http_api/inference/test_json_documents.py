@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
+from zmqtriton_floor.documents import LIMITS, STEP
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.http_api.inference import json_documents
 
@@ -119,7 +120,7 @@ def test_documents_are_written_as_triton_does(document: Any, text: bytes) -> Non
 
 
 def test_a_document_of_very_many_arrays_is_refused_unread() -> None:
-    text = b"[" + b"[]," * json_documents.MAX_CONTAINERS + b"0]"
+    text = b"[" + b"[]," * LIMITS.containers + b"0]"
 
     with pytest.raises(InvalidArgument, match=r"^request JSON has more than 2097152 arrays and"):
         json_documents.parse(text)
@@ -145,14 +146,14 @@ def test_an_array_that_is_written_in_pieces_is_whole() -> None:
 
 @pytest.mark.parametrize("colon", [b":", b" :", b"\n\t :"])
 def test_a_document_of_very_many_members_is_refused_unread(colon: bytes) -> None:
-    text = b"{" + b",".join([b'"a"' + colon + b"1"] * (json_documents.MAX_MEMBERS + 1)) + b"}"
+    text = b"{" + b",".join([b'"a"' + colon + b"1"] * (LIMITS.members + 1)) + b"}"
 
     with pytest.raises(InvalidArgument, match="more than 1048576 members"):
         json_documents.parse(text)
 
 
 def test_values_are_bounded() -> None:
-    text = b"[" + b"0," * json_documents.MAX_VALUES + b"0,0]"
+    text = b"[" + b"0," * LIMITS.values + b"0,0]"
 
     with pytest.raises(InvalidArgument, match="more than 8388608 values"):
         json_documents.parse(text)
@@ -171,7 +172,7 @@ async def test_a_document_waits_for_none_that_is_much_larger() -> None:
 
 
 # several of the steps that a loop takes over it
-LONG = 3 * json_documents._STEP + 7
+LONG = 3 * STEP + 7
 ODD = np.arange(LONG, dtype=np.float64)
 ODD[::1000] = np.nan
 ODD[5::1001] = -np.inf
@@ -191,14 +192,14 @@ ROWS: list[dict[str, Any]] = [
     ids=["all kinds", "one", "none"],
 )
 def test_the_pieces_of_a_document_are_its_text(document: dict[str, Any]) -> None:
-    pieces = json_documents.pieces(document, "outputs", "data")
+    pieces = json_documents.pieces(document)
 
     assert json_documents.write(document) == b"".join(pieces)
     assert max(map(len, pieces)) < 4 << 20
 
 
 def test_colons_within_strings_are_no_members() -> None:
-    strings = ["a:b:c", '{"a":1}'] * json_documents.MAX_MEMBERS
+    strings = ["a:b:c", '{"a":1}'] * LIMITS.members
 
     assert {"x": strings} == json_documents.parse(json.dumps({"x": strings}).encode())
 
@@ -229,4 +230,4 @@ async def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
     ids=["all kinds", "one", "none"],
 )
 def test_the_pieces_of_a_documents_members_are_its_text(document: dict[str, Any]) -> None:
-    assert json_documents.write(document) == b"".join(json_documents.members(document))
+    assert json_documents.write(document) == b"".join(json_documents.pieces(document))
