@@ -13,6 +13,7 @@ from pathlib import Path
 from zmqtriton.config import parse_json, parse_text, read_text, to_json, to_text
 from zmqtriton.repository import find_config
 from zmqtriton_extras.functions.sources import models_in
+from zmqtriton_floor import descriptions, documents
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import LoadModel
 from zmqtriton_stub.api import TritonModelException
@@ -21,6 +22,8 @@ from zmqtriton_stub.model import PythonModel, provide_api
 _MODEL_FILE, _CONFIG_FILE = "model.py", "config.pbtxt"
 #: Name of a function's file that has the name of Triton's own.
 _FUNCTION_FILE = "function.py"
+#: The package of the copy, and of what it needs of the server.
+_PACKAGE, _FLOOR = "zmqtriton_extras.functions.backend", "floor"
 _CODE = '''"""Written by `zmqtriton export`: the model of the function in {file}."""
 
 import os
@@ -85,5 +88,11 @@ def _copy_backend(directory: Path) -> None:
     own = Path(__file__).parent
     leave_out = shutil.ignore_patterns("__pycache__")
     shutil.copytree(own / "backend", directory / "backend", ignore=leave_out)
-    for package in (directory, directory.parent):
+    for package in (directory, directory.parent, directory / "backend" / _FLOOR):
+        package.mkdir(exist_ok=True)
         (package / "__init__.py").write_text("", "utf-8")
+    for module in (documents, descriptions):
+        shutil.copy(str(module.__file__), directory / "backend" / _FLOOR)
+    for file in directory.rglob("*.py"):
+        text = file.read_text("utf-8")
+        file.write_text(text.replace("zmqtriton_floor", f"{_PACKAGE}.{_FLOOR}"), "utf-8")

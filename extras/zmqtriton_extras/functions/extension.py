@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
 
 import falcon
 import falcon.asgi
 
-from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.functions.interface import Interface, interface_of, is_form
-from zmqtriton_extras.functions.urls import Urls
+from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
+from zmqtriton_floor.arrays import to_tensors
+from zmqtriton_floor.descriptions import clipped
 from zmqtriton_floor.errors import (
     NO_MEMORY,
     InvalidArgument,
@@ -87,7 +88,7 @@ class Functions:
         kind = req.header(b"content-type") or ""
         try:
             with await self._body(req, is_form(kind)) as body:
-                inputs = await self._read(req, interface, kind, body)
+                inputs = await self._read(req, interface, kind, body, model.config)
                 await self._answer(req, resp, model, interface, inputs)
         except RefusedError as error:
             resp.status, resp.data = error.args[0], json_documents.write({"error": error.args[1]})
@@ -131,19 +132,31 @@ class Functions:
         return whole
 
     async def _read(
-        self, req: HttpRequest, interface: Interface, kind: str, body: Any
+        self,
+        req: HttpRequest,
+        interface: Interface,
+        kind: str,
+        body: Any,
+        config: Mapping[str, Any],
     ) -> dict[str, Any]:
-        if not (self._urls and interface.takes_files):
-            return await json_documents.perform(len(body), interface.read, kind, body)
-        files: list[bytes] = []
+        files: dict[str, bytes] = {}
 
         def fetch(url: str) -> bytes:
-            files.append(self._urls.read(url))
-            return files[-1]
+            if url not in files:
+                raise NotFetched(url)
+            return files[url]
 
-        inputs = await asyncio.to_thread(interface.read, kind, body, fetch)
-        req.hold(sum(map(len, files)))
-        return inputs
+        def read() -> dict[str, Any]:
+            inputs = interface.read(kind, body, fetch if self._urls else None)
+            return {tensor.name: tensor for tensor in to_tensors(inputs, config)}
+
+        while True:
+            try:
+                return await json_documents.perform(len(body), read)
+            except NotFetched as needed:
+                with Place(".".join(needed.place)):
+                    files[needed.url] = await self._urls.fetch(needed.url)
+                req.hold(len(files[needed.url]))
 
     async def _answer(
         self,
@@ -193,14 +206,16 @@ def _file_at(beginning: Any) -> int:
 
 
 def _size(array: Any) -> int:
-    """Return the bytes of an output."""
-    return sum(map(len, array.flat)) if array.dtype.hasobject else int(array.nbytes)
+    """Return the bytes of an output, and of texts those of their references."""
+    is_short = array.dtype.hasobject and array.nbytes < json_documents.LARGE_BYTES
+    return int(array.nbytes) + (sum(map(len, array.flat)) if is_short else 0)
 
 
 def _refusal(interface: Interface, text: str) -> bytes:
     """Return the document of an error that the client's arguments are the reason of."""
+    text = clipped(text)
     place, _, expected = text.partition(": ")
-    path = place.split(".")
+    path = [part.strip("'") for part in place.split(".")]
     detail = [{"loc": path, "msg": expected}] if path[0] in interface.input["properties"] else []
     return bytes(json_documents.write({"error": text, "detail": detail}))
 

@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import orjson
 
-from zmqtriton_extras.functions.backend.documents import kind_of_schema
-from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place
+from zmqtriton_extras.functions.backend.documents import Documents, kind_of_schema
+from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place, as_bytes, named
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.routes.backend.multipart import Part, element_of, parts_of, read_form
 from zmqtriton_floor.datatypes import BYTES
@@ -74,8 +75,12 @@ class Interface:
     ) -> dict[str, Any]:
         values = {}
         for name, text in texts.items():
+            kind = self._kind(name)
             with Place(name):
-                document = self._kind(name).from_text(text)
+                try:
+                    document = kind.from_text(text, json_documents.parse)
+                except InvalidArgument as error:
+                    raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
             values[name] = self._value(name, document, fetch)
         return self.encode(values, files)
 
@@ -96,7 +101,7 @@ class Interface:
         if name in self.parameters:
             return self.parameters[name]
         names = ", ".join(self.parameters) or "none"
-        raise MismatchError(f"there is no such argument; there are: {names}", name)
+        raise MismatchError(f"there is no such argument; there are: {names}", named(name))
 
     def _value(self, name: str, document: Any, fetch: Fetch | None) -> Any:
         kind = self._kind(name)
@@ -122,14 +127,17 @@ class Interface:
 
     def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each output; None for one that a response lacks."""
-        rows = {n: a[0] if self._has_batches else a for n, a in outputs.items() if a is not None}
+        rows = self._rows(outputs)
         return {n: k.decode(rows[n]) if n in rows else None for n, k in self._outputs.items()}
+
+    def _rows(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {n: a[0] if self._has_batches else a for n, a in outputs.items() if a is not None}
 
     def write(self, outputs: Mapping[str, Any]) -> bytes:
         """Return the document of a response's outputs."""
-        values = self.decode(outputs).items()
-        document = {n: None if v is None else self._outputs[n].to_json(v) for n, v in values}
-        return bytes(json_documents.write(document))
+        rows = self._rows(outputs)
+        document = {n: _answer(k, rows[n]) if n in rows else None for n, k in self._outputs.items()}
+        return b"".join(json_documents.pieces(document))
 
     def operation(self, name: str) -> dict[str, Any]:
         """Return the function's part of /openapi.json."""
@@ -149,6 +157,13 @@ class Interface:
                 "422": {"description": "An argument is wrong."},
             },
         }
+
+
+def _answer(kind: Kind, row: Any) -> Any:
+    """Return the document of an output, without parsing one that is JSON."""
+    if isinstance(kind, Documents) and b"\n" not in (text := as_bytes(row.reshape(-1)[0])):
+        return orjson.Fragment(text)
+    return kind.to_json(kind.decode(row))
 
 
 def _kinds(schema: Mapping[str, Any]) -> dict[str, Kind]:

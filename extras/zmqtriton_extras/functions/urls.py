@@ -1,22 +1,89 @@
-"""Files at URLs of hosts that the operator has named. Blocks: for threads only.
+"""Files at URLs of hosts that the operator has named.
 
-An origin (scheme, host and port) is compared as a whole, also behind each redirect.
+An origin (scheme, host and port) is compared as a whole, also behind each redirect. All of a fetch
+has one deadline; threads of its own wait for hosts, and no more than these.
 """
 
 from __future__ import annotations
 
+import asyncio
+import io
 import time
 import urllib.request
-from http.client import HTTPException
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.backend.kinds import MismatchError, PlacedError
+from zmqtriton_floor.descriptions import shown
+from zmqtriton_floor.errors import Unavailable
 
 #: Maximum time for a whole file, and its maximum size.
-_WITHIN_S = 10.0
+WITHIN_S = 10.0
 _MAX_BYTES = 64 << 20
 _PIECE_BYTES = 64 << 10
+#: Maximum number of files that are fetched at the same time.
+MAX_FETCHES = 16
+
+
+class NotFetched(PlacedError):
+    """Raised with the URL of a file that is yet to be fetched."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+
+class _Reader(io.RawIOBase):
+    """Reads from a connection until a deadline, however often a few bytes come."""
+
+    def __init__(self, connection: Any, left_s: Callable[[], float]) -> None:
+        self._connection, self._left_s = connection, left_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(self._left_s())
+        return int(self._connection.recv_into(buffer))
+
+
+class _Response(HTTPResponse):
+    def __init__(self, left_s: Callable[[], float], connection: Any, **how: Any) -> None:
+        super().__init__(connection, **how)
+        self._own = self.fp  # keeps the connection open
+        self.fp = io.BufferedReader(_Reader(connection, left_s))
+
+
+class _Fetch(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens the connections of one fetch."""
+
+    def __init__(self, until_s: float) -> None:
+        super().__init__()
+        self._until_s = until_s
+
+    def left_s(self) -> float:
+        """Return the time that is left. Raises TimeoutError."""
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        return left_s
+
+    def http_open(self, req: Any) -> Any:
+        return self._open(HTTPConnection, req)
+
+    def https_open(self, req: Any) -> Any:
+        return self._open(HTTPSConnection, req)
+
+    def _open(self, kind: Any, request: Any) -> Any:
+        def connect(host: str, timeout: Any = None, **how: Any) -> Any:
+            connection = kind(host, timeout=self.left_s(), **how)
+            connection.response_class = lambda *own, **more: _Response(self.left_s, *own, **more)
+            return connection
+
+        return self.do_open(connect, request)
 
 
 class Urls(urllib.request.HTTPRedirectHandler):
@@ -24,10 +91,26 @@ class Urls(urllib.request.HTTPRedirectHandler):
         """Set up with origins, or hosts for https."""
         self._origins = {each if "://" in each else f"https://{each}" for each in hosts}
         self._max_bytes = min(max_bytes, _MAX_BYTES)
-        self._opener = urllib.request.build_opener(self)
+        self._threads = ThreadPoolExecutor(MAX_FETCHES, "urls")
+        self._fetches = 0
 
     def __bool__(self) -> bool:
         return bool(self._origins)
+
+    async def fetch(self, url: str) -> bytes:
+        """Return the file at a URL. Raises MismatchError; Unavailable beside too many others."""
+        if self._fetches >= MAX_FETCHES:
+            raise Unavailable(f"{MAX_FETCHES} files at URLs are being read; retry later")
+        reading = asyncio.get_running_loop().run_in_executor(self._threads, self.read, url)
+        self._fetches += 1
+        # a client that leaves does not end the thread
+        reading.add_done_callback(self._have_read)
+        return await asyncio.shield(reading)
+
+    def _have_read(self, reading: asyncio.Future[bytes]) -> None:
+        self._fetches -= 1
+        if not reading.cancelled():
+            reading.exception()  # its client may have left
 
     def redirect_request(
         self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, to: str
@@ -39,19 +122,21 @@ class Urls(urllib.request.HTTPRedirectHandler):
     def _check(self, url: str) -> None:
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}".lower() not in self._origins:
-            raise MismatchError(f"the server reads no URLs of '{parts.netloc}'")
+            raise MismatchError(f"the server reads no URLs of '{shown(parts.netloc)}'")
 
     def read(self, url: str) -> bytes:
-        """Return the file at a URL. Raises MismatchError."""
-        until_s, data = time.monotonic() + _WITHIN_S, bytearray()
+        """Return the file at a URL, in a thread. Raises MismatchError."""
+        fetch, data = _Fetch(time.monotonic() + WITHIN_S), bytearray()
+        limits = f"{self._max_bytes} bytes or {WITHIN_S:g} s"
         try:
             self._check(url)
-            with self._opener.open(url, timeout=_WITHIN_S) as answer:
+            with urllib.request.build_opener(self, fetch).open(url) as answer:
                 while piece := answer.read1(_PIECE_BYTES):
                     data += piece
-                    if len(data) > self._max_bytes or time.monotonic() > until_s:
-                        limits = f"{self._max_bytes} bytes or {_WITHIN_S:g} s"
+                    if len(data) > self._max_bytes:
                         raise MismatchError(f"the URL takes more than {limits}")
         except (OSError, HTTPException, ValueError) as error:
-            raise MismatchError(f"the URL cannot be read: {error}") from None
+            if "timed out" in str(error):
+                raise MismatchError(f"the URL takes more than {limits}") from None
+            raise MismatchError(f"the URL cannot be read: {shown(error)}") from None
         return bytes(data)

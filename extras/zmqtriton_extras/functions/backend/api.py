@@ -15,6 +15,7 @@ from typing import Any, Callable, NamedTuple
 
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
 from zmqtriton_extras.functions.backend.names import model_name
+from zmqtriton_floor.documents import LIMITS
 
 __all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "model"]
 
@@ -34,6 +35,8 @@ class Settings(NamedTuple):
     streams: int = 0
     #: Units of room that all streams share, as its method `units` counts them; 0: no limit.
     room: float = 0
+    #: Bytes of JSON that a client may send for an argument such as a dict or a dataclass.
+    json_bytes: int = LIMITS.bytes
 
 
 def model(
@@ -45,16 +48,20 @@ def model(
     instances: int = 1,
     streams: int = 0,
     room: float = 0,
+    json_bytes: int = LIMITS.bytes,
 ) -> Any:
     """Make a function, or a class whose instances are called, a model; it stays what it is."""
     if batch < 0 or delay_ms < 0 or instances < 1:
         raise ValueError("@model takes batch and delay_ms of 0 or more, and instances of 1 or more")
     if streams < 0 or room < 0 or (streams and batch) or (room and not streams):
         raise ValueError("@model takes streams of 1 or more, perhaps with room, and no batch then")
+    if json_bytes < 1:
+        raise ValueError("@model takes json_bytes of 1 or more")
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        setattr(marked, MARK, Settings(own_name, batch, delay_ms, instances, streams, room))
+        settings = Settings(own_name, batch, delay_ms, instances, streams, room, json_bytes)
+        setattr(marked, MARK, settings)
         return marked
 
     return mark if function is None else mark(function)

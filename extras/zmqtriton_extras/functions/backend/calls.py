@@ -16,6 +16,7 @@ import triton_python_backend_utils as pb_utils
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place, array_of_one
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
+from zmqtriton_floor.descriptions import described
 
 Values = Dict[str, Any]
 
@@ -234,7 +235,7 @@ def _column(output: Any, answer: Values, count: int) -> List[Any]:
     column = answer.get(output.name)
     size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
     if column is None or size != count:
-        what = f"{size} entries" if size >= 0 else repr(column)
+        what = f"{size} entries" if size >= 0 else described(column)
         raise TypeError(f"output '{output.name}': expected {count} entries, got {what}")
     if output.kind.is_row and isinstance(column, np.ndarray) and column.dtype != np.object_:
         first = _encode(output, column[0])  # the other entries have its type and shape

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import types
 import typing
 from typing import Any, Dict, Tuple
@@ -29,33 +30,50 @@ from zmqtriton_extras.functions.backend.kinds import (
     Scalars,
     array_of_one,
     as_bytes,
+    named,
 )
+from zmqtriton_floor import documents
+from zmqtriton_floor.descriptions import described
 
 JSON = "application/json"
 #: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
+#: Limits of answers: 900 levels, as the standard library's parser reads.
+_NO_LIMITS = documents.DocumentLimits(*[sys.maxsize] * 4)._replace(depth=900)
 
 
 class Documents(Kind):
     """Values of a hint as JSON; without a schema of their own those of the hint."""
 
+    #: Limits of what a client sends.
+    limits = documents.limits_of(documents.LIMITS.bytes)
+
     def __init__(self, hint: Any, schema: Any = None) -> None:
         self._hint = hint
+        if schema:  # what a function has answered has no limit
+            self.limits = _NO_LIMITS
         self.expected = f"JSON for {getattr(hint, '__name__', hint)}"
         self.schema = {**(schema or _schema(hint)), CONTENT: JSON}
 
     def decode(self, array: Any) -> Any:
         data = as_bytes(array.reshape(-1)[0])
         try:
-            return build(self._hint, self.from_text(data.decode()))
-        except UnicodeDecodeError:
-            raise self.mismatch(data) from None
+            document = documents.parse(data, limits=self.limits)
+        except documents.DocumentError as error:
+            raise MismatchError(f"expected {self.expected}: {error}") from None
+        return build(self._hint, document)
 
     def encode(self, value: Any) -> Any:
+        is_record = dataclasses.is_dataclass(value) or hasattr(value, "model_dump")
         try:
-            return array_of_one(json.dumps(value, default=_plain, ensure_ascii=False).encode())
-        except (TypeError, ValueError):
+            document = _plain(value) if is_record else value  # a record would be one piece
+            return array_of_one(b"".join(documents.pieces(document, _write)))
+        except (TypeError, ValueError, RecursionError):
             raise self.mismatch(value) from None
+
+
+def _write(value: Any) -> bytes:
+    return json.dumps(value, default=_plain, ensure_ascii=False).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -103,20 +121,21 @@ def build(hint: Any, document: Any) -> Any:
     fields, needed = _fields(hint)
     expected = dict if fields else origin
     if expected in (dict, list) and not isinstance(document, expected):
-        raise MismatchError(f"expected {expected.__name__}, got {document!r}")
+        raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
     if origin is list:
         inner = arguments[0] if arguments else Any
         return [_build_at(number, inner, each) for number, each in enumerate(document)]
     if origin is dict:
         inner = arguments[1] if arguments else Any
-        return {name: _build_at(name, inner, each) for name, each in document.items()}
+        return {name: _build_at(named(name), inner, each) for name, each in document.items()}
     if not fields:
         kind = plain_kind(hint)
         return kind.decode(kind.encode(document))
     wrong = sorted((document.keys() - fields.keys()) | (set(needed) - document.keys()))
     if wrong:
-        text = "there is no such field" if wrong[0] in document else "expected a value, got nothing"
-        raise MismatchError(text, wrong[0])
+        if wrong[0] in fields:
+            raise MismatchError("expected a value, got nothing", wrong[0])
+        raise MismatchError("there is no such field", named(wrong[0]))
     return hint(**{name: _build_at(name, fields[name], document[name]) for name in document})
 
 

@@ -7,11 +7,16 @@ code that the function's process has, and needs none of the function's own.
 from __future__ import annotations
 
 import base64
-import json
-from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
+from zmqtriton_floor import documents
+from zmqtriton_floor.descriptions import clipped, described, shown
+from zmqtriton_floor.documents import STEP
+
+#: Parses a text as JSON. Raises InvalidArgument.
+Parse = Callable[[bytes], Any]
 _INT64 = np.iinfo(np.int64)
 #: Fields of a schema for what JSON's own words do not say.
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
@@ -22,10 +27,11 @@ class PlacedError(Exception):
 
     def __init__(self, text: str, *place: Any) -> None:
         super().__init__(text)
-        self.place = [*map(str, place)]
+        self.place = [*map(shown, place)]
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.place)}: {self.args[0]}" if self.place else str(self.args[0])
+        text = f"{'.'.join(self.place)}: {self.args[0]}" if self.place else str(self.args[0])
+        return clipped(text)
 
 
 class MismatchError(PlacedError):
@@ -36,11 +42,16 @@ class HintError(PlacedError):
     """Raised for a hint that names no kind of tensor."""
 
 
+def named(name: str) -> str:
+    """Return a client's own name in quotes; logs leave quoted names out."""
+    return f"'{shown(name)}'"
+
+
 class Place:
     """Names the place of the hint or the value in errors that are raised within."""
 
     def __init__(self, name: Any) -> None:
-        self._name = str(name)
+        self._name = shown(name)
 
     def __enter__(self) -> None:
         return None
@@ -87,17 +98,12 @@ class Kind:
         """Return the document that JSON has for a value."""
         return value
 
-    def from_text(self, text: str) -> Any:
-        """Return the document that a field of a form has as text. Raises MismatchError."""
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise self.mismatch(text) from None
+    def from_text(self, text: str, parse: Parse) -> Any:
+        """Return the document that a field of a form has as text. Raises InvalidArgument."""
+        return parse(text.encode())
 
     def mismatch(self, value: Any) -> MismatchError:
-        text = repr(value)
-        shown = text if len(text) <= 80 else f"{text[:77]}..."
-        return MismatchError(f"expected {self.expected}, got {shown}")
+        return MismatchError(f"expected {self.expected}, got {described(value)}")
 
 
 class _Element(NamedTuple):
@@ -165,7 +171,8 @@ class Scalars(Kind):
             shape += sizes or {0}
             level = [item for each in level for item in each]
         array = np.empty(len(level), self._dtype)
-        array[:] = [self._element(item) for item in level]
+        for at in range(0, len(level), STEP):  # other threads run between them
+            array[at : at + STEP] = [self._element(item) for item in level[at : at + STEP]]
         return array.reshape(shape)
 
     def _element(self, value: Any) -> Any:
@@ -194,10 +201,10 @@ class Scalars(Kind):
             return [self.to_json(each) for each in value]
         return base64.b64encode(value).decode()
 
-    def from_text(self, text: str) -> Any:
+    def from_text(self, text: str, parse: Parse) -> Any:
         if not self.depth and self.python in (str, bytes):
             return text
-        return super().from_text(text.lower() if self.python is bool else text)
+        return super().from_text(text.lower() if self.python is bool else text, parse)
 
 
 class Choice(Scalars):
@@ -328,8 +335,6 @@ def from_base64(document: Any, kind: Kind) -> bytes:
         raise kind.mismatch(document)
     head, comma, tail = document.partition(";base64,")
     try:
-        return base64.b64decode(
-            tail if comma and head.startswith("data:") else document, None, True
-        )
+        return documents.from_base64(tail if comma and head.startswith("data:") else document)
     except ValueError:
         raise MismatchError(f"expected {kind.expected} in base64, got other text") from None

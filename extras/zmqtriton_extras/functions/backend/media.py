@@ -18,6 +18,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
     Kind,
     MismatchError,
+    Parse,
     array_of_one,
     as_bytes,
     from_base64,
@@ -45,12 +46,13 @@ class File(Media):
 
     @cached_property
     def path(self) -> str:
-        descriptor, path = tempfile.mkstemp()
-        weakref.finalize(self, os.unlink, path)
-        with open(descriptor, "wb") as file:
-            file.write(self._data)
+        # without a name in any directory, so that nothing is left of it when the process is killed
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this exists
+        weakref.finalize(self, file.close)
+        file.write(self._data)
+        file.flush()
         self._data = None
-        return path
+        return f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
     @property
     def data(self) -> bytes:
@@ -148,7 +150,7 @@ class MediaKind(Kind):
     def to_json(self, value: Any) -> Any:
         return f"data:{value.content_type};base64,{base64.b64encode(value.data).decode()}"
 
-    def from_text(self, text: str) -> Any:
+    def from_text(self, text: str, parse: Parse) -> Any:
         return text
 
 

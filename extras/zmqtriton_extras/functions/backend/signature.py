@@ -9,9 +9,16 @@ import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
-from zmqtriton_extras.functions.backend.documents import kind_of, without_end, without_none
+from zmqtriton_extras.functions.backend.documents import (
+    Documents,
+    kind_of,
+    without_end,
+    without_none,
+)
 from zmqtriton_extras.functions.backend.kinds import CONTENT, Arrays, HintError, Kind, Place
 from zmqtriton_extras.functions.backend.media import Audio
+from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.documents import limits_of
 
 _STREAMS = (
     collections.abc.AsyncGenerator,
@@ -79,7 +86,9 @@ class Signature(NamedTuple):
             return answer
         if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
             return dict(answer._asdict())
-        raise TypeError(f"the function must return {self.fields_of.__name__}, got {answer!r}")
+        raise TypeError(
+            f"the function must return {self.fields_of.__name__}, got {described(answer)}"
+        )
 
 
 def read(marked: Any) -> Signature:
@@ -111,7 +120,13 @@ def read(marked: Any) -> Signature:
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
+    _limit(parameters, settings)
     return Signature(settings, parameters, outputs, fields_of, is_stream, is_async, about)
+
+
+def _limit(parameters: Sequence[Parameter], settings: Settings) -> None:
+    for kind in [each.kind for each in parameters if isinstance(each.kind, Documents)]:
+        kind.limits = limits_of(settings.json_bytes)
 
 
 def _admit_of(marked: Any, settings: Settings) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import math
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
 from zmqtriton_extras.functions.backend.calls import failure
+from zmqtriton_floor.descriptions import described
 
 #: Time after which the loop looks again at its readers, while none keeps up. Their pieces that are
 #: not read yet last for longer.
@@ -180,7 +182,9 @@ class Streams:
             ready[0].sender.is_cancelled()
             self._has_looked = True
             if not isinstance(results, (list, tuple)) or len(results) != len(ready):
-                raise TypeError(f"step must return a list of {len(ready)} results, got {results!r}")
+                raise TypeError(
+                    f"step must return a list of {len(ready)} results, got {described(results)}"
+                )
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             ended = self.open
             if isinstance(error, Failed) and 0 <= error.entry < len(ready):
@@ -226,6 +230,8 @@ class Streams:
         if stream.units is None:
             stream.arguments = work.read(stream.request)
             stream.units = work.units(stream.arguments) if work.room else 0
+            if not 0 <= stream.units < math.inf:
+                raise Refused(f"it needs {stream.units:g} of the room: not a number from 0 on")
             if stream.units > work.room:
                 raise Refused(f"it needs {stream.units:g} of the room, which is {work.room:g}")
         if stream.units > self._free:

@@ -69,21 +69,21 @@ def test_json_is_a_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"text": 1}, "text: expected str, got 1"),
-        ({"text": None}, "text: expected str, got None"),
+        ({"text": 1}, "text: expected str, got an integer"),
+        ({"text": None}, "text: expected str, got null"),
         ({"data": "?"}, "data: expected bytes in base64, got other text"),
-        ({"data": 1}, "data: expected bytes, got 1"),
+        ({"data": 1}, "data: expected bytes, got an integer"),
         ({"rows": [[1]]}, r"rows: expected array of INT8 of shape \[-1, 2\], got array of int8"),
-        ({"rows": [[1, 300]]}, "rows: expected array of INT8 .*, got .*300"),
+        ({"rows": [[1, 300]]}, "rows: expected array of INT8 .*, got a list of 1 element"),
         ({"rows": [[1, 2.5]]}, "rows: expected array of INT8"),
         ({"rows": "a"}, "rows: expected array of INT8"),
         ({"rows": [[1, True]]}, "rows: expected array of INT8"),
         ({"rows": [[1, 2], [3]]}, "rows: expected array of INT8"),
-        ({"style": "odd"}, "style: expected one of 'short', 'long', got 'odd'"),
-        ({"style": None}, "style: expected one of 'short', 'long', got None"),
-        ({"loud": 1}, "loud: expected bool, got 1"),
-        ({"tags": ["a", 1]}, "tags: expected list of str, got 1"),
-        ({"other": 1}, "other: there is no such argument; there are: text, data, rows"),
+        ({"style": "odd"}, "style: expected one of 'short', 'long', got a text of 3 letters"),
+        ({"style": None}, "style: expected one of 'short', 'long', got null"),
+        ({"loud": 1}, "loud: expected bool, got an integer"),
+        ({"tags": ["a", 1]}, "tags: expected list of str, got an integer"),
+        ({"other": 1}, "'other': there is no such argument; there are: text, data, rows"),
     ],
 )
 def test_arguments_that_are_wrong_are_refused_with_their_place(
@@ -116,7 +116,9 @@ def test_a_form_is_a_call(tmp_path: Path) -> None:
     with loaded(tmp_path, SOURCE) as model:
         answer = ask(model, FORM, "multipart/form-data; boundary=x")
         form = FORM.replace(b"0.5", b"b")
-        with pytest.raises(MismatchError, match="share: expected float, got 'b'"):
+        with pytest.raises(
+            MismatchError, match=r"share: expected float, got a text of 1 letter .*at 0"
+        ):
             ask(model, form, "multipart/form-data; boundary=x")
 
     assert ["a b short 0.5 True None", "/w==", [[2, 3]]] == [*answer.values()][:3]
@@ -146,7 +148,7 @@ def test_a_form_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_a_call_has_one_entry_of_a_batch(tmp_path: Path) -> None:
     with loaded(tmp_path, BATCH) as model:
         assert {"output": "net 7 3 1"} == ask(model, {"image": 7, "words": 3})
-        with pytest.raises(MismatchError, match=r"image: expected int, got .7."):
+        with pytest.raises(MismatchError, match=r"image: expected int, got a list of 1 element"):
             ask(model, {"image": [7]})
 
 

@@ -16,6 +16,7 @@ from zmqtriton_extras.functions.backend import streams
 from zmqtriton_extras.functions.backend.api import model
 from zmqtriton_extras.functions.tests.stream_orders import World, explore
 from zmqtriton_extras.functions.tests.test_functions import loaded
+from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import ZmqTritonError
 
 # ---------------------------------------------------------------- all orders
@@ -75,7 +76,8 @@ def test_a_step_with_another_number_of_results_ends_all(results: Any) -> None:
     world.results = results
     world.streams.step(world.streams.begin())
 
-    assert [f"TypeError: step must return a list of 1 results, got {results!r}"] == texts(world, 0)
+    expected = f"TypeError: step must return a list of 1 results, got {described(results)}"
+    assert [expected] == texts(world, 0)
     assert [0] == world.left
 
 
@@ -171,8 +173,8 @@ steps = []
 @model(streams=2, room=10)
 class Caption:
     '''Counts down.'''
-    def units(self, text: str, times: int) -> int:
-        return times
+    def units(self, text: str, times: int) -> float:
+        return {"nan": float("nan"), "infinite": float("inf")}.get(text, times)
 
     def admit(self, text: str, times: int = 2) -> dict:
         if text == "refused":
@@ -245,13 +247,22 @@ ERRORS = {
     "one": "this one",
     "all": "ValueError: all of them",
     "exit": "SystemExit: ",
-    "wrong": "output 'output': expected str, got 5",
+    "wrong": "output 'output': expected str, got an integer",
 }
 
 
 @pytest.mark.parametrize("text", ERRORS)
 def test_errors_reach_their_requests_and_the_model_goes_on(counting: Any, text: str) -> None:
     assert ERRORS[text] in error_of(counting, text)
+    assert ["a0"] == ask(counting, "a", 1)
+
+
+@pytest.mark.parametrize(("text", "times"), [("nan", 1), ("infinite", 1), ("a", -1000)])
+def test_units_that_are_no_number_from_0_on_take_no_limit_away(
+    counting: Any, text: str, times: int
+) -> None:
+    assert "of the room: not a number from 0 on" in error_of(counting, text, times)
+    assert "it needs 11 of the room, which is 10" == error_of(counting, "a", 11)
     assert ["a0"] == ask(counting, "a", 1)
 
 

@@ -108,13 +108,16 @@ def test_plain_json_is_a_call(server: Server) -> None:
 def test_wrong_arguments_are_told_with_their_place(server: Server) -> None:
     status, document = server.request_json("/caption", {"text": "a", "words": "x"})
     assert 422 == status
-    assert [{"loc": ["words"], "msg": "expected int, got 'x'"}] == document["detail"]
+    assert [{"loc": ["words"], "msg": "expected int, got a text of 1 letter"}] == document["detail"]
     assert 422 == server.request_json("/caption", {})[0]
     assert 422 == server.request_json("/caption", [])[0]
     status, document = server.infer_json(
         "caption", tensor("text", "BYTES", ["a"], [1, 1]), tensor("style", "BYTES", ["x"], [1, 1])
     )
-    assert (400, "style: expected one of 'short', 'long', got 'x'") == (status, document["error"])
+    assert (400, "style: expected one of 'short', 'long', got a text of 1 letter") == (
+        status,
+        document["error"],
+    )
 
 
 def ask_by(server: Server, method: str, path: str, headers: Mapping[str, str] = NONE) -> int:
