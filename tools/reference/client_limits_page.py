@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqtriton_extras.door.process import peer
+from zmqtriton_extras.functions import urls
 from zmqtriton_extras.openai.templates import __main__ as templates
 from zmqtriton_extras.openai.templates import children
-from zmqtriton_floor import wire
+from zmqtriton_floor import documents, wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.grpc_api import call
 from zmqtriton_frontends.grpc_api.control import reading
@@ -20,7 +21,7 @@ from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MAX_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
-from zmqtriton_frontends.http_api.inference import heads
+from zmqtriton_frontends.http_api.inference import heads, json_documents
 from zmqtriton_frontends.http_api.server import connection as http_connection
 from zmqtriton_frontends.process import client_progress, codecs, ledger, room, turns
 from zmqtriton_frontends.tensors import arena_body
@@ -194,6 +195,29 @@ def _time() -> Iterator[Row]:
         f"beyond {_size(gradual_parsing.LARGE_BYTES)} in turns, and {gradual_parsing.MAX_FIELDS:,} "
         "fields besides the values; what they become, of its share",
         "refused",
+    )
+    documents_of = documents.LIMITS
+    yield (
+        "sends a long JSON document",
+        "HTTP",
+        f"{documents_of.values:,} values, {documents_of.containers:,} arrays and objects, "
+        f"{documents_of.members:,} members, {documents_of.depth} levels; read in pieces of "
+        f"{_size(documents.PIECE_BYTES)}, by a thread from {_size(json_documents.LARGE_BYTES)} on",
+        "refused",
+    )
+    limits = documents.limits_of(documents_of.bytes)
+    yield (
+        "sends JSON for an argument of a function",
+        "all",
+        f"{_size(limits.bytes)}, {limits.values:,} values, {limits.containers:,} arrays and "
+        f"objects, {limits.members:,} members; `json_bytes` of `@model` sets the bytes",
+        "refused",
+    )
+    yield (
+        "sends URLs of files that hang",
+        "functions",
+        f"{urls.MAX_FETCHES} at once, {urls.WITHIN_S:g} s each",
+        "503; those without a URL do not wait",
     )
     yield (
         "loads a chat template that takes long",
