@@ -1,7 +1,9 @@
 """Budgets of statements: what is carried must be worth carrying.
 
-A budget may only fall. What a new ability needs is paid for by what leaves, and a budget that is
-no longer needed is lowered to what is there. Core and standard have one: what moves from one to
+A budget falls: what a new ability needs is paid for by what leaves, and a budget that is no longer
+needed is lowered to what is there. It rises for two things alone: a law that the core keeps in
+place of each room, as that of clients' documents, and tests of faults that were found. Core and
+standard have one: what moves from one to
 the other saves nothing. Extras have none; who keeps one decides. Statements are counted in the
 syntax trees, without docstrings, so that longer lines save nothing; `make report` prints them.
 """
@@ -17,7 +19,7 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 58_000, "tests": 70_814}
+STATEMENTS = {"core and standard": 58_250, "tests": 72_500}
 #: The modules of core and standard.
 FILES = 663
 #: So far above what is there a budget may stand.

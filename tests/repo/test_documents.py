@@ -68,6 +68,7 @@ ALLOWED = {
     "openai/choices.py": _MODEL,
     "openai/documents.py": _WRITER,
     "openai/embeddings.py": _WRITER,
+    "openai/fields.py": "the values that a field takes",
     "openai/formats.py": _MODEL,
     "openai/json_inputs.py": "examples",
     "openai/problems.py": "errors, which have a limit",
