@@ -33,6 +33,8 @@ PATIENCE_S = 1.0
 #: Bytes of copies of unread responses in a process. Further clients keep the memory that they
 #: have.
 MAX_COPIED_BYTES = 256 << 20
+#: Bytes of a response that a thread compresses. Clients also ask for no compression by the header.
+_COMPRESSED_BYTES = 1 << 20
 #: Bytes that are written at a time; the next ones when most of them have gone.
 STEP_BYTES = 4 << 20
 
@@ -90,12 +92,13 @@ class ResponseFormat(NamedTuple):
 
     def takes_long(self, response: ResponseBody) -> bool:
         """True if a thread should call encode_in_pieces()."""
-        form, size = self.form, 0
+        form, size, json_size = self.form, 0, 0
         for name, _, _, data in response.outputs:
-            is_json = name not in form.places and not form.listed.get(name, form.default)
-            if is_json or self.accepted is not None:
+            if name not in form.places and not form.listed.get(name, form.default):
+                json_size += len(data)
+            elif self.accepted is not None:
                 size += len(data)
-        return size >= json_documents.LARGE_BYTES
+        return json_size >= json_documents.LARGE_BYTES or size >= _COMPRESSED_BYTES
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
         """Encode the response. Raises the errors of describe() and classify()."""

@@ -29,7 +29,8 @@ from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer import inflate
-from zmqtriton_frontends.http_api.inference.infer_request import read
+from zmqtriton_frontends.http_api.inference.infer_request import OutputForm, read
+from zmqtriton_frontends.http_api.inference.response_encoding import ResponseFormat
 from zmqtriton_frontends.http_api.inference.tensor_data import Tail
 from zmqtriton_frontends.inference.admission import SchedulingOptions
 from zmqtriton_frontends.process.codecs import choose, deflate
@@ -412,3 +413,24 @@ def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(inputs: Any, val
         return
 
     check_wire(request, options)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_binary", "accepted", "takes_long"),
+    [
+        (600 << 10, True, "identity", False),
+        (600 << 10, True, None, False),
+        (2 << 20, True, "gzip", True),
+        (2 << 20, True, None, False),
+        (100 << 10, False, None, True),
+        (10 << 10, False, "gzip", False),
+    ],
+)
+def test_a_thread_writes_much_json_and_compresses_much(
+    size: int, is_binary: bool, accepted: str | None, takes_long: bool
+) -> None:
+    model: Any = None
+    form = ResponseFormat(model, "", OutputForm({}, default=is_binary), accepted)
+    response = wire.ResponseBody({}, [Tensor("OUT", FP32, [size // 4], bytes(size))])
+
+    assert takes_long == form.takes_long(response)
