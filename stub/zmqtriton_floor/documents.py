@@ -23,6 +23,8 @@ PIECE_BYTES = 512 << 10
 STEP = 1 << 16
 #: Elements of a long list that are freed at a time; shorter lists are freed with their owner.
 _FREED = 64
+#: Members of objects that are parsed in one go in a longer text.
+_FEW = 1 << 16
 #: Bytes of text that are counted at a time.
 _COUNTED_BYTES = 8 << 20
 #: Letters of base64 that are decoded at a time, a multiple of 4.
@@ -43,6 +45,9 @@ class DocumentLimits(NamedTuple):
     members: int = 1 << 20
     values: int = 1 << 23
     depth: int = 100
+    #: Bytes of a text with few containers and members that is parsed in one go, if two pieces are
+    #: less.
+    whole: int = 0
 
 
 LIMITS = DocumentLimits()
@@ -118,7 +123,8 @@ def _read(text: bytes, parser: Parser, limits: DocumentLimits, long: List[Any]) 
         size <= min(2 * limits.values, 5 * limits.members)
         or (_count(text, b",") <= limits.values and _count(text, b":") <= limits.members)
     )
-    if is_small and size <= 2 * PIECE_BYTES and containers <= limits.depth:
+    is_whole = size <= 2 * PIECE_BYTES or (size <= limits.whole and _count(text, b":") <= _FEW)
+    if is_small and is_whole and containers <= limits.depth:
         return parser(text, 0)
     if not is_small:  # unless that is in strings
         for _ in _Scan(text, limits):
