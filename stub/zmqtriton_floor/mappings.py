@@ -113,9 +113,9 @@ class _Segment:
 
     def drop_copies(self) -> None:
         """Show the owner's memory again where no array reads a copy of it."""
+        # one whose array has ended is not read, though its callback may not have run
+        views = [view for view in [*self.views.values()] if view() is not None]
         for start, end in [*self.copies]:
-            # one whose array has ended is not read, though its callback may not have run
-            views = [view for view in [*self.views.values()] if view() is not None]
             if not any(view.start < end and start < view.end for view in views):
                 self.memory.madvise(mmap.MADV_DONTNEED, start, end - start)
                 self.copies.discard((start, end))
@@ -444,26 +444,26 @@ def _detach(view: _View) -> None:
 
 def _make_own(view: _View, array: Any) -> None:
     """Make all pages of a view private copies, although other threads may write to them."""
-    size, is_read_only = view.end - view.start, not view.segment.address
+    # with numpy, which is loaded where an array is
+    from zmqtriton_floor.tensors import address_of as address_of_array
+
+    address, size = address_of_array(array), view.end - view.start
+    is_read_only = not view.segment.address
     if is_read_only:
-        _protect(array, size, mmap.PROT_READ | mmap.PROT_WRITE)
+        _protect(address, size, mmap.PROT_READ | mmap.PROT_WRITE)
     try:
         view.segment.memory.madvise(MADV_POPULATE_WRITE, view.start, size)
     except OSError:  # an older kernel: any write to a page does it
-        pages = (ctypes.c_char * size).from_address(_address(array))
+        pages = (ctypes.c_char * size).from_address(address)
         for start in range(0, size, PAGE):
             pages[start] = pages[start]
     if is_read_only:
-        _protect(array, size, mmap.PROT_READ)
+        _protect(address, size, mmap.PROT_READ)
         view.segment.copies.add((view.start, view.end))
 
 
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _protect(array: Any, size: int, protection: int) -> None:
-    if _mprotect(_address(array), size, protection):
+def _protect(address: int, size: int, protection: int) -> None:
+    if _mprotect(address, size, protection):
         raise MemoryError(f"no room for a copy of a tensor: {os.strerror(ctypes.get_errno())}")
 
 

@@ -418,7 +418,7 @@ class Blocks:
         It may have passed on blocks that it was given itself, and was bound to keep those from
         being reused meanwhile.
         """
-        request.retained_blocks = [block for one in inputs if (block := tensor_block(one))]
+        request.retained_blocks = _blocks_of(inputs)
         self.grant_lease(BROKER, request.retained_blocks)
 
     def keep_read(self, instance: int, guest: int, requests: Iterable[InflightRequest]) -> None:
@@ -428,8 +428,7 @@ class Blocks:
         """
         self.leases.hand_over(instance, guest, self.leases.held_by(instance))
         for request in requests:
-            blocks = [block for one in inputs_in(request.body) if (block := tensor_block(one))]
-            self.grant_lease(guest, blocks)
+            self.grant_lease(guest, _blocks_of(inputs_in(request.body)))
 
     def forget_peer(self, dead: int) -> None:
         """Drop the leases of a dead process; others' leases of its memory stay."""
@@ -452,6 +451,10 @@ class Blocks:
                 self._outbox.releases.setdefault(block.owner, []).append(block)
             else:
                 self.dead.note_release(block.owner)
+
+
+def _blocks_of(inputs: Iterable[Tensor | None]) -> list[Block]:
+    return [block for one in inputs if (block := tensor_block(one))]
 
 
 def inputs_in(body: bytes) -> list[Tensor]:
