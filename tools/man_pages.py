@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tools.commands import click_arguments, click_commands, click_options, server_commands
+from zmqtriton.addons import verbs
 from zmqtriton.ctl.main import cli
 from zmqtriton.options.help import default_text
 from zmqtriton.options.kinds import Arity, OptionSupport
@@ -69,8 +70,11 @@ def _ctl_page() -> Iterator[str]:
     yield from _head(_CTL, "looks at servers of zmqtriton and controls them")
     yield from (".SH SYNOPSIS", rf"{_bold(_CTL)} [options] \fIcommand\fR [arguments]")
     yield from (".SH DESCRIPTION", *_text(cli.help))
-    yield from (".SH OPTIONS", *_options(cli), ".SH COMMANDS")
+    yield from (".SH OPTIONS", *_options(cli))
+    group = ""
     for words, command in click_commands(cli):
+        if group != (group := verbs()[words[0]]):
+            yield f'.SH "{_escaped(group.upper())}"'
         usage = " ".join([*words, *click_arguments(command)])
         yield f'.SS "{_escaped(usage)}"'
         yield from (*_text(command.help), *_options(command))

@@ -139,9 +139,15 @@ def _find(text_of: Callable[[AddOn], str]) -> str:
     return ""
 
 
-def verbs() -> list[str]:
-    """Return the names of the commands of `zmqtriton-ctl`."""
-    return sorted({name for each in add_ons().values() for name in each.declared.ctl})
+def verbs() -> dict[str, str]:
+    """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none."""
+    declared = [each.declared for each in add_ons().values()]
+    return dict.fromkeys((name for one in declared for name in one.ctl), "") | {
+        name: group
+        for one in declared
+        for group, names in one.ctl_groups.items()
+        for name in names.split()
+    }
 
 
 def usages() -> dict[str, str]:

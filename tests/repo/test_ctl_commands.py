@@ -8,6 +8,7 @@ import click
 
 from tests.support.needs import ROOT, file_of
 from tools.commands import click_commands
+from zmqtriton import addons
 from zmqtriton.ctl.main import cli
 
 _CHANGES_A_FLEET = (
@@ -157,10 +158,13 @@ def test_each_option_of_seconds_tells_its_default_in_one_form() -> None:
     assert [] == [words for words, text in options.items() if not form.fullmatch(text)]
 
 
-def test_no_purpose_is_cut_in_the_list_of_commands() -> None:
+def test_the_help_has_all_commands_in_groups_and_none_is_cut() -> None:
     commands = {words[0]: each for words, each in click_commands(cli) if len(words) == 1}
-    room = 78 - len("  ") - max(map(len, commands)) - len("  ") - 2
+    text = cli.get_help(click.Context(cli, terminal_width=100))
 
-    shown = {name: each.get_short_help_str(room) for name, each in commands.items()}
-    assert len(shown) > 30
-    assert {} == {name: text for name, text in shown.items() if text.endswith("...")}
+    groups = addons.verbs()
+    assert (8, True, False) == (len({*groups.values()}), len(groups) > 30, "" in groups.values())
+    for name, command in commands.items():
+        listed = text.partition(f"\n{groups[name]}:\n")[2].partition("\n\n")[0]
+        purpose = (command.help or "").partition("\n")[0]
+        assert re.search(rf"(?m)^  {name} +{re.escape(purpose)}$", listed), name

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+
+import click
 
 from tools.commands import (
     click_arguments,
@@ -12,6 +15,7 @@ from tools.commands import (
     server_commands,
 )
 from tools.reference.markdown import block, code, heading, prose, table
+from zmqtriton.addons import verbs
 from zmqtriton.ctl.main import cli
 from zmqtriton.options.help import default_of
 from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
@@ -53,11 +57,18 @@ def page() -> Iterator[str]:
         yield from block(help_of(name))
     yield from ("## zmqtriton-ctl", "", _CTL, "")
     yield from _options(click_options(cli))
+    yield from table(("Group", "Commands"), _groups())
     for words, command in click_commands(cli):
         usage = " ".join([*words, *click_arguments(command)])
         yield from (f"### {' '.join(words)}", "", f"`zmqtriton-ctl {usage}`", "")
         yield from _paragraphs(command.help)
         yield from _options(click_options(command))
+
+
+def _groups() -> Iterator[tuple[str, str]]:
+    names = cli.list_commands(click.Context(cli))
+    for group, of_group in groupby(names, verbs().__getitem__):
+        yield group, ", ".join(f"[`{name}`](#{name})" for name in of_group)
 
 
 def _row(option: KnownOption) -> tuple[str, str, str]:

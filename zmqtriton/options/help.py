@@ -19,6 +19,12 @@ _GENERAL = (
     f"{_INDENT}Print this and exit, or the part with this word: --help cache.",
     "  --version",
     f"{_INDENT}Print the version and exit.",
+    "",
+    "Examples:",
+    "  zmqtriton run shout.py --reload",
+    "  zmqtriton --model-repository=models --model-control-mode=explicit",
+    "  zmqtriton-ctl explain                         the cause of a failure, and the remedy",
+    "Documentation: https://github.com/zmqtriton/zmqtriton, share/doc/zmqtriton",
 )
 _SUPPORT_NOTES = {
     OptionSupport.SUPPORTED: "",

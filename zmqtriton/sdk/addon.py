@@ -196,6 +196,8 @@ class AddOn(NamedTuple):
     tasks: Mapping[str, str] = {}
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}
+    #: The group in `zmqtriton-ctl --help` of the commands that are named: `{"Debug": "stacks"}`.
+    ctl_groups: Mapping[str, str] = {}
     commands: Mapping[str, Command | str] = {}
     #: Makes, of a gateway, the coroutine function that returns its text for the page of metrics; if
     #: the add-on has a process, while that is on.

@@ -13,5 +13,6 @@ ADDON = AddOn(
         ),
     },
     ctl={"bench": ".command:bench"},
+    ctl_groups={"Send requests": "bench"},
     after=("tools",),
 )

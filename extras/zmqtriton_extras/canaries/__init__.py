@@ -64,6 +64,7 @@ ADDON = AddOn(
     feature=".registry:CanaryRegistry",
     findings=".explaining",
     ctl={"canary": ".ctl:canary"},
+    ctl_groups={"Load and change models": "canary"},
     division=".requests:division",
     needs=("capture",),
 )

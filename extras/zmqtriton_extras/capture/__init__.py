@@ -40,6 +40,7 @@ ADDON = AddOn(
     public={"testing.Case": ".cases:Case", "testing.captured": ".cases:captured"},
     new={"test --from": ".cases:run_new_test"},
     ctl={"capture": ".showing:capture", "replay": ".command:replay"},
+    ctl_groups={"Send requests": "capture replay"},
     metrics=".figures:metrics",
     needs=("storage",),
 )

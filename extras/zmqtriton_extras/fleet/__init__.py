@@ -62,6 +62,7 @@ ADDON = AddOn(
         ),
     },
     ctl={"fleet": ".ctl:fleet", "proxy": ".proxies.command:proxy"},
+    ctl_groups={"Several servers": "fleet proxy"},
     ports=(
         Port(
             "agent-check",

@@ -26,4 +26,5 @@ ADDON = AddOn(
         "memory": ".memory_command:memory",
         "debug": ".debug_command:debug",
     },
+    ctl_groups={"Debug a model": "debug memory profile"},
 )

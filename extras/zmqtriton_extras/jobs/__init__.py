@@ -51,6 +51,7 @@ ADDON = AddOn(
     http=(".extension:EXTENSION", ".batches.extension:EXTENSION"),
     process=Process(".process", on="jobs", title="Jobs", is_serving=True),
     ctl={"batches": ".batches.ctl:batches", "jobs": ".ctl:jobs"},
+    ctl_groups={"Send requests": "batches jobs"},
     metrics=".metrics:metrics",
     after=("generate", "openai", "web_sockets"),
     needs=("openai", "routes"),

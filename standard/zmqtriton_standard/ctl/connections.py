@@ -117,8 +117,7 @@ def _ask(client: Client, **wish: Any) -> list[dict[str, Any]]:
     answer = client.call("connections", wish, _WITHIN_S)
     if silent := answer["silent_processes"]:
         print_note(f"{silent} processes that serve clients have not answered in time")
-    rows: list[dict[str, Any]] = answer["connections"]
-    return rows
+    return list(answer["connections"])
 
 
 def _row(row: Mapping[str, Any]) -> Sequence[str]:

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def env(context: click.Context, environment_directory: str, stub_user: str) -> None:
     """Prepare, list and remove the Python environments of models."""
-    context.meta["cache"] = environment_directory
-    if stub_user:
-        context.meta["cache"] = _become(stub_user, environment_directory)
+    context.meta["cache"] = (
+        _become(stub_user, environment_directory) if stub_user else environment_directory
+    )
 
 
 def _become(name: str, parent: str) -> str:
@@ -192,11 +192,8 @@ def list_entries(context: click.Context, form: str) -> None:
 
     with exit_on_error():
         entries = EnvironmentCache(context.meta["cache"]).entries()
-    if form != "table":
-        print_document(form, [entry._asdict() for entry in entries])
-        return
-    if entries:
-        print_table(("Kind", "Made", "Source", "Directory"), [_row(each) for each in entries])
+    head, document = ("Kind", "Made", "Source", "Directory"), [one._asdict() for one in entries]
+    print_result(form, document, lambda: print_table(head, [*map(_row, entries)]))
 
 
 def _row(entry: CacheEntry) -> Sequence[str]:

@@ -61,7 +61,7 @@ _PARAMETERS = (
         default="",
         help="Fill inputs that are not given with zeros.",
     ),
-    click.option("--random", "fill", flag_value="random", help="Fill them by chance."),
+    click.option("--random", "fill", flag_value="random", help="Fill them with random values."),
     click.option(
         "--url",
         default="",

@@ -18,13 +18,7 @@ import click
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, check_name, run_with_client
-from zmqtriton_standard.ctl.output import (
-    LiveLine,
-    print_document,
-    print_note,
-    print_result,
-    with_format,
-)
+from zmqtriton_standard.ctl.output import LiveLine, print_note, print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
 
 _PROGRESS_EVERY_S = 0.5
@@ -231,9 +225,10 @@ def scale(context: click.Context, model: str, count: int | None, group: str, for
     """
     arguments: dict[str, Any] = {} if count is None else {"count": count, "group": group}
     answer = change_model(context, "scale", model, **arguments)
-    if form != "table":
-        print_document(form, {"model": model, **answer})
-        return
+    print_result(form, {"model": model, **answer}, lambda: _print_scaled(model, count, answer))
+
+
+def _print_scaled(model: str, count: int | None, answer: dict[str, Any]) -> None:
     for version, counts in answer["versions"].items():
         ready = f"{counts['ready']} of {counts['instances']} instances ready"
         click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")

@@ -48,9 +48,9 @@ class _Selection:
     lines: int
 
     def has(self, line: dict[str, Any]) -> bool:
-        if line["time_s"] < self.since_s:
-            return False
-        return not self.instance or line["instance"] == self.instance or self._is_named(line)
+        return line["time_s"] >= self.since_s and (
+            not self.instance or line["instance"] == self.instance or self._is_named(line)
+        )
 
     def _is_named(self, line: dict[str, Any]) -> bool:
         """True for a line of the server about the instance."""

@@ -6,6 +6,7 @@ Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from typing import NoReturn
 
 import click
@@ -14,6 +15,7 @@ from zmqtriton import addons, standard_output
 from zmqtriton.commit import full_version
 from zmqtriton.control_client import ServerSelector
 from zmqtriton_floor import lazy_names, prctl
+from zmqtriton_standard.ctl import ADDON
 from zmqtriton_standard.ctl.selecting import CommandGroup, move_to_front, parse_server
 
 _PROGRAM = "zmqtriton-ctl"
@@ -29,7 +31,16 @@ class _Commands(CommandGroup):
         return super().parse_args(ctx, move_to_front(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return addons.verbs()
+        """Return the names of all commands, those of a group together."""
+        groups = addons.verbs()
+        order = [*ADDON.ctl_groups, *groups.values()]
+        return sorted(groups, key=lambda name: (order.index(groups[name]), name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group, names in groupby(self.list_commands(ctx), addons.verbs().__getitem__):
+            with formatter.section(group or "Other"):
+                commands = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl([(n, c.get_short_help_str(100)) for n, c in commands if c])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         reference = addons.find("ctl", cmd_name)
@@ -67,7 +78,11 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 )
 @click.pass_context
 def cli(context: click.Context, runtime_directory: str, server: str) -> None:
-    """Inspect and control a zmqtriton server on this machine."""
+    """Inspect and control a zmqtriton server on this machine.
+
+    If something is wrong, start with `zmqtriton-ctl explain`. Each command has --help, with its
+    options.
+    """
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         context.color = False
     context.obj = ServerSelector(runtime_directory, server)

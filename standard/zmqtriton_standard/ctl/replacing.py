@@ -52,7 +52,7 @@ _ITS_LOG = "its log says why"
     "--program",
     default="",
     metavar="PATH",
-    help="The zmqtriton to start. Default is the running server's, in its newest state.",
+    help="The zmqtriton to start. Default is the running server's, as installed now.",
 )
 @seconds_option("--timeout", text="Seconds that the new server may take until it serves.")
 @click.option(

@@ -11,7 +11,7 @@ import time
 import tty
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,11 +211,8 @@ def top(context: click.Context, model: str, interval: float) -> None:
     """Show `stats`, refreshed every second, until q or Ctrl-C."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("top needs a terminal; `stats --count N` prints N tables")
-    try:
-        with _key_by_key():
-            run_with_client(context, lambda client: _watch(client, model, interval))
-    except KeyboardInterrupt:
-        return
+    with suppress(KeyboardInterrupt), _key_by_key():
+        run_with_client(context, lambda client: _watch(client, model, interval))
 
 
 def _watch(client: Client, model: str, interval: float) -> None:

@@ -30,6 +30,7 @@ ADDON = AddOn(
         "doctor": ".doctor.command:doctor",
         "explain": ".explaining.command:explain",
     },
+    ctl_groups={"Health and logs": "doctor explain"},
     public={"testing": ".testing"},
     explanation=".explaining.command:explain_model",
 )

@@ -71,4 +71,4 @@ def test_what_there_is_can_be_listed_and_removed(tmp_path: Path) -> None:
     assert "/m/requirements.txt" in listed
     assert str(tree) in listed
     assert (0, "removed 1\n", "") == removed
-    assert (0, "", "") == env(tmp_path, "list")
+    assert (0, "Kind\tMade\tSource\tDirectory\n", "") == env(tmp_path, "list")
