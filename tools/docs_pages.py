@@ -123,6 +123,10 @@ WORDS = {
 }
 #: A quotation that begins with its kind, which forges show as it is, and the site as a box.
 _BOX = re.compile(r"^> \*\*(Note|Warning):\*\* (.*(?:\n>.*)*)", re.MULTILINE)
+#: Alternatives, each below its name in bold, which forges show one after the other, and the site
+#: as tabs.
+_TABS = re.compile(r"^<!-- tabs -->\n(.*?)^<!-- end of tabs -->\n", re.MULTILINE | re.DOTALL)
+_TAB = re.compile(r"^\*\*([^*\n]+)\*\*\n(.*?)(?=^\*\*[^*\n]+\*\*\n|\Z)", re.MULTILINE | re.DOTALL)
 #: An indented block that begins with a prompt.
 _SESSION = re.compile(r"(?<=\n\n)(    \$ .*\n(?:    .*\n|\n(?=    |\n))*)", re.MULTILINE)
 #: Pages whose headings of the third level are found by the search, and too many for a menu.
@@ -249,6 +253,15 @@ def boxes(markdown: str) -> str:
     return _BOX.sub(box, markdown)
 
 
+def tabs(markdown: str) -> str:
+    """Return a page with its alternatives as tabs of the theme."""
+
+    def tab(match: re.Match[str]) -> str:
+        return f'=== "{match[1]}"\n{textwrap.indent(match[2], " " * 4)}'
+
+    return _TABS.sub(lambda match: _TAB.sub(tab, match[1]), markdown)
+
+
 def description(markdown: str) -> str:
     """Return the first sentence of a page as plain text, or ""."""
     text = re.sub("<!--.*?-->", "", markdown, flags=re.DOTALL)
@@ -280,4 +293,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return posixpath.relpath(there, posixpath.dirname(path) or ".") + anchor
         return match[0]
 
-    return boxes(sessions(_LINK.sub(rewritten, markdown)))
+    return tabs(boxes(sessions(_LINK.sub(rewritten, markdown))))

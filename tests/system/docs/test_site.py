@@ -147,6 +147,13 @@ def test_notes_and_warnings_are_boxes() -> None:
     assert expected == docs_pages.boxes(page)
 
 
+def test_alternatives_are_tabs() -> None:
+    docs_pages = import_or_skip("tools.docs_pages")
+    page = "<!-- tabs -->\n\n**A**\n\n    a\n\n**B**\n\nb\n\n<!-- end of tabs -->\n\n**C**\n"
+
+    assert '\n=== "A"\n\n        a\n\n=== "B"\n\n    b\n\n\n**C**\n' == docs_pages.tabs(page)
+
+
 def test_sessions_have_colours() -> None:
     docs_pages = import_or_skip("tools.docs_pages")
     page = "One.\n\n    $ ls\n    a\n\n    b\n\nTwo.\n\n    models/\n\n1. Step\n\n        $ ls\n"
