@@ -30,6 +30,9 @@ ROOMS = (
     "README.md",
     "docs",
     "deploy",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
 )
 #: Pages of users: neither generated ones nor those of the project.
 _NOT_FOR_USERS = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "reference"} | {
@@ -67,6 +70,17 @@ RULES = {
         (COMMENT, DOCSTRING, PAGE),
         re.compile(r"\b(?:nobody|somebody|everybody|whoever)\b", re.IGNORECASE),
     ),
+    "6 words of today": Rule(
+        (COMMENT, DOCSTRING, PAGE),
+        re.compile(r"\b(?:anew|meanwhile|likewise|thereby)\b|, too(?=[.,;:)|]|$)", re.MULTILINE),
+    ),
+    "7 files are somewhere, services continue": Rule(
+        (COMMENT, DOCSTRING, PAGE),
+        re.compile(
+            r"\b(?:lies?|stands?) (?:in|on|at|beside|behind|below|above|there|next|open|for)\b"
+            r"|\b(?:go(?:es)? on|beside)\b|\bin place of\b"
+        ),
+    ),
     "8 facts are logged, reported, sent": Rule(
         (COMMENT, DOCSTRING, PAGE),
         re.compile(r"\b(?:is|are|was|be) told\b|\bhears?\b|\b[Tt]akes? note\b"),
@@ -74,6 +88,14 @@ RULES = {
     "9 no preposition before which": Rule(
         (COMMENT, DOCSTRING, PAGE),
         re.compile(r"\b(?:of|for|by|on|in|to|from) (?:which|whom|whose)\b"),
+    ),
+    "10 a last clause names its noun": Rule(
+        (COMMENT, DOCSTRING, PAGE),
+        re.compile(
+            r"(?<!so )\b(?:that|those) of\b|\b(?:no|one|any|none) such\b"
+            r"|\b(?:is|are|does|do|did|says?|said) so(?=[.,;:)|]|$)",
+            re.MULTILINE,
+        ),
     ),
     "13 no sentence runs through code": Rule((PAGE,), re.compile(r"(?m)^\x00\n+[a-z]")),
     "14 a table has a head": Rule((PAGE,), re.compile(r"(?m)^\|(?: *\|)+$")),
@@ -104,7 +126,8 @@ def _texts() -> Iterator[Text]:
     for room in ("zmqtriton", "stub", "frontends", "standard", "extras"):
         for path in files_below(ROOT / room):
             yield from _texts_of(path)
-    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]:
+    pages = (path for path in ROOT.glob("*.md") if path.name in ROOMS)
+    for path in [*pages, *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]:
         if not _NOT_FOR_USERS & set(path.parts):
             yield Text(path, 1, PAGE, without_code(path.read_text("utf-8")))
 
