@@ -99,7 +99,7 @@ def _check_add_ons(options: Options) -> Options:
 
 
 def _check_exporter(options: Options) -> None:
-    """Raise OptionError if traces are to be sent where they never can be."""
+    """Raise OptionError if the collector for traces can never be reached."""
     if options.trace.mode == OPENTELEMETRY:
         # only now, since it costs memory
         from zmqtriton import otlp_destination

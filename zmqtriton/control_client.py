@@ -339,7 +339,7 @@ class Client(AbstractContextManager["Client"]):
         return self.finish(timeout_s)
 
     def begin(self, verb: str, arguments: dict[str, Any] | None = None) -> None:
-        """Send a call; what an earlier one would have answered is not read any more."""
+        """Send a call; answers to earlier calls are no longer read."""
         self._last_id, self._last_verb = self._last_id + 1, verb
         self.line.send(Call(self._last_id, verb, json.dumps(arguments or {}), own_name()))
 

@@ -43,7 +43,7 @@ class Reporter(Protocol):
         """Take a line for the log; `level` is its letter."""
 
     def progress(self, latest: StepProgress) -> None:
-        """Take the present step, in place of the one before."""
+        """Record the step that is running now, instead of the last one."""
 
 
 class ByteCounter:

@@ -40,7 +40,7 @@ class PassedSocket(NamedTuple):
 
 
 class Notifier:
-    """The socket that systemd has for the service; without an address nothing is sent."""
+    """The socket for the service's state; sends nothing without an address."""
 
     def __init__(self, address: str = "", beat_s: float | None = None) -> None:
         #: addresses that begin with @ are abstract, and lie in no directory

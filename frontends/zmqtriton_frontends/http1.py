@@ -167,7 +167,7 @@ def read_head(raw: bytes) -> Head:
 
 
 def _path(method: bytes, target: bytes, by_name: Mapping[bytes, bytes]) -> bytes:
-    """Return the path of a whole URI; OPTIONS for all and CONNECT have no such target."""
+    """Return the path of a whole URI; OPTIONS for all and CONNECT have no path."""
     if method == b"CONNECT" or (method == b"OPTIONS" and target == b"*"):
         return target
     match = _URI.fullmatch(target)

@@ -90,7 +90,7 @@ def populate(descriptor: int, start: int, size: int) -> None:
 
 
 def block_bytes(size: int) -> int:
-    """Return the size of a block for so many bytes.
+    """Return the size of a block for this number of bytes.
 
     Whole pages, in steps of at least an eighth, so that tensors of about the same size fit into
     each other's holes.

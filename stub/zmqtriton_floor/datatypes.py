@@ -20,7 +20,7 @@ class Datatype(NamedTuple):
     number: int
     #: Bytes of an element; 0 for BYTES.
     size: int
-    #: "" if numpy has no such type.
+    #: "" if numpy lacks this type.
     numpy_name: str
     #: Field of the protobuf message InferTensorContents that has elements of this type; "" if none
     #: has.

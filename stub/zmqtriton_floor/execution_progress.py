@@ -23,7 +23,7 @@ from typing import Callable, Collection, FrozenSet, Iterable, List, Optional, Tu
 #: broker may have failed to pass on the answers of its last second. The kernel allocates pages as
 #: they are written.
 SIZE = 4 << 20
-#: A broker numbers its batches from its epoch shifted by so many bits.
+#: Bits of the shift from a broker's epoch to the number of its first batch.
 EPOCH_SHIFT = 40
 #: A fence counts once it has been there for so long: by then each side sees what the other wrote.
 FENCE_NS = 20_000_000

@@ -172,7 +172,7 @@ def subject(model: str, version: int = 0, instance: str = "", traces: str = "") 
 
 
 class Formatter(logging.Formatter):
-    """Formats a record of the logging module as such a line.
+    """Formats a record of the logging module as a line of the log.
 
     `extra={"origin": (pid, file, line)}` replaces the place in our own code. `extra={"raw": text}`
     follows unquoted, as Triton prints tables and configurations. `extra={"about": fields}` has what
@@ -227,7 +227,7 @@ class Formatter(logging.Formatter):
 
 
 class LogOptions(NamedTuple):
-    """Which records are written, and how, as in wire.LogSettings."""
+    """Levels and form of the records that are written, as in wire.LogSettings."""
 
     form: str = "default"
     verbose: int = 0

@@ -74,7 +74,7 @@ def die_with_parent() -> None:
 
 
 def die_with(parent: int) -> None:
-    """Likewise, for a parent that may have ended before this; then exit."""
+    """Die when the parent ends; exit now if it has ended before this call."""
     die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -87,7 +87,7 @@ def renounce_privileges() -> None:
 
 
 def give_up_privileges() -> None:
-    """Likewise for this process itself, for good: what it may do to files stays. Raises OSError."""
+    """Drop privileges of this process itself for good, except rights on files. Raises OSError."""
     renounce_privileges()
     header, rights = (ctypes.c_uint32 * 2)(_CAP_VERSION, 0), (ctypes.c_uint32 * 6)()
     lost = sum(1 << number for number in _PRIVILEGES)

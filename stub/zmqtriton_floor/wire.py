@@ -396,7 +396,7 @@ CONFIG_IS_FINAL = 2
 class LoadModel(NamedTuple):
     """Imports the model and, with auto_complete 1, completes its config: ConfigCompleted follows.
 
-    With 2 the config is final, as that of an Initialize, which does not come.
+    With 2 the config is final, and no Initialize follows.
     """
 
     instance: Name  # m_0_0
@@ -493,7 +493,7 @@ class RepositoryState(NamedTuple):
 
 
 class ServerDraining(NamedTuple):
-    """The server is to be avoided: it is not ready and tells clients to go, though it answers."""
+    """Clients should avoid the server: it still answers, but is not ready, and sends them away."""
 
     is_draining: Flags
 

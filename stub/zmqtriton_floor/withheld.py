@@ -14,7 +14,7 @@ VARIABLE = "ZMQTRITON_WITHHELD"
 
 
 def hint(error: BaseException) -> str:
-    """Return a hint for the text of an exception; "" if no such variable has caused it."""
+    """Return a hint for the text of an exception; "" if no withheld variable has caused it."""
     if not isinstance(error, KeyError) or VARIABLE not in os.environ:
         return ""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -81,7 +81,7 @@ class ZmtpConnection:
         self.messages: deque[list[bytes]] = deque()
         #: Something waits until the socket is writable.
         self.is_blocked = False
-        #: The parts of messages that flush() is to write.
+        #: Parts of messages that the next flush() writes.
         self._pieces: list[bytes] = [_GREETING, _ready(own)]
         self._unsent: deque[bytes | memoryview] = deque()
         self._other = other

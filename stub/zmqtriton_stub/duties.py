@@ -34,5 +34,5 @@ class LoopDuties:
         self.give_back = right.release
 
     def take(self) -> bool:
-        """Take the right if it is to be had at once, and return whether it was."""
+        """Take the right if it is free, without waiting; return True if it was taken."""
         return self.claim(blocking=False)

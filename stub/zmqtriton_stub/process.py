@@ -52,7 +52,7 @@ def run(
 
 
 def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> Stub:
-    """Return an instance that is to run in this process, and has nothing in common with forks."""
+    """Return an instance for this process, which shares nothing with forks."""
     progress = ProgressView(page)
     os.close(page)
     os.set_inheritable(listener, False)

@@ -314,7 +314,7 @@ class BrokerCore(BrokerState):
     # ------------------------------------------------------------- results
 
     def results(self, serial: int, message: wire.Results, bodies: list[bytes], now_ns: int) -> None:
-        """Take what a stub sent: answers to pass on, and the end of batches.
+        """Handle a stub's message: answers to pass on, and ends of batches.
 
         tick() gives it more.
         """

@@ -55,7 +55,7 @@ class PeerRouter(zmtp.Router):
         self.by_serial[serial] = connection
 
     def close(self, connection: zmtp.ZmtpConnection) -> None:
-        """End a connection; what it has sent is still in the inbox."""
+        """End a connection; its messages stay in the inbox."""
         if connection in self.connections and connection in self.serials:
             self._lost.append(self.serials[connection])
             self._broken.add(connection)
@@ -139,8 +139,8 @@ class PeerSending:
         self._lifeline = lifeline
         self._requests = requests
         self._stubs = stubs
-        #: Actions for the time when all earlier messages have left, with the connections that still
-        #: have some of these to send.
+        #: Actions that wait until all earlier messages have left, with the connections that still
+        #: have such messages to send.
         self._held_up: deque[tuple[list[Callable[[], object]], set[zmtp.ZmtpConnection]]] = deque()
         #: Number of leases that each owner was sent, and the number that each calling stub knows.
         self._leases_sent: dict[int, int] = {}

@@ -391,7 +391,7 @@ class BrokerService:
         self._core.on_some_replies = self._sending.flush_some_replies
 
     def _remove_dead_peer(self, message: wire.PeerDied) -> None:
-        """Remove a dead peer after delivering what it still sent."""
+        """Remove a dead peer after its last messages were delivered."""
         self._core.stop_giving_to(message.serial)
         self._stubs.read_all_of(message.serial)
         while self._stubs.inbox:

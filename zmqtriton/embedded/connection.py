@@ -348,7 +348,7 @@ class Connection(AbstractContextManager["Connection"]):
     def unload(
         self, name: str, *, unload_dependents: bool = False, timeout_s: float | None = None
     ) -> None:
-        """Unload a model; what it has begun is answered."""
+        """Unload a model; its running requests are answered."""
         arguments = {"model": name, "unload_dependents": unload_dependents}
         with on_behalf_of(own_name()):
             self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)

@@ -1,4 +1,4 @@
-"""Finds out which Python a model asks for, and what its instances are started with.
+"""Finds out which Python a model asks for, and how its instances are started.
 
 Looks at names on disk, runs nothing and makes nothing.
 """
@@ -163,7 +163,7 @@ def interpreter_path(root: str) -> str:
 
 
 def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
-    """Return the file that says what to install, or "" if nothing is to be built."""
+    """Return the file of requirements, or "" if no environment must be built."""
     value = _parameter(config, "PYTHON_REQUIREMENTS", model_dir)
     if value and value.lower() not in _YES | _NO:
         path = model_dir / value
@@ -218,6 +218,6 @@ def _is_server_in_user_site() -> bool:
 
 
 def process_variables(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables of such a process."""
+    """Return all variables of a model's process."""
     merged = {**inherited, **variable_overrides(environment, inherited)}
     return {name: value for name, value in merged.items() if value is not None}

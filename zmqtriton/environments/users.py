@@ -33,7 +33,7 @@ for path in sys.argv[1:]:
 """
 #: Directories of the server's user.
 _VARIABLES_OF_USERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-#: Name of a file that servers lock while their models use what is in the cache.
+#: Name of a file that servers lock while their models use the cache.
 IN_USE = "in-use"
 
 

@@ -69,9 +69,10 @@ class TaskLimit(NamedTuple):
 class Needed(NamedTuple):
     """The processes and threads of a server, without itself, and of one instance."""
 
-    #: Without these it cannot start.
+    #: Number of tasks without which the server cannot start.
     least: int
-    #: Number of tasks with streams, large tensors, and the replacement of the instance.
+    #: Number of tasks that also has room for streams, large tensors, and a second instance
+    #: during a replacement.
     usual: int
 
 

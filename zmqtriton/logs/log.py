@@ -29,7 +29,7 @@ from zmqtriton_floor.logs import UNREAD, LineStream, count_lines, describe_loss
 _LINES_A_SECOND = 1000
 _MAX_BYTES = 1 << 20
 _WRITE_BYTES = 65536
-#: A pipe that has room takes so much without a wait (PIPE_BUF).
+#: Bytes that a pipe with room takes without a wait (PIPE_BUF).
 _AT_ONCE_BYTES = 4096
 #: The longest wait for a line to be written, and the share of time that goes into such waits.
 _PATIENCE_S = 0.05

@@ -29,7 +29,7 @@ DECLARED: tuple[DeclaredOption, ...] = tuple(
 
 
 def with_declared(groups: dict[str, tuple[KnownOption, ...]]) -> dict[str, tuple[KnownOption, ...]]:
-    """Return groups of options with those of add-ons, each group where it is to stand."""
+    """Return all groups of options, with the add-ons' groups in their places."""
     groups, last = {**groups}, [*groups][-1]
     for each in addons.add_ons().values():
         behind = each.declared.behind

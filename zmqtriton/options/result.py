@@ -42,8 +42,7 @@ class Options:
     max_model_segment_bytes: int = 0
     #: Maximum memory of each instance of a model, in bytes; 0: no limit.
     max_model_memory_bytes: int = 0
-    #: Memory for incomplete requests and unread responses, per protocol; 0: a share of what is
-    #: available.
+    #: Memory for incomplete requests and unread responses, per protocol; 0: a share of the memory.
     client_memory_byte_size: int = 0
     early_liveness: bool = False
     #: Directory for sockets; "": $RUNTIME_DIRECTORY, else a new private directory.

@@ -100,7 +100,7 @@ def with_fingerprints(
     environment: Environment | EnvironmentSpec,
     of_backend: str,
 ) -> dict[int, VersionBlueprint]:
-    """Return the versions with the fingerprints of what they are."""
+    """Return the versions with the fingerprints of their contents."""
     contents = {number: scanned.version_fingerprints[number] for number in versions}
     return {
         number: _of_changes(

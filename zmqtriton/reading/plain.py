@@ -43,7 +43,7 @@ class SourceText(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelReading:
-    """A blueprint without its functions, and what these are made of."""
+    """A blueprint without its functions, and the data to make them again."""
 
     blueprint: Blueprint
     #: The configuration as protobuf.

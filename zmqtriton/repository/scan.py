@@ -220,7 +220,7 @@ def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
 
 
 def no_version_text(name: str) -> str:
-    """Return the error text for a model without a version that is to be served."""
+    """Return the error text for a model without a version to serve."""
     return (
         f"at least one version must be available under the version policy of model '{name}'. "
         f"A version is a directory such as {name}/1, and version_policy may leave it out"

@@ -130,9 +130,9 @@ class Policy:
     one_by_one: bool = False
     #: Models are loaded when requests ask for them.
     load_on_demand: bool = False
-    #: Such a model is unloaded after this idle time; 0 is never.
+    #: Idle seconds after which a model that was loaded on demand is unloaded; 0: never.
     unload_idle_after_s: float = 0.0
-    #: Memory for models' processes when such a model is loaded; 0 is all that there is.
+    #: Maximum memory of all models' processes, kept by loads on demand; 0: no limit.
     memory_budget_bytes: int = 0
-    #: The same of GPUs, by number.
+    #: Maximum memory of all models on a GPU, by its number.
     gpu_memory_budgets: tuple[tuple[int, int], ...] = ()

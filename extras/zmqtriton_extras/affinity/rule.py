@@ -59,7 +59,7 @@ def busier_by(config: Mapping[str, Any]) -> int:
 
 
 def value_in(rule: Rule, body: RequestBody) -> Any:
-    """Return bytes of a request; None if its body has none of what the rule names."""
+    """Return bytes of a request; None if its body lacks the rule's field."""
     source, name, size = rule
     if source == PARAMETER:
         value = body.parameters.get(name)

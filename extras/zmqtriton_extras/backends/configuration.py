@@ -24,7 +24,7 @@ def require(backend: str, module: str, packages: str, error: ImportError) -> Any
 
 
 def parameter(config: dict[str, Any], name: str, default: str = "") -> str:
-    """Return a parameter of the configuration, or else what the command line has for all models."""
+    """Return a parameter of the configuration, or else the command line's value for all models."""
     parameter = (config.get("parameters") or {}).get(name)
     if parameter is not None:
         return str(parameter.get("string_value", ""))

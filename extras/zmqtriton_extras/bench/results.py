@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 _COMPUTE = ("compute_input", "compute_infer", "compute_output")
 Row = Mapping[str, Any]
 
-#: A client process that is so busy may be what limits the rate.
+#: Use of a core above which a client process may limit the rate.
 _BUSY_CORES = 0.85
 #: Minimum factor between two rates that counts as growth.
 _GROWTH = 1.1

@@ -209,9 +209,9 @@ class PlanRun:
 
 
 class Connections:
-    """The connections of the newest plan; the next one has them, too, if it asks the same.
+    """The connections of the newest plan, which the next plan keeps if it sends the same requests.
 
-    So a warm-up opens those that are measured.
+    So a warm-up opens the connections of the measurement.
     """
 
     def __init__(self) -> None:

@@ -79,13 +79,13 @@ def why_not_serving(model: ServedModel, canary: Canary) -> str:
 
 
 def why_unlike(model: ServedModel, canary: Canary) -> str:
-    """Return why the canary cannot take what the stable version takes, or ""."""
+    """Return why the canary cannot take the stable version's requests, or ""."""
     problem = find_difference(_config(model, canary.stable), _config(model, canary.version))
     return problem or why_not_copied(model, canary.stable, canary.settings)
 
 
 def why_not_copied(model: ServedModel, stable: int, settings: CanarySettings) -> str:
-    """Return why requests cannot be copied, if they are to be; or ""."""
+    """Return why a shadow canary cannot get copies of requests, or ""."""
     return find_obstacle_to_copies(_config(model, stable)) if settings.shadow else ""
 
 

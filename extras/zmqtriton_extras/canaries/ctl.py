@@ -195,7 +195,7 @@ def _show(form: str, document: dict[str, Any]) -> None:
 
 
 def _print(canaries: list[dict[str, Any]]) -> None:
-    """Print a line for each version, and below what else is to be known."""
+    """Print a line for each version, and further facts below."""
     print_table(_HEADER, [row for canary in canaries for row in _rows(canary)])
     for canary in canaries:
         for line in _notes(canary):

@@ -73,7 +73,7 @@ class VersionCounts(NamedTuple):
         return self.success_ns / self.succeeded if self.succeeded else 0.0
 
     def latency_ns(self, measure: LatencyMeasure) -> float:
-        """Return the latency as it is to be measured; 0 without any request."""
+        """Return the latency that the canary is judged by; 0 without any request."""
         if measure.percentile:
             times = self.compute_times if measure.is_compute else self.request_times
             return _percentile(times, measure.percentile)

@@ -119,7 +119,7 @@ class Shadows:
     # ------------------------------------------------------------- for copies
 
     def reserve(self, size: int) -> bool:
-        """Reserve so many bytes; False if copies hold too much already."""
+        """Reserve the number of bytes; False if copies hold too much already."""
         if self._bytes + size > MAX_BYTES:
             return False
         self._bytes += size

@@ -18,7 +18,7 @@ from zmqtriton_extras.capture.records import Record
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 
 FAILED, SKIPPED = "failed", "left out"
-#: Requests under way at a time, where their times are to be kept.
+#: Requests under way at a time, if the replay keeps their times.
 _MAX_UNDER_WAY = 64
 _MAX_SHOWN = 10
 

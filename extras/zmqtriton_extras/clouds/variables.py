@@ -31,7 +31,7 @@ def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check(value_of: Callable[[str], Any], environment: Mapping[str, str]) -> None:
-    """Raise BadValue if an endpoint that is to be served lacks a variable."""
+    """Raise BadValue if an endpoint lacks a variable that it needs."""
     if value_of("allow_vertex_ai"):
         # The first is misspelled in Triton, too.
         for variable, name in (

@@ -13,7 +13,7 @@ _LINES = {
     "room": re.compile(r"requests wait for room: \d+ streams have it$"),
     "readers": re.compile(r"\d+ of \d+ streams wait for their readers$"),
 }
-#: Age of a line above which it says nothing of now.
+#: Seconds after which a line of the log is too old to explain the present state.
 _RECENT_S = 120.0
 _ADVICE = {
     "room": "A request waits until enough streams have left. Raise `room` of @model if the model's "

@@ -30,7 +30,7 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
 #: The tasks, as the declaration names them.
 DEBUG, DEBUG_HERE, DEBUG_AGAIN = "debug", "debug_here", "debug_again"
-#: A model waits so long at a `breakpoint()`, and so long for an operator's next command.
+#: Seconds that a model waits at a `breakpoint()`, and for an operator's next command.
 _WAIT_S, _SILENT_S = 600.0, 600.0
 _MOST_SILENT_S = 86_400.0
 #: An instance begins a session in this time, and ends it.
@@ -43,7 +43,7 @@ class _Stop(NamedTuple):
     instance: StubPlace
     model: str
     since_s: float
-    #: The line that it is at; "" until it has stopped.
+    #: The line at which the model stands; "" until it has stopped.
     place: str
     #: Kept with the code of a session; None if it waits for none.
     code: Promise[Any] | None

@@ -1,4 +1,4 @@
-"""Has the instances of a model look at themselves, and answers with what they have seen.
+"""Runs tasks in the instances of a model, and answers with their findings.
 
 An instance looks at itself once at a time. One that dies, or does not answer, has its reason in the
 answer, unless it is the only one. Does no I/O.
@@ -78,7 +78,7 @@ class Inspections(Feature):
     async def _ask(
         self, task: str, instances: list[StubPlace], model: str, values: dict[str, Any]
     ) -> dict[str, Any]:
-        """Have instances run a task, and return what they answer, or why one does not."""
+        """Run a task in instances; return their answers, or the reason why one fails."""
         serials = {one.serial for one in instances}
         self._inspected |= serials
         within_s = values["seconds"] + _GRACE_S[task]

@@ -264,7 +264,7 @@ def _holders(earlier: _Look, later: _Look) -> list[dict[str, Any]]:
 
 
 def _is_ours(holder: dict[str, Any]) -> bool:
-    """Return whether this measurement or the server holds it, whose containers are bounded."""
+    """Return True for a container of the server or of this measurement, which cannot leak."""
     file = holder["file"]
     is_traced = file in _OURS or "tracemalloc" in holder["name"]
     return is_traced or "/zmqtriton_stub/" in file or "/zmqtriton_floor/" in file

@@ -206,10 +206,10 @@ class Sampler:
         self._is_wanted = is_wanted
         self._other_threads = other_threads
         self._left_out = {threading.get_ident()}
-        #: The first code of this thread, and of other samplers of this process.
+        #: The outermost code of every sampler's thread in this process.
         self._root = _root()
         self._threads: dict[int, _Seen] = {}
-        #: The codes that were met, which their numbers in keys are those of while they are kept.
+        #: The codes that were met: while they are kept, the numbers in keys stay theirs.
         self._codes: dict[int, CodeType] = {}
         #: Nanoseconds and samples, by name of the thread, what it was doing, and stack.
         self._times: dict[tuple[str, int, Key], list[int]] = defaultdict(lambda: [0, 0])
@@ -231,7 +231,7 @@ class Sampler:
         self._held: tuple[int, Key] = (0, ())
 
     def run(self, seconds: float) -> None:
-        """Sample for so long."""
+        """Sample for this number of seconds."""
         interval = _SwitchInterval()
         # Not all equally long: what a model does every 10 ms would be always or never seen.
         shares = itertools.cycle((1.0, 0.6, 1.3, 0.8, 1.4, 0.7, 1.2, 0.9, 1.1, 1.0))

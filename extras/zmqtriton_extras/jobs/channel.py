@@ -29,7 +29,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Answer(NamedTuple):
     question: Document
     document: Document
-    #: The number of bytes behind it, which are to be read or dropped.
+    #: Number of bytes after the message, which must be read or dropped.
     size: int
     channel: Channel
     connection: _Connection

@@ -322,7 +322,7 @@ def stream(
 
 
 def check(document: Document) -> None:
-    """Raise what the process of jobs has refused."""
+    """Raise the refusal of the process of jobs."""
     if "refusal" in document:
         raise falcon.HTTPError(document["refusal"], description=document["reason"])
 

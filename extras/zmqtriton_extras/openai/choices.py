@@ -50,7 +50,7 @@ class TokenLogprob(NamedTuple):
 
 
 def read_logprobs(output: str, data: bytes, limit: int) -> list[TokenLogprob]:
-    """Return the tokens of a response, each with so many alternatives.
+    """Return the tokens of a response, each with this number of alternatives.
 
     Raises InternalError if it has no such tokens.
     """
@@ -147,7 +147,7 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Addition(NamedTuple):
-    """Something new of a choice."""
+    """New parts of a choice: text, calls, probabilities."""
 
     #: The choice's.
     number: int
@@ -357,7 +357,7 @@ class Choices:
         return Addition(index, said, parts, tuple(tokens))
 
     def _make_room(self, count: int) -> None:
-        """Make choices for so many texts."""
+        """Make choices for this number of texts."""
         limit = self._rules.limit
         if count > limit:
             raise InternalError(

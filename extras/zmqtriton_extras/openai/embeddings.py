@@ -123,7 +123,7 @@ class Batch:
 
 
 def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
-    """Return the inferences that a model needs for so many texts. Raises RefusedField."""
+    """Return the inferences that a model needs for this number of texts. Raises RefusedField."""
     declaration = _text_input(names)
     if not names.embedding:
         raise _unfit(names, "openai_embedding_output", "output")

@@ -124,7 +124,7 @@ def check(request: TextRequest, names: TensorNames) -> None:
 
 
 def is_forced_by_format(request: TextRequest, names: TensorNames) -> bool:
-    """Return True if the engine is to keep to the form of a call."""
+    """Return True if the engine must keep to the form of a call."""
     return request.tools.is_forced and not _takes_choice(names)
 
 

@@ -59,7 +59,7 @@ DEFAULT_SEPARATOR = "_lora_"
 
 
 class TensorNames:
-    """The tensors of one model; an input is None and an output "" if it has none such."""
+    """The tensors of one model; a missing input is None, a missing output ""."""
 
     def __init__(
         self, config: Mapping[str, Any], signature: Signature, *, has_template: bool = False

@@ -137,7 +137,7 @@ def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Exchange(NamedTuple):
-    """A request of a client as it has come, and what it is answered with."""
+    """A request of a client as it came, and its response."""
 
     req: HttpRequest
     request: TextRequest

@@ -63,7 +63,7 @@ class Transcription(NamedTuple):
 
 
 def read(content_type: str, body: memoryview) -> Transcription:
-    """Return the request that a form is. Raises RefusedField."""
+    """Return the request that a form describes. Raises RefusedField."""
     fields: dict[str, Any] = {}
     sound = None
     try:

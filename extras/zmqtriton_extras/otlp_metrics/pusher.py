@@ -19,7 +19,7 @@ from zmqtriton_standard.tracing import otlp
 from zmqtriton_standard.tracing.posting import poster_to
 
 POST_WITHIN_S = 10.0
-#: The last push waits for what is to come, but leaves this time for its post.
+#: Seconds that the last push keeps for its post while it waits for final figures.
 LAST_POST_S = 2.0
 #: The time at the end for a push under way: a collector that takes longer gets no last one.
 _UNDER_WAY_S = 1.0
@@ -104,7 +104,7 @@ class Pusher(Service):
         """Return the lines of this process for the page of metrics."""
 
     async def await_last(self, until_s: float) -> None:
-        """Wait until the last push has all that is to come, but not after this time."""
+        """Wait until the last push has all final figures, but not after this time."""
 
     def with_instance(self, destination: Destination) -> Destination:
         """Return the destination, whose resource says which server this is."""

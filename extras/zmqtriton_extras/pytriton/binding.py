@@ -150,7 +150,7 @@ def _fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
 
 
 class BoundModel:
-    """Calls the callable and checks what it returns. Calling the class makes an instance."""
+    """Calls the callable, and checks its results. Calling the class makes an instance."""
 
     def __init__(
         self,

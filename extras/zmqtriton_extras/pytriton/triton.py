@@ -122,7 +122,7 @@ class TritonBase(ABC):
         *,
         processes: bool = False,
     ) -> None:
-        """Serve a function, or several as so many instances, as a model of this name.
+        """Serve a function as a model of this name; each of several is an instance.
 
         At once if the server runs, and else when it does. A model that serves already is replaced
         without a failed request. With `strict` outputs must have the declared names, types and
@@ -153,7 +153,7 @@ class TritonBase(ABC):
             self._bindings[binding.key] = binding
 
     def unbind(self, model_name: str) -> None:
-        """Stop serving a model; what it has begun is answered."""
+        """Stop serving a model; its running requests are answered."""
         with self._changed:
             keys = [key for key in self._bindings if key[0] == model_name.lower()]
             if not keys:

@@ -159,7 +159,7 @@ class Paths:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._changes = -1
-        #: Models by these paths: those whose routes are served, and those whose routes are to be.
+        #: Models by these paths: with routes that are served, and with routes that will be.
         self._served: dict[str, str] = {}
         self._meant: dict[str, str] = {}
 

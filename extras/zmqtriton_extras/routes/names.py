@@ -31,7 +31,7 @@ _MAX_PATH = 200
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")
 #: The tensors of a request to it: what is known of the client's request as JSON, and its body.
 HEAD, BODY = "HEAD", "BODY"
-#: A field of the head in place of a request: the path of the routes, which are to be described.
+#: A field of the head instead of a request: the path of the routes to describe.
 DESCRIBES = "describes"
 #: The control call that says where the code of models is.
 CODE = "code"

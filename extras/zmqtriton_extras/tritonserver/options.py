@@ -205,7 +205,7 @@ def _check_types(options: Options) -> None:
 
 
 def _check(words: dict[str, Any]) -> None:
-    """Raise InvalidArgumentError for what the server would refuse."""
+    """Raise InvalidArgumentError for options that the server would refuse."""
     try:
         parse([*command_words({"model_repository": "/", **words})])
     except OptionError as error:

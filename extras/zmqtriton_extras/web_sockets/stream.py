@@ -92,7 +92,7 @@ class Streams:
 
 
 class _Form:
-    """Takes the form of the outputs that a request asks for."""
+    """Reads which form a request wants for each output."""
 
     takes_streams = True
     form: Any = None
@@ -188,7 +188,7 @@ class _Conversation:
         return is_full or self._shares.is_full(own)
 
     async def _cancels(self, message: Message) -> bool:
-        """Cancel what the message says; False if it is a request."""
+        """Cancel the request that the message names; False if the message is a request itself."""
         text = message.data
         if message.opcode != TEXT or len(text) > _MAX_CANCEL_BYTES or b'"cancel"' not in text:
             return False

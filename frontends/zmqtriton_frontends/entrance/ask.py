@@ -16,7 +16,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion
 
 
 class Content(NamedTuple):
-    """The content of a request, as it is to be checked against its model."""
+    """The content of a request, before it is checked against its model."""
 
     body: RequestBody
     options: SchedulingOptions = NO_OPTIONS

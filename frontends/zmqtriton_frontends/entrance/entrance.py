@@ -131,7 +131,7 @@ class Entrance:
         return checked if ask.grant is None else self.gateway.token_marks.mark(checked, ask.grant)
 
     def _trace(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        """Begin the trace of a request that is to have one. A step only while some are traced."""
+        """Begin the trace of a request that has one. A step only while some are traced."""
         parent = None if ask.header is None else parent_in(ask.header)
         return self.gateway.traces.follow(checked, parent, (self._received, ask.begun_ns))
 

@@ -334,7 +334,7 @@ class Http2Connection(ControlFrames):
 
     @property
     def is_done(self) -> bool:
-        """True if the connection is to be closed when the content of `out` is sent."""
+        """True if the connection must be closed once the content of `out` is sent."""
         return self.is_closing and not self.streams
 
     def leave(self) -> None:

@@ -71,7 +71,7 @@ class Catalogue:
         #: to, or ends.
         self.is_draining = False
         self.on_draining: Callable[[], None] = lambda: None
-        #: Errors may name other models, since nobody is kept from seeing them.
+        #: True if errors may name other models, because every client may see all of them.
         self.can_name_models = False
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()

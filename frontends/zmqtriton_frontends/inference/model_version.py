@@ -57,7 +57,7 @@ class ModelVersion:
         self.steps: tuple[Any, ...] = ()
 
     def _mentions(self, field: str) -> bool:
-        """Return False if the configuration has no such field for sure."""
+        """Return False if the configuration surely lacks this field."""
         return field in self.config_text
 
     @cached_property

@@ -18,7 +18,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.request_trace import Trace, now_ns
 
-#: A traceparent whose span is to be the parent; later versions may add to it.
+#: A traceparent whose span becomes the parent; later versions may add to it.
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f,])"
 )
@@ -77,7 +77,7 @@ class Traces:
     def follow(
         self, checked: CheckedRequest, parent: Parent | None, received: tuple[str, int]
     ) -> CheckedRequest:
-        """Return the request as it is to be sent; to be called only while is_on.
+        """Return the request for the broker, with its trace; call it only while is_on.
 
         `received` is the name of what has been received, and when that began.
         """

@@ -29,7 +29,7 @@ _HANDSHAKE_WITHIN_S = 9.0
 #: Seconds that clients without TLS have to read their refusal.
 _FAREWELL_S = 1.0
 
-#: Makes a connection whose transport is to encrypt for the one that is given.
+#: Makes a connection that encrypts for the given one.
 Make = Callable[[Any], asyncio.BaseProtocol]
 _Made = TypeVar("_Made")
 
@@ -135,7 +135,7 @@ class TlsRefusal(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing more is to be said."""
+        """True if nothing more must be sent."""
 
     def answer(self, data: bytes, /) -> bytes:
         """Return the bytes to answer after the client has sent `data`."""

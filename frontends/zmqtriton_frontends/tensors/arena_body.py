@@ -88,7 +88,7 @@ class ArenaBody:
         self._next_room: ArenaBuffer | None = None
         self._room: ArenaBuffer | None = None
         self._position = 0
-        #: Ends of the parts of the room that are to have memory, and that have it.
+        #: Ends of the parts of the room that should have memory, and that have it.
         self._due = self._made = 0
         #: Bytes of its memory, and of what it is going to get next, less those reserved for it.
         self.held_bytes = 0

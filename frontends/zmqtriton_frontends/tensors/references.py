@@ -1,4 +1,4 @@
-"""References to the parts of requests and responses that lie, or are to lie, in shared memory.
+"""References to the parts of requests and responses that are, or will be, in shared memory.
 
 Opens nothing. Blocks of others that are no longer read here are released by way of the broker.
 """

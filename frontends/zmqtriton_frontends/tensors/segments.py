@@ -31,7 +31,7 @@ class Segments:
     """Lets the arena grow and shrink, and maps the segments of others."""
 
     def __init__(self, arena: Arena, mappings: Mappings, send: Callable[[Any], None]) -> None:
-        """`send` is to the supervisor."""
+        """`send` sends a message to the supervisor."""
         self._arena = arena
         self._mappings = mappings
         self._send = send

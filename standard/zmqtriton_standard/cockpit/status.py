@@ -270,7 +270,7 @@ _RECENT_S = 15.0
 _RECENT_DEATH_S = 60.0
 #: An execution that takes longer, while nothing else ends, and a longer wait in the queue.
 _LONG_S = 5.0
-#: An execution that takes so long, and far longer than others, hangs.
+#: Seconds after which an execution hangs, if it is also far longer than others.
 _HANGS_S = 60.0
 _LONG_WAIT_MS = 500.0
 #: Maximum number of troubles in a model's line.

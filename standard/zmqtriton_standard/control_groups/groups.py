@@ -140,7 +140,7 @@ class ControlGroups:
         self._models: dict[str, Path] = {}
         #: Directory of each instance's group, by the serial of its process.
         self._instances: dict[int, Path] = {}
-        #: Groups that are to go as soon as their last processes have.
+        #: Groups to remove once their last processes have ended.
         self._leaving: set[Path] = set()
         self._has_cpu = False
 

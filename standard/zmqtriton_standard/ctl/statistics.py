@@ -241,7 +241,7 @@ def _key_by_key() -> Iterator[None]:
 
 
 def _is_quit(seconds: float) -> bool:
-    """Wait for so long; return True, at once, for the key q or where there is no keyboard."""
+    """Wait a number of seconds; return True at once for the key q, or without a keyboard."""
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
         if select.select([sys.stdin], [], [], left_s)[0]:

@@ -153,7 +153,7 @@ def _encode_text(element: Any) -> bytes:
 
 
 def _fit(array: Any, info: TensorInfo) -> Any:
-    """Give an array the shape that the model takes. Raises InvalidArgument if it has no such."""
+    """Give an array the shape that the model takes. Raises InvalidArgument if no shape fits."""
     if _matches(array.shape, info.shape):
         return array
     if info.shape[:1] == (-1,) and _matches(array.shape, info.shape[1:]):

@@ -126,7 +126,7 @@ class Draining(Feature):
                 yield "drain", {**({"model": model} if model else {}), "wait": False}
 
     def defer_stop(self) -> bool:
-        """Be not ready for so long, while requests are answered; then stop."""
+        """Be unready for this time, while requests are answered; then stop."""
         seconds = self._exit_drain_s
         if seconds:
             self._is_exiting = True

@@ -245,7 +245,7 @@ def not_found_text(named: str) -> str:
 
 
 def candidate_paths(named: str) -> list[str]:
-    """Return programs that such a name may mean; none of them is run."""
+    """Return programs that the name of an interpreter may mean; runs none of them."""
     paths = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
     version = _VERSIONED_NAME.fullmatch(named)
     if version is not None:

@@ -76,7 +76,7 @@ def read_shares(pid: int, proc: Path = Path("/proc")) -> Shares | None:
 
 
 def process_memory_bytes(pid: int) -> int:
-    """Return the memory of a process in bytes; 0 if there is no such process.
+    """Return the memory of a process in bytes; 0 if the process does not exist.
 
     Shared pages count in parts (PSS) where the kernel reports that, else whole.
     """

@@ -1,9 +1,9 @@
-"""Evicts models that were loaded on demand, or chooses those that are to sleep.
+"""Evicts models that were loaded on demand, or chooses models that should sleep.
 
 A model goes if it was idle for too long; and where memory of the machine or of a GPU has a budget,
-the models that were not used for longest make room until another one fits: those that can sleep do
-so, and if that is too little, the others go. Keeps what was done when and why. Called by
-the loader, which keeps its data fresh and has models sleep. Does no I/O.
+the models that were unused for longest make room until another one fits: models that can sleep
+are put to sleep; if that frees too little, others are evicted. Keeps a history with reasons. The
+loader calls it, keeps its data fresh, and puts models to sleep. Does no I/O.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from zmqtriton_standard.memory.measurements import (
 )
 from zmqtriton_standard.scaling.limits import AutoscaleLimits
 
-#: The weight of the latest interval in what is remembered of the earlier ones.
+#: The weight of the latest interval in the moving mean.
 _LATEST_SHARE = 0.4
 
 
@@ -195,7 +195,7 @@ class Autoscaler(Feature):
     # ------------------------------------------------------------- looking
 
     def load_ended(self, name: str) -> None:
-        """Scale a model from now on if it is to be."""
+        """Scale a model from now on, if its configuration wants that."""
         if name not in self._scaled and self._is_scaled(name):
             self._scaled[name] = _ScaledModel()
             if len(self._scaled) == 1:
@@ -230,7 +230,7 @@ class Autoscaler(Feature):
     def _consider(
         self, model: ServedModel, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
-        """Compare the instances of a model with what its busiest version needs."""
+        """Compare the instances of a model with the need of its busiest version."""
         serving = serving_generations(model.versions)
         by_version = {each.version: each for each in serving}
         scaled.targets = {
@@ -331,7 +331,7 @@ class Autoscaler(Feature):
     async def _scale_as_asked(
         self, model: ServedModel, arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Scale a model; return what the answer has beside its instances."""
+        """Scale a model; return the further fields of the answer."""
         check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
         if type(count) is not int or type(group) is not str:

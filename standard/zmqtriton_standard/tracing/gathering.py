@@ -15,7 +15,7 @@ from typing import Any
 
 from zmqtriton_floor.spans import span_of
 
-#: Seconds between two checks whether a trace is complete; the first is so long after its end.
+#: Seconds between two checks whether a trace is complete; the first is this long after its end.
 LINGER_S = 0.3
 #: Maximum seconds after the end of a trace for its missing parts.
 MAX_LINGER_S = 5.0
@@ -175,7 +175,7 @@ class TraceAssembler:
         return {name: self._counts_by_setting.get(name, 0) for name in names}
 
     def next_due_s(self) -> float | None:
-        """When pop_complete() may have something."""
+        """Return the time at which pop_complete() may have a trace; None without any."""
         return self._due_traces[0][0] if self._due_traces else None
 
     def pop_complete(self, now_s: float) -> list[RequestSpan]:

@@ -74,7 +74,7 @@ class Models(NamedTuple):
     on_demand: OnDemand
     #: Reference to the steps that divide requests between versions; "" without the add-on.
     division: str = ""
-    #: Likewise to what returns the steps of requests to one version.
+    #: Reference of the function that returns the steps of requests to one version.
     steps: str = ""
 
 

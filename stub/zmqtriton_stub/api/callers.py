@@ -46,7 +46,7 @@ class ServedRequest(Protocol):
 
     @property
     def requested_outputs(self) -> Collection[str]:
-        """The outputs that are to be sent."""
+        """The outputs to send."""
 
     def trace_context(self) -> tuple[str, int, str]:
         """Return the span above the requests made for this one, its flags, and its context.

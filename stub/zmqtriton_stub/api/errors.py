@@ -28,7 +28,7 @@ _MAX_FRAMES = 10
 _Frame = Tuple[str, int, str]
 #: The part of an exception's first line that is a value of its reason.
 _MAX_MESSAGE = 1024
-#: The folder of libraries, also of those in an environment below the model's directory.
+#: The folder of installed libraries, also in an environment below the model's directory.
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 #: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16

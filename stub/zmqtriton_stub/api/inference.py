@@ -106,7 +106,7 @@ def _text(value: Any) -> str:
 
 
 def _unsigned(value: Any, bits: int, what: str) -> int:
-    """Return an integer of so many bits.
+    """Return an integer of this number of bits.
 
     TypeError for others, as where arguments are bound to C.
     """

@@ -102,7 +102,7 @@ class Tensor:
 
     @staticmethod
     def empty(name: str, shape: Any, dtype: Any) -> Tensor:
-        """Return a tensor whose array is to be filled; a large one is sent without a copy.
+        """Return a tensor whose array you fill; a large one is sent without a copy.
 
         It is for one response: after that its receiver reads it, and the model may not write to it.
         Not in Triton's API.

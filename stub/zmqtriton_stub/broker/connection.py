@@ -44,7 +44,7 @@ class BrokerConnection:
         watch: Callable[[int], object],
         unwatch: Callable[[int], object],
     ) -> None:
-        """Set up; `watch` is called with the first descriptor when it is to be waited on.
+        """Set up; calls `watch` with the first descriptor once the loop must wait on it.
 
         `unwatch` is called when it is not any more.
         """

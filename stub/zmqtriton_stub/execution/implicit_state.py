@@ -150,12 +150,12 @@ def keep_states(pending: ServedRequest, changes: dict[str, Tensor]) -> None:
 
 
 def _copied(data: Any) -> bytes:
-    """Return a copy: the model may go on writing to what it gave, and its inputs are others'."""
+    """Return a copy: the model may write to its output later, and its inputs belong to others."""
     return bytes(gpu.downloaded(data) if type(data) is DeviceSpan else data)
 
 
 def _kept(data: Any, kept: bytearray) -> bytearray:
-    """Likewise, if it may have written into the kept state and gives that again."""
+    """Return the state to keep: the kept one itself, if the model returns that, else a copy."""
     if type(data) is memoryview and len(data) == len(kept):
         new, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
         if np.shares_memory(new, own):

@@ -334,7 +334,7 @@ class OpenRequest:
                 self.withdraw(answer)
 
     def let_go(self, *, waits: bool = False) -> None:
-        """Count one sender less, and end the request with the last one.
+        """Count down the senders, and end the request with the last one.
 
         A destructor does not wait: its thread may hold what the one with the lock waits for.
         """

@@ -69,7 +69,7 @@ class TensorForwarding:
     def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> ForwardedTensor | None:
         """Pass a tensor to the requester, in the outcome of a request with these inputs.
 
-        The broker leases the block to the requester; `held` is to be held until it is sent.
+        The broker leases the block to the requester; Keep `held` until the outcome is sent.
         """
         if len(data) < PASSED_BYTES:
             return None

@@ -286,7 +286,7 @@ def changed_marks(parameters: dict[str, object], sequence: SequenceMarks) -> Seq
 
 
 def size_of(body: bytes, tensors: Iterable[Tensor]) -> int:
-    """Return the memory that a response takes: that of its body and of what it refers to."""
+    """Return the bytes of a response: its body, and the blocks that it refers to."""
     return len(body) + sum(one.data.size for one in tensors if type(one.data) is Reference)
 
 

@@ -33,7 +33,7 @@ class Series:
         #: The sum of a counter or of a histogram's observations, or the value that a gauge was set
         #: to.
         self.value = 0.0
-        #: Sum of what was added to a gauge since it was last set.
+        #: Sum of the changes to a gauge since it was last set.
         self.more = 0.0
         #: Time when the gauge was last set, by the machine's clock.
         self.set_ns = 0

@@ -198,7 +198,8 @@ class Lifecycle(BrokerPart):
     ) -> None:
         """Pass on a response of a stub, or of an ensemble, whose source is 0.
 
-        The memory that a stub's refers to is leased; to an ensemble's it was with its step's.
+        Leases the memory that a stub's response refers to; an ensemble's memory was leased with the
+        response of its step.
         """
         if source and (outcome.blocks or outcome.flags & wire.HAS_REFERENCES):
             outcome, body = self._blocks.admit_outcome(source, request, outcome, body)

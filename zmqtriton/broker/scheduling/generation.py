@@ -1,6 +1,6 @@
 """One generation of a model: its configuration, its counters, and whether it is ending.
 
-What waits for it, and what executes it, is its scheduler's.
+Its scheduler has its waiting requests, and its instances.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Instance:
     has_executed: bool = False
     #: True while the limit of its executions does not hold.
     rests: bool = False
-    #: True once the instance is given nothing new; it ends when it has answered what it has.
+    #: True once the instance gets no new requests; it ends after its last answer.
     is_dismissed: bool = False
     #: Batches whose execute() has not returned, in the order of execution.
     batches: dict[int, Batch] = field(default_factory=dict)
@@ -236,7 +236,7 @@ class Instance:
         return self.free_slots
 
     def await_hello(self, now_ns: int, epoch: int) -> None:
-        """Wait for its hello: it may be executing what an earlier broker had asked for.
+        """Wait for its hello: it may still execute requests of an earlier broker.
 
         From here on it begins nothing more of that.
         """

@@ -220,7 +220,7 @@ class LoadCalls:
         return "unchanged" if served is not None and served.history.is_unchanged else None
 
     def _host(self, caller: int, binding: Any) -> GuestHost | None:
-        """Parse who is to run the model; None if that is the server itself."""
+        """Parse the guest that should run the model; None for the server itself."""
         if binding is None:
             return None
         peer = self._peers.find_peer(caller)

@@ -200,7 +200,7 @@ class Succession:
         await self._goes_on()
 
     async def _goes_on(self) -> None:
-        """Never return if this server stops: nothing of it is to open."""
+        """Never return if this server stops, so that none of its ports opens."""
         if self._server.is_stopping:
             await Promise[None]()
 

@@ -86,17 +86,17 @@ def nothing(call: ControlCall) -> None:
 
 
 def the_same(call: ControlCall) -> dict[str, Any]:
-    """A server that takes over is called with the same arguments."""
+    """Repeat a call, with its arguments, at a server that takes over."""
     return call.arguments
 
 
 def the_same_changes(call: ControlCall) -> dict[str, Any] | None:
-    """A server that takes over is called alike if settings are changed, and not only shown."""
+    """Repeat a call that changes settings at a server that takes over."""
     return call.arguments if has_changes(call.arguments) else None
 
 
 def has_changes(arguments: dict[str, Any]) -> bool:
-    """True for a verb that changes settings, if it is to; else it shows them."""
+    """True for a call that changes settings; a call without changes shows them."""
     return bool(arguments.get("changes"))
 
 

@@ -101,7 +101,7 @@ def start(options: Options) -> Start:
 
 
 def _begins_with(script: str, python: str) -> bool:
-    """Return whether a script names this Python as the one that is to run it."""
+    """Return whether a script's first line names this Python."""
     try:
         with open(script, "rb") as file:
             return os.access(script, os.X_OK) and file.readline(4096) == f"#!{python}\n".encode()

@@ -24,7 +24,7 @@ def is_ready(model: ServedModel, version: int) -> bool:
 
 
 def is_loaded(model: ServedModel) -> bool:
-    """True if every version that is to be loaded serves."""
+    """True if every version that should be loaded serves."""
     return bool(model.versions) and all(
         version.is_serving or version.reason == UNLOADED for version in model.versions.values()
     )

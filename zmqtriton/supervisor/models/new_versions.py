@@ -87,7 +87,7 @@ class NewVersions(GenerationOwner):
 
     @property
     def needs_environment(self) -> bool:
-        """True if a process is to be started."""
+        """True if a process must be started."""
         return any(not self._blueprint.versions[number].problem for number in self._generations)
 
     @property

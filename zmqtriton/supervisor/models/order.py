@@ -179,7 +179,7 @@ class RetirementQueue:
 
 
 def _is_needed(generation: Generation, reached: Mapping[str, set[str]]) -> bool:
-    """True if one that is to end calls it; generations that call each other end together."""
+    """True if an ending generation calls it; generations that call each other end together."""
     name = generation.blueprint.name
     own = reached.get(name, ())
     return any(

@@ -116,7 +116,7 @@ class GpuLimits:
         self._admitted: dict[int, set[tuple[str, int]]] = {}
 
     def check(self, generation: int, places: Iterable[InstanceSlot]) -> None:
-        """Raise Unavailable if a new instance is to load on a GPU that is too full."""
+        """Raise Unavailable if a new instance would load on a GPU that is too full."""
         if not self._limits:
             return
         admitted = self._admitted.get(generation, set())

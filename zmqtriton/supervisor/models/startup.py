@@ -1,7 +1,7 @@
 """The models that are loaded without a request: at start, and at each poll.
 
-Clients may connect when all of them were tried. In mode poll the repository is compared with what
-was loaded again and again. Does no I/O.
+Clients can connect once each load has succeeded or failed. In mode poll, the repository is compared
+with the loaded models again and again. Does no I/O.
 """
 
 from __future__ import annotations

@@ -83,6 +83,6 @@ class ServedVersion:
 
 
 def serving_generations(versions: Mapping[int, ServedVersion]) -> list[Generation]:
-    """Return the generations of the versions that serve, in the order of these."""
+    """Return the serving generations, in the order of their versions."""
     generations = [version.generation for version in versions.values() if version.is_serving]
     return [generation for generation in generations if generation is not None]

@@ -232,7 +232,7 @@ class Peers:
         return self._plan.now_s - self._last_broker_s > NO_BROKER_WITHIN_S
 
     def _is_wanted(self, role: str) -> bool:
-        """True if the process is to be replaced.
+        """True if the process should be replaced.
 
         A frontend that ends while the server stops has finished; what it had needs the broker.
         """

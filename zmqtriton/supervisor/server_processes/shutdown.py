@@ -25,8 +25,8 @@ from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 
-#: Seconds after which another server follows although sequences are open, because new ones begin
-#: all the time where clients are not told to go.
+#: Maximum seconds that a replacement waits for open sequences: clients that are not sent away
+#: begin new ones all the time.
 CROWDED_S = 10.0
 
 

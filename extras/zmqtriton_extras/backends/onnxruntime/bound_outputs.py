@@ -32,7 +32,7 @@ class BoundOutputs:
         self._is_right = True
 
     def run(self, inputs: dict[str, Any], outputs: list[str]) -> list[Any] | None:
-        """Return the outputs; None if nothing is gained by that, and the session is to be run."""
+        """Return the outputs; None if binding gains nothing, so that the session must run."""
         sizes = self._sizes(inputs, outputs) if self._is_right else {}
         if not sizes:
             return None

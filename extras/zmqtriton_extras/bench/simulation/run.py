@@ -166,7 +166,7 @@ class _OpenRequest:
 
 
 class _Stub:
-    """Executes what it was sent, one batch after the other."""
+    """Executes its batches one after the other."""
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
@@ -312,7 +312,7 @@ class SimulationRun:
     # --------------------------------------------------------------- stubs
 
     def _deliver(self) -> None:
-        """Deliver what the core wants sent, at once."""
+        """Deliver the core's messages at once."""
         outbox = self._core.outbox
         works, outbox.batched_requests = outbox.batched_requests, {}
         replies, outbox.replies = outbox.replies, {}

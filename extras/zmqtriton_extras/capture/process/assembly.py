@@ -86,7 +86,7 @@ class Assembly:
         return None
 
     def close(self) -> None:
-        """The frontend has gone: nothing completes what it has begun."""
+        """The frontend has gone: its incomplete records stay incomplete."""
         for record in self._open.values():
             self._end(record)
         self._open.clear()

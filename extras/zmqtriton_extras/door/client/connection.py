@@ -309,7 +309,7 @@ class Door:
     def unload(
         self, name: str, *, unload_dependents: bool = False, timeout_s: float | None = None
     ) -> None:
-        """Unload a model; what it has begun is answered."""
+        """Unload a model; its running requests are answered."""
         fields = {"model": name, "unload_dependents": unload_dependents}
         self._ask("repository.unload", fields, timeout_s=timeout_s)
 

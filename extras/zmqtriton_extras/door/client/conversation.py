@@ -138,7 +138,7 @@ class Conversation:
         self._is_left = False
 
     def grant(self, inbox: Inbox, responses: int) -> None:
-        """Let so many responses more of a stream come, if it is still open."""
+        """Let a number of further responses of a stream come, if it is still open."""
         if inbox.number in self._open:
             self._send("credit", inbox.number, {"responses": responses})
 

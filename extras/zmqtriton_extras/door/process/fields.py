@@ -12,7 +12,7 @@ _MAX_COUNT = 2**63 - 1
 
 
 class Fields:
-    """The fields of one map; `check_known` is to be called after the last was read."""
+    """The fields of one map; call `check_known` after reading the last."""
 
     __slots__ = ("_document", "_of", "_read", "user")
 

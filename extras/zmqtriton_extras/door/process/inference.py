@@ -254,7 +254,7 @@ class DoorInference(PendingRequest):
         self._entrance.begin(ask, self)
 
     def grant(self, responses: int) -> None:
-        """Let so many responses more be sent."""
+        """Let a number of further responses be sent."""
         if self._credit is not None:
             self._credit += responses
         if self._granted is not None and not self._granted.done():

@@ -325,7 +325,7 @@ async def _says(question: Awaitable[Any]) -> bool:
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, or for so long.
+    """Wait until an event is set, at most this number of seconds.
 
     Up to Python 3.11 `asyncio.wait_for()` forgets that it was cancelled if the event is set, too,
     as it is when the news is that the server ends.

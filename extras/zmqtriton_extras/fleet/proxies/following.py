@@ -27,7 +27,7 @@ _LOOK_EVERY_S = 1.0
 _ANSWER_WITHIN_S = 3.0
 _RELOAD_WITHIN_S = 60.0
 _MAX_BYTES = 16 << 20
-#: Beside the configuration: the servers in it, for the next run.
+#: File next to the configuration, with its servers, for the next run.
 _MEMORY_SUFFIX = ".servers"
 
 

@@ -71,7 +71,7 @@ class Layout(NamedTuple):
     affinity_header: str = ""
     #: Requests over gRPC that have a model's name in this header go to servers with that model.
     model_header: str = ""
-    #: Likewise those whose authority is MODEL.DOMAIN.
+    #: Requests over gRPC to the authority MODEL.DOMAIN go to servers with that model.
     model_domain: str = ""
     #: PEM file with certificate and key for clients; "" for no TLS.
     certificate: str = ""

@@ -167,7 +167,7 @@ class Clients:
         return {"job": status}, b""
 
     async def _show(self, document: Document, body: Body) -> Message:
-        """Tell the state of a job, and what it has been answered."""
+        """Return the state of a job, and its response."""
         job, status = await self._status(document)
         contents: Contents | bytes = job.reply or b""
         if job.reply is None and job.reply_bytes:

@@ -123,7 +123,7 @@ class Running:
         return self._replies.get(job)
 
     def cancel(self, job: str) -> None:
-        """Cancel the request of a job that runs here, or is to run."""
+        """Cancel the request of a job that runs here, or soon will."""
         for line in self._lines.values():
             line.ahead.pop(job, None)
         if job in self._executing:

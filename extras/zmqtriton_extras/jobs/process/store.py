@@ -92,7 +92,7 @@ _LISTED = _ROW.replace(" body,", " NULL,").replace(" reply,", " NULL,")
 
 
 class Refused(Exception):
-    """Raised for what a client is refused, with a status and a text."""
+    """Raised to refuse a client's request, with a status and a text."""
 
     def __str__(self) -> str:
         return str(self.args[1])

@@ -171,7 +171,7 @@ class StoreThread:
         return lock
 
     def _open(self, lock: int) -> Store | None:
-        """Open the store; None if that is to be tried again, as on a full disk."""
+        """Open the store; None to try again later, for example on a full disk."""
         if lock < 0:
             return None
         try:

@@ -44,7 +44,7 @@ class _Balance(NamedTuple):
 
 class Allowances:
     def __init__(self) -> None:
-        #: The balances of bearer tokens that have used some.
+        #: Balances of the bearer tokens that have used LLM tokens.
         self._balances: dict[Key, _Balance] = {}
 
     def use(self, key: Key, tokens: int, now_ns: int) -> None:

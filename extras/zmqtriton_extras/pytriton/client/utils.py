@@ -150,7 +150,7 @@ def get_model_state(
 def find_state(
     index: Sequence[dict[str, Any]], model_name: str, model_version: str | None
 ) -> ModelState:
-    """Return the state that a repository index tells, UNAVAILABLE if it has no such model."""
+    """Return the state that a repository index tells, UNAVAILABLE if the index lacks the model."""
     states = {
         entry["version"]: ModelState(entry["state"]) if entry.get("state") else ModelState.LOADING
         for entry in index

@@ -67,7 +67,7 @@ class Answer:
             await asyncio.get_running_loop().run_in_executor(_sending, send)
 
     async def give(self, value: Any) -> None:
-        """Answer with what a route has returned."""
+        """Answer with the return value of a route."""
         response = value if isinstance(value, Response) else Response(value)
         body, kind = response.body, response.content_type
         if hasattr(body, "__aiter__"):

@@ -131,7 +131,7 @@ def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int,
 
 
 class ParsedRequest:
-    """A request and its raw tensors; as long as the message was."""
+    """A request and its raw tensors; its length is the message's."""
 
     __slots__ = ("_room", "_size", "_taken", "raw", "request")
 
@@ -155,7 +155,7 @@ class ParsedRequest:
 
 
 class LargeMessage(Exception):
-    """Raised in place of parsing a request at once."""
+    """Raised for a message that must be parsed in steps."""
 
     def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
         """Set up with a message without its raw tensors, and with these."""

@@ -193,7 +193,7 @@ class QuietEnd:
     """
 
     def __init__(self, is_busy: Callable[[], bool], end: Callable[[], object]) -> None:
-        """Set up; `is_busy` is whether something is to be answered, `end` ends the stream."""
+        """Set up; `is_busy` tells whether a request is unanswered, `end` ends the stream."""
         self._is_busy, self._end = is_busy, end
         self._loop = asyncio.get_running_loop()
         #: Time of the last request, on the loop's clock.

@@ -107,7 +107,7 @@ class StreamEncoder:
         admits: Callable[[int], bool] | None = None,
         in_pieces: bool = False,
     ) -> bytes | Pieces:
-        """Encode a response, if so many bytes are admitted.
+        """Encode a response, if its bytes are admitted.
 
         A large one is left in pieces, if those do, and a very large one anyway.
 

@@ -447,7 +447,7 @@ class _Turn(PendingRequest):
     ) -> None:
         """Set up; `waiting` is settled if the request never goes to the broker.
 
-        `kept` bytes of it are kept until it is answered.
+        `kept` is the number of its bytes in memory until it is answered.
         """
         super().__init__(gateway)
         self._model: ModelVersion

@@ -55,10 +55,10 @@ class Body(Protocol):
     held_bytes: int
 
     def add(self, part: memoryview) -> None:
-        """Add the next bytes, to be used before this returns."""
+        """Add the next bytes; they are used before this returns."""
 
     def room(self) -> memoryview:
-        """Return memory for the next bytes; an empty view if add() is to take them."""
+        """Return memory for the next bytes; an empty view if add() must take them."""
 
     def filled(self, size: int) -> None:
         """Count bytes that were written into room()."""

@@ -341,7 +341,7 @@ class HttpConnection(asyncio.Protocol):
         self._say(status, json_documents.write({"error": text}))
 
     def end_if_still(self, now: float, still_s: float) -> None:
-        """End the connection if nothing has been under way on it for so long.
+        """End the connection if it has been idle for this time.
 
         A request whose body has not begun to come for so long is refused.
         """

@@ -128,7 +128,7 @@ class Connections:
             connection.sequences.clear()
 
     def end_still(self, still_s: float) -> None:
-        """End the connections that have had nothing under way for so long."""
+        """End the connections that have been idle for this time."""
         now = self.now()
         for connection in self.room:
             connection.end_if_still(now, still_s)

@@ -28,7 +28,7 @@ from zmqtriton_standard.tools.checking.silence import WITHIN_S, find_silent
 
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"
-#: Before it are directories and files, behind it the options of a server that is to start.
+#: Before it are directories and files, after it the options of a future server.
 _OPTIONS = "--"
 _SILENT = f"it does not answer within {WITHIN_S:g} s; its file system may hang"
 _FIELDS = ("severity", "model", "path", "line", "column", "text", "detail", "suggestion")

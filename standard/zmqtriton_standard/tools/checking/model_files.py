@@ -120,13 +120,13 @@ def file_problems(config: Any, version: Path) -> Iterator[Problem]:
 
 
 def _named(entries: Any, section: str) -> Iterator[tuple[str, FieldPath]]:
-    """Return the name of each entry, and the place of that."""
+    """Return the name of each entry, and the place of the name."""
     for index, entry in enumerate(entries):
         yield entry.name, (section, index, "name")
 
 
 def _states(states: Any, field: str) -> Iterator[tuple[str, FieldPath]]:
-    """Likewise, of the states that have one there."""
+    """Return the name in this field of each state that has one, and the place of the name."""
     for index, state in enumerate(states):
         name = getattr(state, field)
         if name:

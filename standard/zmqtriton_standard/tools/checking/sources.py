@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zmqtriton_floor import prctl
 
 _CHECKER = Path(__file__).with_name("syntax.py")
-#: After so many crashes of the parser the remaining files are skipped.
+#: Number of crashes of the parser after which the remaining files are skipped.
 _MAX_CRASHES = 8
 _TIMEOUT_S = 120
 

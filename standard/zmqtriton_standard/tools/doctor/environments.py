@@ -138,7 +138,7 @@ def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iter
 def _judge_by_need(
     repositories: Iterable[str], options: Mapping[str, Any]
 ) -> Callable[..., Finding]:
-    """Return `error` if a model's environment is to be built, else `note`."""
+    """Return `error` if a model's environment must be built, else `note`."""
     is_needed = any(_is_built(each.result) for _, each in _read(repositories, options))
     return error if is_needed else note
 

@@ -54,7 +54,7 @@ class Server:
     id: str
     pid: int
     version: str
-    #: The models in trouble, the worst first, each with the first that is to be said of it.
+    #: The models in trouble, the worst first, each with its most important finding.
     troubles: Sequence[tuple[str, str]] = ()
     #: The names of its processes, by pid.
     processes: Mapping[int, str] = field(default_factory=dict)

@@ -80,7 +80,7 @@ def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
 
 
 def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
-    """Judge the log file of a server that is to be started, or of one that runs."""
+    """Judge the log file of a server, before its start or while it runs."""
     if path and pid and _is_deleted(path, pid, root):
         yield error(
             f"the log is lost: {path} was deleted while the server has it open",
@@ -107,7 +107,7 @@ def _is_deleted(path: str, pid: int, root: Path) -> bool:
 
 
 def _is_missing(path: str) -> bool:
-    """Return True if there is no such file, and not only none that this user sees."""
+    """Return True if the file is missing, and not merely hidden from this user."""
     try:
         os.stat(path)
     except FileNotFoundError:

@@ -233,7 +233,7 @@ def judge_stopped(processes: Mapping[int, str], root: Path = ROOT) -> Iterator[F
 
 
 def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> Iterator[Finding]:
-    """Judge the limits of a server, and the use of them; `pid` is 0 if it is to be started."""
+    """Judge the limits of a server and their use; `pid` is 0 before its start."""
     limit = read_limit("open files", pid, root)
     if limit < _FEW_DESCRIPTORS:
         judge = error if limit < _TOO_FEW_DESCRIPTORS else warning
@@ -264,7 +264,7 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
 
 
 def judge_start(options: Options | None) -> Iterator[Finding]:
-    """Judge whether this machine has what a server needs that is started with these options."""
+    """Judge whether this machine suffices for a server with these options."""
     for lack in lacks(options) if options is not None else ():
         yield (error if lack.is_fatal else warning)(lack.text, lack.advice, lack.command)
 

@@ -80,7 +80,7 @@ def judge_packages() -> Iterator[Finding]:
 
 
 def is_for_here(markers: str) -> bool:
-    """Return True if a requirement with such markers is one of this Python, without extras."""
+    """Return True if a requirement's markers select this Python, without extras."""
     for name, operator, value in _MARKER.findall(markers):
         if name == "python_version":
             holds = is_accepted(platform.python_version(), f"{operator}{value}")

@@ -57,7 +57,7 @@ def judge_option_file(path: str, started_s: float) -> Iterator[Finding]:
 
 
 def judge_models(troubles: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    """Tell of each model in trouble, with the first that is to be said of it."""
+    """Report each model in trouble, with its most important finding."""
     advice = "This says what to do:"
     for model, text in troubles[:_MAX_MODELS]:
         command = f"zmqtriton-ctl explain {shlex.quote(model)}"

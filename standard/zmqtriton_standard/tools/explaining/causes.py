@@ -476,12 +476,12 @@ def explain_reason(model: str, reason: Reason | None, prefix: str = "") -> Findi
 
 
 def explain_text(model: str, text: str, prefix: str) -> Finding:
-    """Explain what a log says of a request that has failed."""
+    """Explain a failed request by its lines in the log."""
     return explain_reason(model, Reason.of(Kind.OTHER, text), prefix)
 
 
 def explain_known(model: str, text: str, prefix: str) -> Finding | None:
-    """Explain what a request was answered, if its words are known."""
+    """Explain the answer to a request, if its text is known."""
     finding = _explain_words(model, text, find_place(text), is_any=False)
     return finding and _typed(finding, model, prefix)
 

@@ -56,7 +56,7 @@ class StepTimes(NamedTuple):
 
 
 class Reader(Protocol):
-    """Asks a server; what it says is read once."""
+    """Asks a server, and keeps each answer."""
 
     @property
     def index(self) -> Sequence[Any]: ...

@@ -246,7 +246,7 @@ class Draft(NamedTuple):
         return expressions
 
     def examples(self, tensors: Sequence[TensorSpec], indent: int = 0) -> str:
-        """Return Python code for a dict of arrays, in a line that is indented so far."""
+        """Return Python code for a dict of arrays, in a line with this indentation."""
         arrays = [
             f'"{tensor.name}": {tensor.example(is_batching=self.is_batching)}' for tensor in tensors
         ]

@@ -33,7 +33,7 @@ from zmqtriton_stub.execution import (
 )
 from zmqtriton_stub.instance import StubInstance
 
-#: Takes arrays by name and returns some, or an iterable of such for each response of a stream.
+#: Takes arrays by name, and returns arrays by name, or an iterable of them for a stream.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
 #: Token of the connection to the broker, which is not checked in tests.
 _TOKEN = bytes(16)
@@ -41,7 +41,7 @@ _Reply = tuple[wire.Reply, bytes]
 
 
 class Batch:
-    """The requests of one batch; what they are answered with comes out of `answers`."""
+    """The requests of one batch; their responses come out of `answers`."""
 
     def __init__(self, instance: StubInstance, controls: SequenceControls) -> None:
         self.instance = instance
@@ -62,7 +62,7 @@ class Batch:
         self._again: list[OpenRequest] = []
 
     def add(self, number: int, request: InferenceRequest, body: wire.RequestBody) -> None:
-        """Add a request, which the model is to be given next."""
+        """Add a request, which the model gets next."""
         row, encoded = _row(request), wire.encode_body(body)
         if self.instance.is_iterative:  # each request is a sequence by itself
             flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
@@ -174,7 +174,7 @@ def _row(request: InferenceRequest) -> wire.Request:
 
 
 class OutputError(AssertionError):
-    """Raised when an output is not what the model's configuration says."""
+    """Raised if an output contradicts the model's configuration."""
 
 
 def check_names(names: Iterable[str], config: Mapping[str, Any]) -> None:
@@ -275,7 +275,7 @@ def _body(outputs: Mapping[str, Any]) -> bytes:
 
 
 class _Connection:
-    """In place of the DEALER to the broker; only what the client uses."""
+    """Replaces the DEALER to the broker, with the methods that the client uses."""
 
     is_open = True
 

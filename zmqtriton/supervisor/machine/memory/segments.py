@@ -160,7 +160,7 @@ class SegmentRegistry:
         return ""
 
     def _quota_refusal(self, quota: Quota, size: int) -> str:
-        """Return why a model may not have so much more; "" if it may."""
+        """Return why a model may not have these further bytes; "" if it may."""
         held = self.bytes_of_model(quota.model)
         if held + size <= quota.max_segment_bytes:
             return ""

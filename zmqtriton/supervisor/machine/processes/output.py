@@ -278,7 +278,7 @@ class StubOutput:
         return 0 < len(self._crash_lines) < _CRASH_LINES
 
     def _last_of(self, lines: list[bytes]) -> list[bytes]:
-        """Return the dropped lines that are to be remembered: a flood may be long."""
+        """Return the dropped lines to remember; a flood can have many."""
         if self._is_in_crash or any(line.startswith(_FATAL) for line in lines):
             return lines
         size, first = 0, len(lines)

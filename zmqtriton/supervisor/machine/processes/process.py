@@ -228,7 +228,7 @@ def spawn(
     """Start a program. Raises OSError if it cannot be run.
 
     `output` takes its stdout and stderr; `environment` overrides the server's own, where None
-    removes a variable. `user` is whom it runs as, with that user's variables.
+    removes a variable. The program runs as `user`, with that user's variables.
     """
     parent = os.getpid()
     max_core = resource.getrlimit(resource.RLIMIT_CORE)[1]

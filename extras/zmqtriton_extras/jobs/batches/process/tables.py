@@ -241,7 +241,7 @@ def list_batches(
 
 
 def next_batches(store: Store) -> list[str]:
-    """Return the batches that are to be under way: of each owner the oldest."""
+    """Return the batches that should run: the oldest of each owner."""
     statement = "SELECT DISTINCT owner FROM batches WHERE ended IS NULL"
     owners = [row[0] for row in store.execute(statement)]
     return [

@@ -127,7 +127,7 @@ class Allowed:
         return Receiver(usual == 443, host, port, target if target[0] == "/" else f"/{target}")
 
     def check_address(self, receiver: Receiver, text: str) -> None:
-        """Check what the host of a receiver has been resolved to. Raises NotAllowed."""
+        """Check the addresses of a receiver's host. Raises NotAllowed."""
         address = _plain(ip_address(text))
         is_named = str(address) == receiver.host
         if not (is_named or _is_public(address) or self._has(address)):
