@@ -93,7 +93,8 @@ def _check_add_ons(options: Options) -> Options:
     for name, option in options_by_add_on.items():
         if option and name not in present:
             raise OptionError(
-                f"Bad option: \"{option}\".\nIt needs the add-on '{name}', which is not installed."
+                f"Bad option: \"{option}\".\nIt needs the add-on '{name}'; install zmqtriton with "
+                "it, or leave out the option."
             )
     return options if "metrics" in present else replace(options, allow_metrics=False)
 

@@ -127,7 +127,7 @@ def test_an_option_whose_add_on_is_not_installed_is_refused(
 
     assert 1 == main(["--model-repository=/nowhere", *words])
 
-    text = f"It needs the add-on '{name}', which is not installed.\n"
+    text = f"It needs the add-on '{name}'; install zmqtriton with it, or leave out the option.\n"
     assert f'Bad option: "{option}".\n{text}' == capfd.readouterr().err
 
 

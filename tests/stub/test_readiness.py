@@ -439,7 +439,7 @@ def test_an_instance_sees_its_gpu_alone_as_the_first(
     assert (seen, "PCI_BUS_ID") == variables()
     assert 0 == device_span.number_here(device)
     with pytest.raises(
-        Unavailable, match=f"memory on GPU 7 is not seen: the instance has GPU {device}"
+        Unavailable, match=f"memory on GPU 7 is not visible: the instance has GPU {device}"
     ):
         device_span.number_here(7)
 

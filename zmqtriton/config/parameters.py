@@ -114,7 +114,9 @@ def _split_problems(config: Any) -> Iterator[Problem]:
     }
     for what, is_so in unfit.items():
         if value == "true" and is_so:
-            yield Problem(f"{SPLIT_BATCHES} is not for {what}", ("parameters", SPLIT_BATCHES))
+            yield Problem(
+                f"remove {SPLIT_BATCHES}: it is not for {what}", ("parameters", SPLIT_BATCHES)
+            )
 
 
 def _stream_problems(config: Any) -> Iterator[Problem]:

@@ -375,7 +375,9 @@ def _source(scanned: ScannedModel, override: LoadOverride | None) -> FileSource 
     if not url:
         return None
     if scanned.code_file is not None or (override is not None and override.directory):
-        raise Unsupported(f"{MODEL_SOURCE} is for a model with a directory of its own")
+        raise Unsupported(
+            f"{MODEL_SOURCE} needs a model with a directory in a repository; remove it"
+        )
     return FileSource(url, str(scanned.path.absolute()), scanned.fingerprint)
 
 

@@ -285,7 +285,9 @@ def rollout(
                 raise InvalidArgument(f"{reply.node.http}: {reply.problem}; nothing was changed")
         serving = [each for each, reply in zip(services, replies, strict=True) if reply.answer]
         if not serving:
-            raise InvalidArgument(f"no server serves '{model}'")
+            raise InvalidArgument(
+                f"no server serves '{model}'; `zmqtriton-ctl fleet status` lists models"
+            )
     end = rolling.perform(
         serving,
         model,

@@ -113,7 +113,9 @@ class Inspections(Feature):
                 )
             instances = named
         if not instances:
-            raise Unavailable(f"no process of model '{model}' runs")
+            raise Unavailable(
+                f"no process of model '{model}' runs; `zmqtriton-ctl explain` says why"
+            )
         for one in instances:
             if one.serial in self._inspected:
                 raise Unavailable(f"'{one.name}' is being looked at already")

@@ -391,7 +391,7 @@ def count_tokens(tensor: Tensor) -> int:
         array: Any = to_numpy(tensor.datatype, [-1], tensor.data)
         return max(0, int(array.sum()))
     except (ValueError, KeyError, OverflowError):
-        raise InternalError(f"output '{tensor.name}' is invalid") from None
+        raise InternalError(f"output '{tensor.name}' must hold finite numbers") from None
 
 
 def _strings(tensor: Tensor) -> list[bytes]:

@@ -57,7 +57,7 @@ def read(document: Any) -> EmbeddingRequest:
             f"'encoding_format' must be one of {', '.join(_FORMATS)}", "encoding_format"
         )
     if fields.get("dimensions") is not None:
-        raise RefusedField("'dimensions' is not supported", "dimensions")
+        raise RefusedField("'dimensions' is not supported; leave it out", "dimensions")
     name = model_name(fields)
     return EmbeddingRequest(
         name, texts(fields, "input", MAX_TEXTS, may_be_empty=True), encoding == "base64"

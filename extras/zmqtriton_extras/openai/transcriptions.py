@@ -73,14 +73,16 @@ def read(content_type: str, body: memoryview) -> Transcription:
             elif part.end - part.begin <= _MAX_FIELD_BYTES:
                 fields[part.name] = str(body[part.begin : part.end], "utf-8")
             else:
-                raise RefusedField(f"'{part.name}' is too long", part.name)
+                raise RefusedField(
+                    f"'{part.name}' has more than {_MAX_FIELD_BYTES} bytes", part.name
+                )
     except RefusedError as error:
         raise RefusedField(error.args[1], "") from None
     except UnicodeDecodeError:
         raise RefusedField("the fields of the form must be UTF-8", "") from None
     model = model_name(fields)
     if sound is None:
-        raise RefusedField(f"'{_SOUND}' must be a file with a sound", _SOUND)
+        raise RefusedField(f"'{_SOUND}' must be an audio file", _SOUND)
     refuse(fields, _ACCEPTED)
     options = {name: fields[name] for name in _OPTIONS if fields.get(name)}
     if "temperature" in options:

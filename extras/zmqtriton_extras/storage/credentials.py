@@ -165,7 +165,9 @@ def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) 
         options["base_url"] = server if "://" in server else f"http://{server}"
     path = variables.get("GOOGLE_APPLICATION_CREDENTIALS", "") if entry is None else entry
     if path and not os.access(path, os.R_OK):
-        raise InvalidArgument(f"the credentials of Google, {path}, cannot be read")
+        raise InvalidArgument(
+            f"the Google credentials '{path}' cannot be read; check path and permissions"
+        )
     if path:
         options["application_credentials"] = path
     elif server:

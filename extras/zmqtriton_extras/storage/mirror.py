@@ -112,7 +112,9 @@ class Mirror:
             return ""
         except OSError as error:
             reason = error.strerror or str(error)
-            raise InternalError(f"{url}/{model} cannot be kept here: {reason}") from error
+            raise InternalError(
+                f"{url}/{model} cannot be stored in {self._root}: {reason}"
+            ) from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)  # where it has not got its name
         return str(self._root / str(number) / model)

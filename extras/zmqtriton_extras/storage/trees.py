@@ -86,9 +86,11 @@ def build_tree(objects: list[StoredObject]) -> ModelTree:
         if not entry.size and (entry.path in folders or entry.path.isdecimal()):
             directories.append(entry.path)
         elif entry.path in folders:
-            raise InvalidArgument(f"the object '{entry.path}' is a file and a folder too")
+            raise InvalidArgument(
+                f"the object '{entry.path}' is both a file and a folder; rename one"
+            )
         elif entry.path in files:
-            raise InvalidArgument(f"two objects are the file '{entry.path}'")
+            raise InvalidArgument(f"two objects are the file '{entry.path}'; delete one")
         else:
             files[entry.path] = entry
     return ModelTree(files, tuple(sorted(directories)), digest(objects))
@@ -104,7 +106,9 @@ def _check(path: str) -> None:
     sizes = [len(part.encode("utf-8", "surrogatepass")) for part in parts]
     is_odd = any(part in ("", ".", "..") or not part.isprintable() for part in parts)
     if is_odd or max(sizes) > _MAX_PART or sum(sizes) > _MAX_PATH or len(parts) > _MAX_PARTS:
-        raise InvalidArgument(f"the object {path[:200]!r} has a name that cannot be a file's")
+        raise InvalidArgument(
+            f"the object {path[:200]!r} has a name that no file can have; rename it"
+        )
 
 
 def without(tree: ModelTree, own: Collection[str], directory: str, fingerprint: str) -> ModelTree:

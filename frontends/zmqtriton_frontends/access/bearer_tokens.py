@@ -286,7 +286,10 @@ def check_target(grant: Grant | None, need: str, model: str) -> None:
     if model:
         check_model(grant, model)
     elif grant is not None and need in _OF_SERVER and not grant.is_for_all_models:
-        raise Forbidden("The token is for some models alone, and this is about the server")
+        raise Forbidden(
+            "The token is for some models only, and this call is about the server; use a token "
+            "for all models"
+        )
 
 
 def check_model(grant: Grant | None, model: str) -> None:

@@ -58,7 +58,7 @@ def check_own_group(own: Path, pid: int) -> None:
     if others:
         raise NoControlGroups(f"{own} has other processes ({len(others)})")
     if not os.access(own, os.W_OK) or not os.access(own / "cgroup.procs", os.W_OK):
-        raise NoControlGroups(f"{own} is not writable")
+        raise NoControlGroups(f"{own} is not writable; its owner must be the server's user")
 
 
 def _is_delegated(group: Path) -> bool:

@@ -48,7 +48,9 @@ class Answer(NamedTuple):
             return json.loads(self.body)
         except ValueError:
             start = self.body[:_SHOWN_BYTES].decode("utf-8", "replace")
-            raise NoServerError(f"this is no answer of a model server: '{start}'") from None
+            raise NoServerError(
+                f"this is no response of a model server: '{start}'; check the URL"
+            ) from None
 
 
 class HttpService:

@@ -38,7 +38,7 @@ def read_stacks(
     stubs = client.call("stacks", {"model": model}, within_s)
     if not stubs:
         check_name(client, model)
-        raise NotFound(f"no process of model '{model}' runs")
+        raise NotFound(f"no process of model '{model}' runs; `zmqtriton-ctl explain` says why")
     return [{**stub, "lines": lines_of_instance(stub["lines"], stub["instance"])} for stub in stubs]
 
 

@@ -193,7 +193,7 @@ def stats(
     They are those of the next --interval seconds.
     """
     if total and count > 1:
-        raise click.UsageError("--total prints one table, since it waits for nothing: --count")
+        raise click.UsageError("--total prints one table; leave out --count")
 
     def question(client: Client) -> None:
         readings = _totals(client, model) if total else _readings(client, model, interval)
@@ -273,7 +273,9 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     counts = status["counts"]
     if counts is None:
-        raise Unavailable("timed out: the broker has not answered")
+        raise Unavailable(
+            "timed out: the broker has not answered; `zmqtriton-ctl doctor` may say why"
+        )
     rows = [row for row in counts if model in ("", row["model"])]
     if model and not rows:
         check_name(client, model)

@@ -117,7 +117,10 @@ def unpack(
         unpacking.resolve_links()
     except (*_ARCHIVE_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
-            raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
+            raise InternalError(
+                f"{path} cannot be unpacked into {target}: {error}; "
+                "--environment-directory names another place"
+            ) from error
         raise InternalError(
             f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
             "conda-pack or tar?"
@@ -305,7 +308,9 @@ class _Unpacker:
     def _check_outside_link(self, name: str, end: str) -> None:
         is_python = _INTERPRETER_LINK.fullmatch(name.removeprefix(self._root_prefix)) is not None
         if not is_python or not os.path.isfile(self._target / self._root_prefix / "pyvenv.cfg"):
-            raise self._rejection(name, f"is a link to '{self._links[name]}', which is outside")
+            raise self._rejection(
+                name, f"is a link to '{self._links[name]}', outside the archive; pack a copy of it"
+            )
         if not os.path.isfile(end) or not os.access(end, os.X_OK):
             raise self._rejection(
                 name,

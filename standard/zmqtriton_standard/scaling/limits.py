@@ -58,7 +58,7 @@ def problems(config: Any) -> Iterator[Problem]:
         if minimum > maximum:
             text = f"{AUTOSCALE_MIN_INSTANCES} is {minimum}, more than the {maximum} that"
             field = ("parameters", AUTOSCALE_MIN_INSTANCES)
-            yield Problem(f"{text} {AUTOSCALE_MAX_INSTANCES} allows", field)
+            yield Problem(f"{text} {AUTOSCALE_MAX_INSTANCES} allows; lower it", field)
 
 
 def _bounds(config: Any) -> tuple[int, int]:

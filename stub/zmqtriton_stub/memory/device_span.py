@@ -13,7 +13,9 @@ only_gpu: Optional[int] = None
 def number_here(number: int) -> int:
     """Return CUDA's number of a GPU in this process. Raises Unavailable if it is not visible."""
     if only_gpu not in (None, number):
-        raise Unavailable(f"memory on GPU {number} is not seen: the instance has GPU {only_gpu}")
+        raise Unavailable(
+            f"memory on GPU {number} is not visible: the instance has GPU {only_gpu} only"
+        )
     return number if only_gpu is None else 0
 
 

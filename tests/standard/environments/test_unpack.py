@@ -74,10 +74,10 @@ def unpacked(tmp_path: Path, *members: Member, bounds: ArchiveLimits | None = No
         (special("pipe", tarfile.FIFOTYPE), "'pipe' is neither file, directory nor link"),
         (special("null", tarfile.CHRTYPE), "'null' is neither file, directory nor link"),
         (special("disk", tarfile.BLKTYPE), "'disk' is neither file, directory nor link"),
-        (link("passwd", "/etc/passwd"), "'passwd' is a link to '/etc/passwd', which is outside"),
-        (link("up", "../../x"), "'up' is a link to '../../x', which is outside"),
+        (link("passwd", "/etc/passwd"), "'passwd' is a link to '/etc/passwd', outside the archive"),
+        (link("up", "../../x"), "'up' is a link to '../../x', outside the archive"),
         (link("bin/python", "/bin/sh"), "'bin/python' leads to"),
-        (link("bin/sh", sys.executable), "which is outside"),
+        (link("bin/sh", sys.executable), "outside the archive"),
         (link("bin/python", "/nowhere/bin/python3.8"), "which this machine does not have"),
         (special("hard", tarfile.LNKTYPE, "/etc/passwd"), "'/etc/passwd' is an absolute name"),
         (special("hard", tarfile.LNKTYPE, "../passwd"), "'../passwd' leads outside"),
@@ -105,9 +105,13 @@ def test_a_link_that_escapes_only_through_another_one_is_refused(tmp_path: Path)
     # By its letters a/b/../etc stays inside; but a/b is the root.
     directory = special("a", tarfile.DIRTYPE)
 
-    with pytest.raises(InternalError, match=r"'e' is a link to 'a/b/../../etc', which is outside"):
+    with pytest.raises(
+        InternalError, match=r"'e' is a link to 'a/b/../../etc', outside the archive"
+    ):
         unpacked(tmp_path, directory, link("a/b", ".."), link("e", "a/b/../../etc"))
-    with pytest.raises(InternalError, match=r"'c' is a link to 'a/b/../target', which is outside"):
+    with pytest.raises(
+        InternalError, match=r"'c' is a link to 'a/b/../target', outside the archive"
+    ):
         take(
             pack(tmp_path / "2.tar", [directory, link("a/b", ".."), link("c", "a/b/../target")]),
             tmp_path / "second",

@@ -100,7 +100,10 @@ def _io(port: Any, default: str) -> Io:
     name = next(iter(sorted(port.names)), default) if port.names else default
     kind = port.element_type.get_type_name()
     if kind not in _DATA_TYPES:
-        raise pb_utils.TritonModelException(f"unsupported datatype {kind} for I/O '{name}'")
+        raise pb_utils.TritonModelException(
+            f"unsupported datatype {kind} for I/O '{name}'; convert it to one of "
+            f"{', '.join(_DATA_TYPES)}"
+        )
     shape = port.partial_shape
     dims = None
     if shape.rank.is_static:

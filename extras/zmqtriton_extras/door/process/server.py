@@ -249,7 +249,9 @@ class DoorServer(Service):
             header = messages.decode(frames[1].buffer)
             number = header.id
             if identity[0] != _OWN_ID:
-                raise InvalidArgument("a client must not choose its routing id")
+                raise InvalidArgument(
+                    "a client must not choose its routing id; leave the option of its socket unset"
+                )
             self._follow(peer, header, frames[2:])
         except ZmqTritonError as error:
             number = error.id if isinstance(error, messages.BadHeader) else number

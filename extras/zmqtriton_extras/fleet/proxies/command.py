@@ -209,7 +209,9 @@ def _render(kind: str, options: dict[str, Any], nodes: list[Node], *, has_all: b
         if not is_plain(model):
             raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
         if has_all and not any(node.has(model) for node in nodes):
-            raise InvalidArgument(f"no server has the model '{model}'")
+            raise InvalidArgument(
+                f"no server has the model '{model}'; load it on one, or correct --model"
+            )
     return _RENDERERS[kind](Layout(**{**options, "nodes": tuple(nodes), "models": models}))
 
 

@@ -306,4 +306,4 @@ def _check_address(words: str) -> None:
     with suppress(ValueError):
         ipaddress.ip_address(host)
         return
-    raise InvalidArgument(f"HAProxy looks up '{host}' at its start alone")
+    raise InvalidArgument(f"HAProxy looks up '{host}' only at its start; name an IP address")

@@ -399,7 +399,7 @@ class Store:
         statement = f"SELECT {_ROW} FROM jobs WHERE id=?{free}"
         row = self._database.execute(statement, (job,)).fetchone()
         if row is None or owner not in (None, row[1]):
-            raise Refused(404, "there is no such job")
+            raise Refused(404, "there is no such job; GET /v2/jobs lists yours")
         return Job(*row)
 
     def _find_free(self, job: str) -> Job:

@@ -93,7 +93,7 @@ def test_tokens_that_nobody_counts_are_estimated() -> None:
         ),
         (
             ResponseBody({}, [Tensor("num_input_tokens", 9, [1], b"abc")]),
-            "'num_input_tokens' is invalid",
+            "'num_input_tokens' must hold finite numbers",
         ),
     ],
 )

@@ -116,6 +116,6 @@ def test_a_name_that_cannot_be_a_file_is_the_model_s_problem(
 
     answer = copy(stores, tmp_path)
 
-    assert "has a name that cannot be a file's" in answer["odd"]
+    assert "has a name that no file can have" in answer["odd"]
     assert ("", True) == (answer["directory"], bool(answer["digest"]))
     assert [] == list(tmp_path.iterdir())

@@ -27,12 +27,12 @@ def test_the_first_name_is_the_model_s_and_hidden_ones_are_none() -> None:
     ["../x", "1/../../x", "/etc/x", "1//x", "./x", "1/a\nb", "x\0", "a" * 256, "a/" * 65 + "a"],
 )
 def test_a_name_that_cannot_be_a_file_s_is_refused(path: str) -> None:
-    with pytest.raises(InvalidArgument, match="has a name that cannot be a file's"):
+    with pytest.raises(InvalidArgument, match="has a name that no file can have"):
         build_tree([entry("1/model.py"), entry(path)])
 
 
 def test_a_file_that_is_a_folder_too_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="the object '1' is a file and a folder too"):
+    with pytest.raises(InvalidArgument, match="the object '1' is both a file and a folder"):
         build_tree([entry("1"), entry("1/model.py")])
 
 

@@ -357,7 +357,7 @@ class LoadedModel:
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
                     f"model '{self.name}' has unanswered requests and has sent nothing "
-                    f"for {PATIENCE_S:g} s"
+                    f"for {PATIENCE_S:g} s; each request needs a last response"
                 )
 
     def _wait(self, batch: Batch) -> None:

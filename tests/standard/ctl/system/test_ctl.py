@@ -89,7 +89,7 @@ def test_stubs_tell_where_they_are_and_go_on(server: Server) -> None:
     assert "(most recent call first):" in second
     assert any(re.match(r' +File ".*loop\.py", line \d+ in ', frame) for frame in frames)
     assert pids == server.stub_pids("add_sub")
-    assert (1, "error: no process of model 'spare' runs\n") == (
+    assert (1, "error: no process of model 'spare' runs; `zmqtriton-ctl explain` says why\n") == (
         refused.exit_code,
         refused.stderr,
     )

@@ -124,7 +124,7 @@ def test_batches_are_split_where_that_has_a_meaning(tmp_path: Path, more: str, t
 
     assert [] == errors_of(write(tmp_path, "m", config)) == errors_of(unsplit)
     [(_, problem, _)] = errors_of(refused)
-    assert problem.startswith(f"SPLIT_BATCHES is not for {text}")
+    assert problem.startswith(f"remove SPLIT_BATCHES: it is not for {text}")
 
 
 def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_an_error_behind_the_first_part_is_the_last_event(server: Server) -> Non
     [
         (b"RIFF", {"model": "whole"}, None, "expected a sound in a WAV file"),
         (sound("ab", 1), {"model": "whole"}, None, "expected a sound of 16 bits, got 8"),
-        (None, {}, "file", "'file' must be a file with a sound"),
+        (None, {}, "file", "'file' must be an audio file"),
         (b"", {"model": ""}, "model", "'model' must be the name of a model"),
         (b"", {"model": "none"}, "model", "The model 'none' does not exist"),
         (
@@ -243,7 +243,7 @@ def test_an_error_behind_the_first_part_is_the_last_event(server: Server) -> Non
         (b"", {"include[]": "logprobs"}, "include[]", "'include[]' is not supported"),
         (b"", {"temperature": "2"}, "temperature", "'temperature' must be a number from 0 to 1"),
         (b"", {"temperature": "nan"}, "temperature", "'temperature' must be a number from 0 to 1"),
-        (b"", {"prompt": 70_000 * "a"}, "prompt", "'prompt' is too long"),
+        (b"", {"prompt": 70_000 * "a"}, "prompt", "'prompt' has more than 65536 bytes"),
         (
             b"",
             {"model": "sounds"},

@@ -73,7 +73,9 @@ async def post(
         writer.write(_head(receiver, fields, len(body)) + body)
         return await _read_status(reader)
     except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-        raise TryFailed("the connection ended without an answer of HTTP/1.1") from error
+        raise TryFailed(
+            "the connection ended without a response in HTTP/1.1; check the URL"
+        ) from error
     finally:
         writer.transport.abort()
 

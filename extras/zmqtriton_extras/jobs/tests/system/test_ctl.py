@@ -48,7 +48,7 @@ def test_jobs_are_listed_retried_and_purged(tmp_path: Path) -> None:
         assert ctl(server, "jobs", "purge", bad).output == "1 job\n"
         assert ask(server, f"/v2/jobs/{bad}").status == 404
         unknown = ctl(server, "jobs", "purge", bad)
-        assert (unknown.exit_code, unknown.output.strip()[-20:]) == (1, "there is no such job")
+        assert (unknown.exit_code, "there is no such job" in unknown.output) == (1, True)
         assert ctl(server, "jobs", "purge").exit_code == 2
         assert ctl(server, "jobs", "purge", "--ended").output == "1 job\n"
         assert json.loads(ctl(server, "jobs", "--json").output) == []

@@ -137,7 +137,7 @@ def test_models_of_a_bucket_are_served_beside_others_and_only_what_changes_is_fe
         name for name, state in states.items() if state == "READY"
     }
     assert "cannot be a path" in states["odd"]
-    assert "is a file and a folder" in states["clash"]
+    assert "is both a file and a folder" in states["clash"]
     before, leaving = (Path(ask(polling, model)[1]) for model in ("changing", "leaving"))
     weights = (before / "1" / "weights").stat().st_ino
 
