@@ -177,7 +177,9 @@ def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
             return os.path.realpath(model_dir / name)
     if value:
         names = " or ".join(REQUIREMENT_FILES)
-        raise InternalError(f"PYTHON_REQUIREMENTS is '{value}', and {model_dir} has no {names}")
+        raise InternalError(
+            f"PYTHON_REQUIREMENTS is '{value}', but {model_dir} has no {names}; add it"
+        )
     return ""
 
 

@@ -45,7 +45,9 @@ def _entry(path: str, place: BucketPath) -> Any:
     entries = document.get(place.kind, {}) if isinstance(document, dict) else {}
     names = [n for n in entries if place.url.startswith(n)] if isinstance(entries, dict) else []
     if not names:
-        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} has no credential for {place.url}")
+        raise InvalidArgument(
+            f"{CREDENTIALS_VARIABLE}: {path} has no credential for {place.url}; add one"
+        )
     return entries[max(names, key=len)]
 
 
@@ -127,7 +129,7 @@ def _s3_profile(name: str, variables: EnvironmentVariables) -> dict[str, Any]:
     keys = _section(variables.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/credentials"), name)
     merged = {**_section(variables.get("AWS_CONFIG_FILE", f"{home}/config"), name), **keys}
     if name and not merged:
-        raise InvalidArgument(f"there is no AWS profile '{name}'")
+        raise InvalidArgument(f"there is no AWS profile '{name}'; run aws configure")
     return {
         "access_key_id": merged.get("aws_access_key_id", ""),
         "secret_access_key": merged.get("aws_secret_access_key", ""),

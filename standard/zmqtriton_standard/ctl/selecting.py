@@ -80,7 +80,7 @@ def parse_server(context: click.Context, parameter: click.Parameter, value: str)
     if host not in _THIS_MACHINE | {socket.gethostname().lower()}:
         raise click.BadParameter(f"'{host}' is another machine; run zmqtriton-ctl there")
     if port is None:
-        raise click.BadParameter(f"'{value}' has no port")
+        raise click.BadParameter(f"'{value}' has no port; write HOST:PORT")
     return f":{port}"
 
 

@@ -107,7 +107,9 @@ def _parse_number(text: str, info: TensorInfo) -> Any:
             return kind(text)
         except ValueError:
             continue
-    raise InvalidArgument(f"input '{info.name}' is {info.datatype.name}, and '{text}' is not")
+    raise InvalidArgument(
+        f"'{text}' is no value of type {info.datatype.name}, as input '{info.name}' has"
+    )
 
 
 def _read_file(path: Path, info: TensorInfo) -> Any:

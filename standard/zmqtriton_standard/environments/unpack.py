@@ -211,7 +211,7 @@ class _Unpacker:
         if not os.path.lexists(self._target / name):
             return
         if name in self._directories or (name in self._links) != is_link:
-            raise self._rejection(name, "is there twice, and not of the same kind")
+            raise self._rejection(name, "is in the archive twice, as two kinds; pack it again")
         (self._target / name).unlink()
 
     def _normalize_name(self, name: str) -> str:

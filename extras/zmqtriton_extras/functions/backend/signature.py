@@ -214,7 +214,9 @@ def _check_names(document: Dict[str, Any], kind: str, rows: Sequence[Parameter])
     names = [row.name for row in rows]
     for entry in document.get(kind, ()):
         if entry["name"] not in names:
-            raise ValueError(f"the function has no {kind} '{entry['name']}'")
+            raise ValueError(
+                f"the function has no {kind} '{entry['name']}'; remove it from config.pbtxt"
+            )
 
 
 def _complete_batching(config: Any, settings: Settings) -> None:

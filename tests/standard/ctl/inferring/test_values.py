@@ -54,7 +54,7 @@ def test_values_get_the_type_and_the_shape_that_the_model_takes(
     [
         (["1,2"], "'1,2' is not NAME=VALUE; it takes X FP32 [2]"),
         (["Y=1"], "the model has no input 'Y'; it takes X FP32 [2]"),
-        (["X=a,b"], "input 'X' is FP32, and 'a' is not"),
+        (["X=a,b"], "'a' is no value of type FP32, as input 'X' has"),
         (["X=[1,"], "begins like a list in JSON"),
         (["X=1,2,3"], "input 'X' has the shape [3], and the model takes [2]"),
         (["X=@/nothing.npy"], "input 'X' cannot be read from /nothing.npy"),
