@@ -245,7 +245,7 @@ def _connections() -> Iterator[Row]:
         "the descriptors of the process, less 96",
         f"connections make room: first those without a response within {room.NEW_S:.1f} s, then, "
         "from the address with the most, those that are idle or have made no progress for "
-        f"{room.STILL_S:.0f} s. If there are none, new ones wait over HTTP, and are closed over "
+        f"{room.STILL_S:.0f} s. If all are busy, new ones wait over HTTP, and are closed over "
         "gRPC",
     )
     yield (
