@@ -57,7 +57,7 @@ def test_a_server_that_ends_is_not_one_with_tls() -> None:
 
 
 def test_a_page_is_no_answer_of_a_model_server() -> None:
-    with pytest.raises(NoServerError, match="no answer of a model server: '<html>'"):
+    with pytest.raises(NoServerError, match="no response of a model server: '<html>'"):
         Answer({}, b"<html>").json()
 
 

@@ -259,7 +259,7 @@ def test_a_token_for_some_models_sees_no_others(client: Client, server: Server) 
     assert 200 == client.ask("GET", "/v2/models/add_sub/trace/setting", someone)[0]
     for path in ("/v2/trace/setting", "/v2/logging"):
         status, text = client.ask("GET", path, someone)
-        assert (403, True) == (status, text.endswith("this is about the server"))
+        assert (403, True) == (status, text.endswith("use a token for all models"))
     dependents = json.dumps({"parameters": {"unload_dependents": True}}).encode()
     path = "/v2/repository/models/add_sub/unload"
     assert 403 == client.ask("POST", path, someone, body=dependents)[0]
