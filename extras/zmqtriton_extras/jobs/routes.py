@@ -69,7 +69,7 @@ _MAX_KEY = 255
 #: No directory, so no model, has a longer name.
 _MAX_MODEL_BYTES = 255
 _MAX_PLACE = 1 << 62
-_NONE = "there is no such job"
+_NONE = "there is no such job; GET /v2/jobs lists yours"
 _UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
 DESCRIPTIONS = RouteDescriptions(
