@@ -150,10 +150,13 @@ def test_no_entry_of_the_changelog_is_torn_or_stands_twice() -> None:
     """Changes of several branches are merged line by line."""
     unreleased = CHANGELOG.partition("## [Unreleased]\n")[2].partition("\n## ")[0]
     parts = [part.strip().split("\n") for part in re.split("^### ", unreleased, flags=re.M)]
-    lines = [line for part in parts for line in part[1:] if line]
+    lines = [line for part in parts for line in part[1:] if line and not line.startswith("#### ")]
     entries = re.split("^- ", "\n".join(lines), flags=re.M)[1:]
 
-    assert ["", "Changed", "Fixed", "Added"] == [part[0] for part in parts]
+    names = ["", "Highlights", "Changed", "Fixed", "Added"]
+    assert [name for name in names if [name] in [part[:1] for part in parts]] == [
+        part[0] for part in parts
+    ]
     assert [] == [line for line in lines if not line.startswith(("- ", "  "))]
     assert [] == [entry for entry in entries if not entry.strip().endswith(".")]
     begins = [entry[:60] for entry in entries]
