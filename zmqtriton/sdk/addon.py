@@ -215,7 +215,8 @@ class AddOn(NamedTuple):
     #: the form for a name alone.
     new: Mapping[str, str] = {}
     #: Yields the requests that `zmqtriton run` prints for a model in place of one with tensors:
-    #: paths, and JSON for a POST. Takes the model's name, its configuration and the options.
+    #: paths, and JSON for a POST; or "" and a comment, perhaps with the server's "{url}" in it.
+    #: Takes the model's name, its configuration and the options.
     requests: str = ""
     #: Add-ons without which it is left out.
     needs: tuple[str, ...] = ()

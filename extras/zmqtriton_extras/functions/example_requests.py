@@ -31,7 +31,10 @@ _MAX_CHARACTERS = 1000
 def requests(name: str, config: Mapping[str, Any], options: object) -> Iterator[tuple[str, str]]:
     """Yield the path and the JSON, but not for other models, or if it would be long."""
     if interface := interface_of(config):
-        text = json.dumps(_example(interface.input, interface.input), ensure_ascii=False)
+        example = _example(interface.input, interface.input)
+        if example.get("messages") == [{}]:  # those of a chat, without a schema
+            example["messages"] = [{"role": "user", "content": "hello"}]
+        text = json.dumps(example, ensure_ascii=False)
         if len(text) < _MAX_CHARACTERS:
             yield f"/{name}", text
 

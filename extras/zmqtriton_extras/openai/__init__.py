@@ -69,6 +69,12 @@ ADDON = AddOn(
             "`text_output`",
             "An element for each choice; of several responses each has its new part.",
         ),
+        "openai_message_output": Parameter(
+            "name of a tensor of type STRING",
+            "",
+            "For each choice a message in place of the text: a JSON object with `content`, and "
+            "perhaps `tool_calls`.",
+        ),
         "openai_finish_reason_output": Parameter(
             "name of a tensor of type STRING",
             "`finish_reason`",

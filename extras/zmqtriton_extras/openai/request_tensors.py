@@ -56,7 +56,7 @@ def _takes_choice(names: TensorNames) -> bool:
 
 
 def _can_be_forced(names: TensorNames) -> bool:
-    return names.keeps_to_formats or _takes_choice(names)
+    return _takes_choice(names) or (names.keeps_to_formats and not names.message)
 
 
 class _Need(NamedTuple):

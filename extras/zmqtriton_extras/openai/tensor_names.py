@@ -32,6 +32,7 @@ INPUTS = {
 }
 OUTPUTS = {
     "openai_text_output": "text_output",
+    "openai_message_output": "",
     "openai_finish_reason_output": "finish_reason",
     "openai_prompt_tokens_output": "num_input_tokens",
     "openai_completion_tokens_output": "num_output_tokens",
@@ -78,12 +79,14 @@ class TensorNames:
         self.response_format = self._input("openai_response_format_input")
         self.lora = self._input("openai_lora_input")
         self.audio = self._input("openai_audio_input")
-        self.text_output = self._output("openai_text_output")
+        #: The output with whole messages, which have text and calls.
+        self.message = self._text_output("openai_message_output")
+        self.text_output = self.message or self._output("openai_text_output")
         self.finish_reason = self._output("openai_finish_reason_output")
         self.prompt_tokens = self._output("openai_prompt_tokens_output")
         self.completion_tokens = self._output("openai_completion_tokens_output")
         self.logprobs = self._text_output("openai_logprobs_output")
-        self.tool_calls = self._text_output("openai_tool_calls_output")
+        self.tool_calls = self.message or self._text_output("openai_tool_calls_output")
         self.embedding = self._output("openai_embedding_output")
         self.audio_output = self._text_output("openai_audio_output")
 

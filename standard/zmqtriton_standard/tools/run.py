@@ -42,10 +42,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
-    lines = "".join(
-        f"  {line}\n"
-        for line in _requests(name, config, url.removeprefix("http://"), port, options)
-    )
+    lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
@@ -56,10 +53,13 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
 
 
 def _requests(
-    name: str, config: Mapping[str, Any], server: str, port: int, options: Options
+    name: str, config: Mapping[str, Any], url: str, port: int, options: Options
 ) -> Iterable[str]:
+    server = url.removeprefix("http://")
     if lines := [
         f"curl -sN {shlex.quote(server + path)} -d {shlex.quote(text)}"
+        if path
+        else text.replace("{url}", url)
         for each in addons.references("requests")
         for path, text in load_reference(each)(name, config, options)
     ]:

@@ -89,6 +89,8 @@ def kind_of(hint: Any) -> Kind:
     if hint in media.CLASSES.values():
         return media.MediaKind(hint)
     is_dict = dict in (hint, typing.get_origin(hint))
+    if typing.get_origin(hint) is list and isinstance(kind_of(typing.get_args(hint)[0]), Documents):
+        return Documents(hint)  # WIP
     if is_dict or hasattr(hint, "model_validate") or _fields(hint)[0]:
         return Documents(hint)
     return plain_kind(hint)

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
 from zmqtriton_extras.functions.backend.documents import (
+    JSON,
     Documents,
     kind_of,
     without_end,
@@ -30,14 +31,15 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: Prefixes of parameters that name a text, and a sound, for OpenAI's routes.
-_TEXT, _SOUND = "openai_text", "openai_audio"
+#: What OpenAI's routes take and return, in names of parameters. Messages have this name, too.
+_TEXT, _SOUND, _CHAT, _MESSAGE = "text", "audio", "messages", "message"
 #: Names of outputs with more about a text, for OpenAI's routes.
 _ABOUT_TEXT = (
     "finish_reason",
     "logprobs",
     "num_input_tokens",
     "num_output_tokens",
+    "role",
     "tool_calls",
 )
 #: Name of the output of a function that returns one value.
@@ -235,24 +237,38 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
-    inputs = [each for each in signature.parameters if _openai(each)]
-    outputs = [each for each in signature.outputs if each.name not in _ABOUT_TEXT]
-    if len(inputs) == len(outputs) == 1 and _openai(outputs[0]):
-        for row, kind in ((inputs[0], "input"), (outputs[0], "output")):
-            parameters.setdefault(f"{_openai(row)}_{kind}", {"string_value": row.name})
+    for name, tensor in _openai(signature).items():
+        parameters.setdefault(name, {"string_value": tensor})
     if signature.settings.streams:
         parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
 
-def _openai(row: Parameter) -> str:
-    """Return which parameters name a value, if it is a text or a sound without a default."""
-    if row.is_optional:
-        return ""
-    if row.kind.schema.get(CONTENT) == Audio.content_type:
+def _openai(signature: Signature) -> Dict[str, str]:
+    """Return the parameters that name input and output for OpenAI's routes; {} without a pair.
+
+    The input is `messages`, or the only text or sound without a default.
+    """
+    needed = [each for each in signature.parameters if not each.is_optional]
+    chats = [each for each in needed if each.name == _CHAT and _openai_kind(each) == _CHAT]
+    inputs = chats or [each for each in needed if _openai_kind(each) in (_TEXT, _SOUND)]
+    outputs = [each for each in signature.outputs if each.name not in _ABOUT_TEXT]
+    kinds = (_TEXT, _SOUND, *[_MESSAGE][: len(chats)])
+    if not (len(inputs) == len(outputs) == 1 and _openai_kind(outputs[0]) in kinds):
+        return {}
+    rows = ((inputs[0], "input"), (outputs[0], "output"))
+    return {f"openai_{_openai_kind(row)}_{end}": row.name for row, end in rows}
+
+
+def _openai_kind(row: Parameter) -> str:
+    """Return what a value is for OpenAI's routes; "" for one that they do not have."""
+    schema = row.kind.schema
+    if schema.get(CONTENT) == JSON:
+        return {"array": _CHAT, "object": _MESSAGE}.get(schema.get("type", ""), "")
+    if schema.get(CONTENT) == Audio.content_type:
         return _SOUND
-    return _TEXT if row.kind.schema == {"type": "string"} else ""
+    return _TEXT if schema == {"type": "string"} else ""
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
