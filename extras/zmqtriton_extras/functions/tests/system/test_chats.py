@@ -145,7 +145,7 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 def test_a_function_gets_messages_as_they_are_and_the_fields_that_it_names(
     client: openai.OpenAI,
 ) -> None:
-    answer = client.chat.completions.create(
+    answer: Any = client.chat.completions.create(
         model="echo",
         messages=HISTORY,
         response_format={"type": "json_object"},
@@ -176,7 +176,7 @@ def test_what_a_client_leaves_out_has_its_default(client: openai.OpenAI) -> None
 
 def test_messages_of_a_class_and_a_stream_of_texts(client: openai.OpenAI) -> None:
     messages: list[Any] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    create = client.chat.completions.create
+    create: Any = client.chat.completions.create
 
     parts = [*create(model="stream", messages=messages, stream=True)]
 
@@ -194,7 +194,7 @@ def test_messages_of_a_class_and_a_stream_of_texts(client: openai.OpenAI) -> Non
 def test_a_message_that_a_function_returns_has_calls_of_tools(
     client: openai.OpenAI, model: str
 ) -> None:
-    answer = client.chat.completions.create(model=model, messages=HISTORY[:1], tools=[WEATHER])
+    answer: Any = client.chat.completions.create(model=model, messages=HISTORY[:1], tools=[WEATHER])
 
     [choice] = answer.choices
     assert ("tool_calls", None) == (choice.finish_reason, choice.message.content)
@@ -206,7 +206,7 @@ def test_a_message_that_a_function_returns_has_calls_of_tools(
 
 
 def test_a_function_gets_the_result_of_a_tool(client: openai.OpenAI) -> None:
-    create = client.chat.completions.create
+    create: Any = client.chat.completions.create
 
     answer = create(model="agent", messages=HISTORY, tools=[WEATHER])
     assert "It is sunny" == answer.choices[0].message.content
@@ -216,7 +216,7 @@ def test_a_function_gets_the_result_of_a_tool(client: openai.OpenAI) -> None:
 
 
 def test_a_stream_of_messages_is_one_message_in_parts(client: openai.OpenAI) -> None:
-    create = client.chat.completions.create
+    create: Any = client.chat.completions.create
 
     parts = [*create(model="parts", messages=HISTORY, tools=[WEATHER], stream=True)]
 
