@@ -39,6 +39,8 @@ def is_form(content_type: str) -> bool:
 class Interface:
     def __init__(self, description: Mapping[str, Any]) -> None:
         self.about: str = description["about"]
+        #: Name of the tuple that the function returns; "" for a dict, or one value.
+        self.tuple: str = description.get("tuple", "")
         self.is_stream: bool = description["is_stream"]
         self.input: dict[str, Any] = description["input"]
         self.output: dict[str, Any] = description["output"]

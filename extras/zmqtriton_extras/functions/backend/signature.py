@@ -273,8 +273,11 @@ def _openai_kind(row: Parameter) -> str:
 
 def describe(signature: Signature) -> Dict[str, Any]:
     """Return the description of a function for the server, as JSON."""
+    fields_of = signature.fields_of
+    is_tuple = fields_of is not None and issubclass(fields_of, tuple)
     return {
         "about": signature.about,
+        "tuple": fields_of.__name__ if is_tuple else "",
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
         "input": {
