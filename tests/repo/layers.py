@@ -1257,6 +1257,7 @@ LAYERS = (
         "zmqtriton.reading",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.config",
             "zmqtriton.environments",
             "zmqtriton.options",

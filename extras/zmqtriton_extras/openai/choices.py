@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from zmqtriton_extras.openai.call_text import CallPart, CallReader, new_id
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_floor.datatypes import BYTES
@@ -114,11 +112,11 @@ def parts_of_messages(output: str, messages: list[bytes]) -> tuple[list[bytes], 
     texts, calls = [], []
     for data in messages:
         try:
-            message = orjson.loads(data)
+            message = json.loads(data)
             text = message.get("content") or ""
             texts.append(text.encode())
-            calls.append(orjson.dumps(message.get("tool_calls")))
-        except (ValueError, AttributeError):
+            calls.append(json.dumps(message.get("tool_calls")).encode())
+        except (ValueError, AttributeError, RecursionError):
             raise InternalError(
                 f"output '{output}' must hold a message, such as {MESSAGE}"
             ) from None

@@ -19,7 +19,7 @@ _JSON_INPUTS: Mapping[str, tuple[str, object]] = {
     "openai_tool_choice_input": ("tool_choice", "auto"),
     "openai_response_format_input": ("response_format", {"type": "text"}),
 }
-#: Its requests are printed by another add-on, and the comment behind them.
+#: The backend whose other requests another add-on prints.
 _FUNCTIONS = "functions"
 
 

@@ -146,7 +146,7 @@ def configured_name(path: Path) -> str:
 
 
 _PYTHON_FILE = "model.py"
-_RELOAD = "--reload"
+_RELOAD, _REPOSITORY = "--reload", "--model-repository="
 #: Only this machine can connect, unless other addresses are chosen.
 ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
 _NAME = re.compile(r"\w[\w.-]*")
@@ -164,7 +164,7 @@ def run_model(words: list[str]) -> int:
     except (RunError, ZmqTritonError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    words = [*of_model, *_usual_options(names, others), *others]
+    words = [*of_model, *_usual_options(names, of_model[0], others), *others]
     options = read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
@@ -202,29 +202,35 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path)
-    names = (name,) if name else addons.models_in(path)[1] or (path.stem,)
+    functions = () if name else addons.models_in(path)[1]
+    names = functions or (name or path.stem,)
     if unfit := [each for each in names if not _NAME.fullmatch(each)]:
         text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"
         raise RunError(text)
-    return names, [f"--model-file={name}={path}" for name in names]
+    if functions:
+        return names, [f"{_REPOSITORY}{path}"]
+    return names, [f"--model-file={names[0]}={path}"]
 
 
 def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if not is_model_directory(path, subdirectories(path)):
         raise RunError(
-            f"{path} is no model; if it has models in it, "
-            f"zmqtriton --model-repository={path} serves them"
+            f"{path} is no model; if it has models in it, zmqtriton {_REPOSITORY}{path} serves them"
         )
     if name not in ("", path.name):
         raise RunError(f"the model in {path} is called '{path.name}'; --name is for files")
-    return (path.name,), [f"--model-repository={path.parent}"]
+    return (path.name,), [f"{_REPOSITORY}{path.parent}"]
 
 
-def _usual_options(names: Iterable[str], words: list[str]) -> list[str]:
+def _usual_options(names: Iterable[str], of_model: str, words: list[str]) -> list[str]:
     """Return options for a developer; typed options come later and win."""
     usual: list[str] = []
     typed = {word.partition("=")[0] for word in words}
-    if "--model-control-mode" not in typed:
+    is_repository = of_model.startswith(_REPOSITORY) and of_model.endswith(".py")
+    if "--model-control-mode" not in typed and is_repository and _RELOAD in typed:
+        # follows functions that are added to the file or removed from it
+        usual += ["--model-control-mode=poll", "--repository-poll-secs=1"]
+    elif "--model-control-mode" not in typed:
         # the models beside it are there for whoever asks: itself, by BLS
         loads = [f"--load-model={name}" for name in names]
         usual += ["--model-control-mode=explicit", *loads, "--load-on-demand"]

@@ -31,7 +31,7 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: What OpenAI's routes take and return, in names of parameters. Messages have this name, too.
+#: Kinds of values that OpenAI's routes take and return; the function's messages have this name.
 _TEXT, _SOUND, _CHAT, _MESSAGE = "text", "audio", "messages", "message"
 #: Names of outputs with more about a text, for OpenAI's routes.
 _ABOUT_TEXT = (
@@ -262,7 +262,7 @@ def _openai(signature: Signature) -> Dict[str, str]:
 
 
 def _openai_kind(row: Parameter) -> str:
-    """Return what a value is for OpenAI's routes; "" for one that they do not have."""
+    """Return the kind of a value for OpenAI's routes; "" for one that they do not have."""
     schema = row.kind.schema
     if schema.get(CONTENT) == JSON:
         return {"array": _CHAT, "object": _MESSAGE}.get(schema.get("type", ""), "")

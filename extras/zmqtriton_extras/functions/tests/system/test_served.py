@@ -244,6 +244,43 @@ def test_run_serves_every_function_of_a_file_and_loads_saves(tmp_path: Path) -> 
         eventually(lambda: b"other" in talk(), 30, "the saved file")
 
 
+MORE = """
+@model
+def more(text: str) -> str:
+    return text * 2
+"""
+
+
+def test_run_follows_functions_that_are_added_renamed_and_removed(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    file.write_text(TALK)
+    with run(tmp_path, "app.py", "--reload") as running:
+        found = re.search(r"http://(\S+:\d+)", running.text)
+        assert found is not None
+        url = f"http://{found[1]}"
+
+        def status(name: str) -> int:
+            return exchange(_post(f"{url}/{name}", {"text": "a"})).status
+
+        assert 404 == status("more")
+        save(file, TALK + MORE)
+        eventually(lambda: status("more") == 200, 30, "the added function")
+        save(file, TALK + MORE.replace("more", "twice"))
+        eventually(lambda: status("twice") == 200, 30, "the function by its new name")
+        eventually(lambda: status("more") == 404, 30, "no function by its old name")
+        save(file, TALK + MORE.replace("more", "twice") + "x = (")
+        eventually(lambda: "still served" in running.text, 30, "the reason")
+        assert 200 == status("twice")
+        save(file, MORE.replace("more", "talk").join(["from zmqtriton import model\n", ""]))
+        eventually(lambda: status("twice") == 404, 30, "only the function that is left")
+        assert 200 == status("talk")
+
+    said = running.text
+    assert all(f"model '{name}' was added" in said for name in ("more", "twice"))
+    assert all(f"model '{name}' was removed" in said for name in ("more", "twice", "size"))
+    assert "still served" not in said.rpartition("was removed")[2]
+
+
 EVERY_KIND = """
 import dataclasses
 from typing import Dict, Iterator, List, Literal, Optional, TypedDict
