@@ -7,6 +7,7 @@ function names, fails that request alone.
 
 from __future__ import annotations
 
+import os
 import traceback
 from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
@@ -19,6 +20,8 @@ from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 from zmqtriton_floor.descriptions import described
 
 Values = Dict[str, Any]
+#: The files of this package.
+_HERE = os.path.join(os.path.dirname(__file__), "")
 
 
 def arguments(signature: Signature, request: Any) -> Values:
@@ -80,7 +83,10 @@ def failure(error: BaseException) -> Any:
         return _error(str(error), pb_utils.TritonError.INVALID_ARG)
     if isinstance(error, Failed):
         return _error(error.text, pb_utils.TritonError.INTERNAL)
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next  # those of the function come after
+    trace = "".join(traceback.format_exception(type(error), error, frames))
     pb_utils.Logger.log_error(f"the function has failed: {trace}")
     return _error(f"{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
 

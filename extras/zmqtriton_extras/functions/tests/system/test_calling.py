@@ -10,6 +10,7 @@ import pytest
 
 import zmqtriton
 from tests.support.server import Server
+from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InvalidArgument
 
 pytestmark = pytest.mark.system
@@ -24,6 +25,8 @@ class Words(NamedTuple):
 
 @model
 def several(text: str, times: int = 1) -> Words:
+    if times < 0:
+        raise ValueError(times)
     return Words(text, len(text.split()) * times)
 
 @model
@@ -83,3 +86,20 @@ def test_the_error_says_which_server_was_asked_and_what_it_has(
     assert not hasattr(connection, "shout")
     connection.close()
     assert not hasattr(connection, "shout")
+
+
+def test_the_log_has_the_functions_own_frames_in_lines(server: Server) -> None:
+    [file] = server.repository.glob("several/1/model.py")
+
+    assert 500 == server.request_json("/several", {"text": "a", "times": -1})[0]
+
+    def lines() -> list[str]:
+        _, _, trace = server.log_text().partition("ValueError: -1")[0].rpartition(" failed: ")
+        return trace.splitlines()
+
+    eventually(lines, 30, "the traceback")
+    first, place, code, *others = lines()
+    assert 'Traceback (most recent call last):"' == first
+    assert [f'      File "{file}", line', ", in several"] == re.split(r" \d+(?=,)", place)
+    assert "raise ValueError(times)" == code.strip()
+    assert [] == [line for line in others if "File" in line]
