@@ -306,10 +306,25 @@ def import_class(load: wire.LoadModel) -> Any:
     parent, package = os.path.split(directory)
     sys.path.append(directory)
     if parent != load.directory:  # one file alone, or code shared by several models
-        return _import_file(name, load.path).TritonPythonModel
+        return _class_of(_import_file(name, load.path))
     sys.path.append(parent)
     _import_package(package, parent)
-    return importlib.import_module(f"{package}.{name}").TritonPythonModel
+    return _class_of(importlib.import_module(f"{package}.{name}"))
+
+
+def _class_of(module: ModuleType) -> Any:
+    """Return the class of a model; a module that has functions instead may lack their mark."""
+    try:
+        return module.TritonPythonModel
+    except AttributeError as error:
+        own = (name for name, value in vars(module).items() if _is_of(value, module))
+        if names := ", ".join(own):
+            raise AttributeError(f"{error}; put @model of zmqtriton above {names}") from None
+        raise
+
+
+def _is_of(value: Any, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", "") == module.__name__
 
 
 def _import_package(name: str, directory: str) -> None:

@@ -28,6 +28,7 @@ ADDON = AddOn(
             "JSON", "made of the hints", "Describes the function to the server; do not write it."
         ),
     },
+    problems=".taken_names:problems",
     http=".extension:EXTENSION",
     caller=".calling:call_of",
     findings=".explaining",

@@ -73,6 +73,7 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
     elif not any(_may_bind(statement) for statement in statements) and not _has_dynamic_binding(
         tree
     ):
+        yield from _imports(statements)
         package = os.path.basename(os.path.dirname(path))
         module = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
         text = f"AttributeError: module '{module}' has no attribute '{_MODEL_CLASS}'"
@@ -83,6 +84,8 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
             text += f"; is it the class '{meant}'?"
             yield "problem", where.lineno, where.col_offset + 1, text
         else:
+            names = [s.name for s in tree.body if isinstance(s, _FunctionNode | ast.ClassDef)]
+            text += f"; put @model of zmqtriton above {', '.join(names)}" if names else ""
             yield "problem", 0, 0, text
 
 
