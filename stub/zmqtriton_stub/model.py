@@ -324,7 +324,9 @@ def _class_of(module: ModuleType) -> Any:
 
 
 def _is_of(value: Any, module: ModuleType) -> bool:
-    return callable(value) and getattr(value, "__module__", "") == module.__name__
+    """Return whether a value is a function of the module, or a class whose instances are called."""
+    is_function = inspect.isfunction(value) or "__call__" in getattr(value, "__dict__", ())
+    return is_function and value.__module__ == module.__name__
 
 
 def _import_package(name: str, directory: str) -> None:

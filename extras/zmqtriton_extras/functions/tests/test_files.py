@@ -58,7 +58,8 @@ def test_a_directory_needs_no_configuration(tmp_path: Path) -> None:
     [
         (SOURCE, ""),
         (
-            "def shout(text: str) -> str: return text\nclass Caption: ...\n",
+            "def shout(text: str) -> str: return text\nclass Other: ...\n"
+            "class Caption:\n    def __call__(self): ...\n",
             "there is no class TritonPythonModel; put @model of zmqtriton above shout, Caption",
         ),
         ("caption = lambda text: text\n", "there is no class TritonPythonModel; 'zmqtriton new"),
@@ -102,13 +103,21 @@ def test_a_name_that_is_taken_is_refused_by_the_load(tmp_path: Path) -> None:
     assert "/docs is a path of the server" in str(reading.blueprint.versions[1].problem)
 
 
+SHOUT = """
+from json import loads
+def shout(text: str) -> str: ...
+yell = lambda text: text
+class Caption:
+    def __call__(self): ...
+class Other: ...
+"""
+
+
 def test_a_load_says_which_functions_lack_their_mark(tmp_path: Path) -> None:
     version = tmp_path / "caption" / "1"
     version.mkdir(parents=True)
-    (version / "model.py").write_text(
-        "def shout(text: str) -> str: ...\nyell = lambda text: text\n"
-    )
+    (version / "model.py").write_text(SHOUT)
 
-    text = "no attribute 'TritonPythonModel'; put @model of zmqtriton above shout, yell"
+    text = "no attribute 'TritonPythonModel'; put @model of zmqtriton above shout, yell, Caption$"
     with pytest.raises(AttributeError, match=text), load_model(version.parent):
         pass
