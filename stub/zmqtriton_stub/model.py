@@ -314,19 +314,17 @@ def import_class(load: wire.LoadModel) -> Any:
 
 def _class_of(module: ModuleType) -> Any:
     """Return the class of a model; a module that has functions instead may lack their mark."""
-    try:
-        return module.TritonPythonModel
-    except AttributeError as error:
-        own = (name for name, value in vars(module).items() if _is_of(value, module))
-        if names := ", ".join(own):
-            raise AttributeError(f"{error}; put @model of zmqtriton above {names}") from None
-        raise
-
-
-def _is_of(value: Any, module: ModuleType) -> bool:
-    """Return whether a value is a function of the module, or a class whose instances are called."""
-    is_function = inspect.isfunction(value) or "__call__" in getattr(value, "__dict__", ())
-    return is_function and value.__module__ == module.__name__
+    if not hasattr(module, "TritonPythonModel"):
+        names = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) or "__call__" in getattr(value, "__dict__", ())
+            if value.__module__ == module.__name__
+        ]
+        if names:
+            text = f"module '{module.__name__}' has no attribute 'TritonPythonModel'"
+            raise AttributeError(f"{text}; put @model of zmqtriton above {', '.join(names)}")
+    return module.TritonPythonModel
 
 
 def _import_package(name: str, directory: str) -> None:

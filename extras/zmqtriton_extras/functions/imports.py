@@ -15,7 +15,7 @@ _PROVIDED = ("numpy", "triton_python_backend_utils", "zmqtriton")
 
 
 class Imports:
-    """What a file imports, itself or by its modules."""
+    """The imports of a file and of the modules that it imports."""
 
     def __init__(self, file: Path) -> None:
         # where the backend has Python look
@@ -57,7 +57,7 @@ class Imports:
 
 
 def _imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the names of modules, in parts, and of what is imported of one."""
+    """Yield the modules that a file imports, and the names that it imports of one, in parts."""
     for row in ast.walk(tree):
         if isinstance(row, ast.Import):
             yield from (tuple(each.name.split(".")) for each in row.names)

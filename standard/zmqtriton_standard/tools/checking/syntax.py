@@ -84,15 +84,14 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
             text += f"; is it the class '{meant}'?"
             yield "problem", where.lineno, where.col_offset + 1, text
         else:
-            names = [s.name for s in tree.body if isinstance(s, _FunctionNode) or _is_called(s)]
+            names = [
+                each.name
+                for each in tree.body
+                if isinstance(each, _FunctionNode | ast.ClassDef)
+                if isinstance(each, _FunctionNode) or "def __call__(" in ast.unparse(each)
+            ]
             text += f"; put @model of zmqtriton above {', '.join(names)}" if names else ""
             yield "problem", 0, 0, text
-
-
-def _is_called(statement: ast.stmt) -> bool:
-    """True for a class whose instances can be called."""
-    body = statement.body if isinstance(statement, ast.ClassDef) else []
-    return any(isinstance(s, _FunctionNode) and s.name == "__call__" for s in body)
 
 
 def _similar(name: str, names: Iterable[str]) -> str:
