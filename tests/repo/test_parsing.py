@@ -91,6 +91,7 @@ EXEMPT = {
     "openai/choices.py parts_of_messages": _OWN,
     "openai/choices.py read_calls": _OWN,
     "openai/choices.py read_logprobs": _OWN,
+    "openai/tensor_names.py takes_json": _CONFIG,
     "openai/formats.py parse": _OWN,
     "openai/speech.py _sounds": f"{_OWN}, in a thread if it is large",
     "openai/transcriptions.py _texts": f"{_OWN}, in a thread if it is large",

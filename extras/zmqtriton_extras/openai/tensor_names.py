@@ -7,6 +7,7 @@ configurations only, and no request.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,8 @@ VALUES = (
 )
 #: Inputs of TensorRT-LLM's models for the form of a text: the kind of form, and its schema.
 _GUIDES = ("guided_decoding_guide_type", "guided_decoding_guide")
+#: The parameter that describes a function, and the member of its schemas that only JSON has here.
+_FUNCTION, _CONTENT = "FUNCTION", "contentMediaType"
 #: An output of this name behind it may have to be asked for, by an input of type BOOL.
 _WISH = "return_"
 _ADAPTERS, _SEPARATOR = "openai_lora_adapters", "openai_lora_separator"
@@ -140,6 +143,12 @@ class TensorNames:
     def takes(self, field: str) -> bool:
         """Return True if a field of the sampling reaches the model."""
         return self.sampling is not None or self.input(field) is not None
+
+    def takes_json(self, name: str) -> bool:
+        """Return True for each input of JSON, False for one that is a function's plain text."""
+        function = json.loads(self.value(_FUNCTION) or "{}")
+        schema = function.get("input", {}).get("properties", {}).get(name)
+        return schema is None or _CONTENT in schema
 
     def wishes(self, outputs: Sequence[str]) -> list[Input]:
         """Return the inputs that ask for these outputs."""

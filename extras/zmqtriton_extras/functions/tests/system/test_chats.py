@@ -58,6 +58,8 @@ from zmqtriton import model
 
 @model
 def agent(messages: List[dict], tools: Optional[List[dict]] = None, tool_choice: str = "") -> dict:
+    if messages[-1]["role"] == "system":
+        return {"role": "assistant", "content": tool_choice}
     if messages[-1]["role"] == "tool":
         return {"role": "assistant", "content": "It is " + messages[-1]["content"]}
     function = {"name": tools[0]["function"]["name"], "arguments": '{"city": "Rome"}'}
@@ -194,7 +196,9 @@ def test_messages_of_a_class_and_a_stream_of_texts(client: openai.OpenAI) -> Non
 def test_a_message_that_a_function_returns_has_calls_of_tools(
     client: openai.OpenAI, model: str
 ) -> None:
-    answer: Any = client.chat.completions.create(model=model, messages=HISTORY[:1], tools=[WEATHER])
+    answer: Any = client.chat.completions.create(
+        model=model, messages=HISTORY[1:2], tools=[WEATHER]
+    )
 
     [choice] = answer.choices
     assert ("tool_calls", None) == (choice.finish_reason, choice.message.content)
@@ -211,8 +215,18 @@ def test_a_function_gets_the_result_of_a_tool(client: openai.OpenAI) -> None:
     answer = create(model="agent", messages=HISTORY, tools=[WEATHER])
     assert "It is sunny" == answer.choices[0].message.content
     forced = {"type": "function", "function": {"name": "weather"}}
-    answer = create(model="agent", messages=HISTORY[:1], tools=[WEATHER], tool_choice=forced)
+    answer = create(model="agent", messages=HISTORY[1:2], tools=[WEATHER], tool_choice=forced)
     assert answer.choices[0].message.tool_calls
+
+
+def test_a_choice_of_tools_is_the_word_or_json(client: openai.OpenAI) -> None:
+    create: Any = client.chat.completions.create
+    messages = HISTORY[:1]
+    forced = {"type": "function", "function": {"name": "weather"}}
+
+    for choice, said in (("auto", "auto"), (forced, json.dumps(forced, separators=(",", ":")))):
+        answer = create(model="agent", messages=messages, tools=[WEATHER], tool_choice=choice)
+        assert said == answer.choices[0].message.content
 
 
 def test_a_stream_of_messages_is_one_message_in_parts(client: openai.OpenAI) -> None:
