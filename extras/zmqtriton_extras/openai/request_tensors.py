@@ -224,8 +224,8 @@ def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
         (names.tool_choice, tools.choice_document()),
     ):
         if target is not None and (tools.documents or not target.optional):
-            is_plain = type(document) is str and not names.takes_json(target.name)
-            yield _text(target, document.encode() if is_plain else written(document))
+            is_word = isinstance(document, str) and not names.takes_json(target.name)
+            yield _text(target, str(document).encode() if is_word else written(document))
 
 
 def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:

@@ -131,6 +131,7 @@ class Clients:
         answers = [*answer] if model.generated.is_stream else [answer]
         if model.generated.has_one_output:
             answers = [{"output": each} for each in answers]
+        answers = [each._asdict() if hasattr(each, "_asdict") else each for each in answers]
         return [exactly(model.generated.document(each)) for each in answers]
 
     def _binary(self, model: Model, tensors: Tensors) -> list[str]:
