@@ -12,6 +12,7 @@
        ├─ Cancelled             CANCELLED
        ├─ DeadlineExceeded      DEADLINE_EXCEEDED   not one of Triton's
        ├─ LimitExceeded         RESOURCE_EXHAUSTED  likewise
+       ├─ StatusError           the nearest   a status that a model has chosen
        └─ ProtocolError         INTERNAL      a message of ours that does not decode
 
 Errors cross processes as (number, text), never pickled; `from_number` makes them errors again.
@@ -131,6 +132,21 @@ class LimitExceeded(ZmqTritonError):
     code, number, http_status, grpc_status = "RESOURCE_EXHAUSTED", 10, 429, 8
 
 
+#: gRPC's codes for statuses that a model chooses; all others have those of 400 or 500.
+_GRPC_STATUSES = {401: 16, 403: 7, 404: 5, 408: 4, 409: 6, 429: 8, 499: 1, 501: 12, 503: 14, 504: 4}
+
+
+class StatusError(ZmqTritonError):
+    """Raised when a model has answered a request with an HTTP status of its own, its number."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.number = self.http_status = status
+        self.grpc_status = _GRPC_STATUSES.get(status, 3 if status < 500 else 13)
+        nearest = (each.code for each in BY_CODE.values() if each.grpc_status == self.grpc_status)
+        self.code = next(nearest, InvalidArgument.code)
+
+
 class ProtocolError(ZmqTritonError):
     """Raised when a message between our processes does not decode; names kind and field."""
 
@@ -155,7 +171,8 @@ BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.
 
 def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTritonError:
     """Return the error that travelled as (number, text); an unknown number is an INTERNAL error."""
-    error = _BY_NUMBER.get(number, InternalError)(text)
+    is_status = number >= InvalidArgument.http_status
+    error = StatusError(text, number) if is_status else _BY_NUMBER.get(number, InternalError)(text)
     error._reason = reason
     return error
 

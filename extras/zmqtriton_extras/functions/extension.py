@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -43,6 +44,9 @@ from zmqtriton_standard.generate.response import Events, as_event
 _PATH = "/{path:path}"
 #: Bytes at the beginning of a form that are searched for its first file.
 _HEAD_BYTES = 4096
+#: A name in the place of an error, and a line of a refusal: place and text.
+_NAME = re.compile(r"'[^']*'|[^.:']+")
+_PLACED = re.compile(rf"(?P<place>(?:{_NAME.pattern})(?:\.(?:{_NAME.pattern}))*): (?P<text>.*)")
 #: The errors for a name that no model has.
 _UNKNOWN = (InvalidArgument.number, NotFound.number)
 
@@ -213,11 +217,15 @@ def _size(array: Any) -> int:
 
 def _refusal(interface: Interface, text: str) -> bytes:
     """Return the document of an error that the client's arguments are the reason of."""
-    text = clipped(text)
-    place, _, expected = text.partition(": ")
-    path = [part.strip("'") for part in place.split(".")]
-    detail = [{"loc": path, "msg": expected}] if path[0] in interface.input["properties"] else []
-    return bytes(json_documents.write({"error": text, "detail": detail}))
+    lines = clipped(text).split("\n")
+    rows = [match for match in map(_PLACED.fullmatch, lines) if match]
+    paths = [[part.strip("'") for part in _NAME.findall(row["place"])] for row in rows]
+    detail = [
+        {"loc": path, "msg": row["text"]}
+        for row, path in zip(rows, paths, strict=True)
+        if path[0] in interface.input["properties"] or row["place"].startswith("'")
+    ]
+    return bytes(json_documents.write({"error": "; ".join(lines), "detail": detail}))
 
 
 def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:

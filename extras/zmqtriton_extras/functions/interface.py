@@ -6,7 +6,7 @@ It is read from the parameter of the model's configuration that its backend make
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,9 +14,18 @@ import numpy as np
 import orjson
 
 from zmqtriton_extras.functions.backend.documents import Documents, kind_of_schema
-from zmqtriton_extras.functions.backend.kinds import Kind, MismatchError, Place, as_bytes, named
-from zmqtriton_extras.functions.backend.signature import DESCRIPTION
+from zmqtriton_extras.functions.backend.kinds import (
+    Kind,
+    MismatchError,
+    Place,
+    RaggedError,
+    as_bytes,
+    named,
+    raise_all,
+)
+from zmqtriton_extras.functions.backend.signature import DESCRIPTION, RAGGED
 from zmqtriton_extras.routes.backend.multipart import Part, element_of, parts_of, read_form
+from zmqtriton_floor import documents
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import config_parameter
@@ -27,6 +36,11 @@ _JSON = "application/json"
 _URL_ENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 _NO_FILES: Mapping[str, Tensor] = {}
+_RAGGED = Documents("lists of different lengths", {})
+#: Digits of a number that 64 bits may not hold, and the table that makes all digits equal to them.
+_DIGITS = b"0" * 19
+_TO_DIGITS = bytes(48 if 48 <= each <= 57 else 32 for each in range(256))
+_STEP_BYTES = 1 << 20
 #: Returns the file at a URL. Raises MismatchError.
 Fetch = Callable[[str], bytes]
 
@@ -47,6 +61,7 @@ class Interface:
         self._has_batches: bool = description["has_batches"]
         self.parameters = _kinds(self.input)
         self._outputs = _kinds(self.output)
+        self._has_documents = any(isinstance(k, Documents) for k in self.parameters.values())
         self.takes_files = any(kind.is_file for kind in self.parameters.values())
 
     def read(self, content_type: str, body: Any, fetch: Fetch | None = None) -> dict[str, Any]:
@@ -60,12 +75,21 @@ class Interface:
         # curl calls a document a form, too
         if content_type.lower().startswith(_URL_ENCODED) and not body.lstrip().startswith(b"{"):
             return self._of_texts(read_form(content_type, memoryview(body))[0], fetch)
-        document = json_documents.parse(body or b"{}")
+        document = self._parse(body or b"{}")
         if not isinstance(document, dict):
             raise InvalidArgument("the body must be a JSON object with the arguments by name")
-        documents = {k: v for k, v in document.items() if not self._is_absent(k, v)}
-        values = {name: self._value(name, documents[name], fetch) for name in documents}
-        return self.encode(values)
+        rows = {k: v for k, v in document.items() if not self._is_absent(k, v)}
+        return self._encoded(rows, fetch)
+
+    def _parse(self, text: bytes) -> Any:
+        """Parse JSON; integers of more than 64 bits in it are floats if no argument is JSON."""
+        document = json_documents.parse(text)
+        if self._has_documents and has_long_number(text):
+            try:
+                document = documents.parse(text)
+            except ValueError as error:
+                raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
+        return document
 
     def _is_absent(self, name: str, value: Any) -> bool:
         """Return whether null stands for an argument that is left out."""
@@ -75,16 +99,16 @@ class Interface:
     def _of_texts(
         self, texts: Mapping[str, str], fetch: Fetch | None, files: Mapping[str, Tensor] = _NO_FILES
     ) -> dict[str, Any]:
-        values = {}
+        values: dict[str, Any] = {}
+        found: list[MismatchError] = []
         for name, text in texts.items():
             kind = self._kind(name)
-            with Place(name):
+            with Place(name, found):
                 try:
-                    document = kind.from_text(text, json_documents.parse)
+                    values[name] = kind.from_text(text, self._parse)
                 except InvalidArgument as error:
                     raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
-            values[name] = self._value(name, document, fetch)
-        return self.encode(values, files)
+        return self._encoded(values, fetch, files, found)
 
     def _of_form(self, content_type: str, body: memoryview, fetch: Fetch | None) -> dict[str, Any]:
         texts, files = {}, {}
@@ -105,32 +129,63 @@ class Interface:
         names = ", ".join(self.parameters) or "none"
         raise MismatchError(f"there is no such argument; there are: {names}", named(name))
 
-    def _value(self, name: str, document: Any, fetch: Fetch | None) -> Any:
-        kind = self._kind(name)
-        with Place(name):
-            if fetch and kind.is_file and str(document).startswith(("http://", "https://")):
-                return kind.decode(np.array([fetch(document)], np.object_))
-            return kind.from_json(document)
+    def _encoded(
+        self,
+        rows: Mapping[str, Any],
+        fetch: Fetch | None,
+        files: Mapping[str, Tensor] = _NO_FILES,
+        found: Sequence[MismatchError] = (),
+    ) -> dict[str, Any]:
+        """Return the inputs that the documents of arguments are. Raises MismatchError."""
+        values: dict[str, Any] = {}
+        errors = [*found]
+        for name, document in rows.items():
+            try:
+                kind = self._kind(name)
+            except MismatchError as error:
+                errors.append(error)
+                continue
+            with Place(name, errors):
+                if fetch and kind.is_file and str(document).startswith(("http://", "https://")):
+                    values[name] = kind.decode(np.array([fetch(document)], np.object_))
+                else:
+                    values[name] = kind.from_json(document)
+        return self.encode(values, files, errors)
 
     def encode(
-        self, values: Mapping[str, Any], files: Mapping[str, Tensor] = _NO_FILES
+        self,
+        values: Mapping[str, Any],
+        files: Mapping[str, Tensor] = _NO_FILES,
+        found: Sequence[MismatchError] = (),
     ) -> dict[str, Any]:
-        """Return the inputs that arguments are. Raises MismatchError."""
+        """Return the inputs that arguments are. Raises MismatchError, also with what was found."""
+        errors, arrays = [*found], {**files}
+        wrong = {name for error in errors for name in error.place[:1]}
         for name in self.input["required"]:
-            if name not in values and name not in files:
+            if name not in values and name not in files and name not in wrong:
                 expected = self.parameters[name].expected
-                raise MismatchError(f"expected {expected}, got nothing", name)
-        arrays: dict[str, Any] = {**files}
+                errors.append(MismatchError(f"expected {expected}, got nothing", name))
         for name, value in values.items():
-            with Place(name):
-                array = self.parameters[name].encode(value)
-            arrays[name] = array[np.newaxis] if self._has_batches else array
+            with Place(name, errors):
+                try:
+                    array = self.parameters[name].encode(value)
+                except RaggedError:
+                    if self._has_batches:
+                        raise
+                    array = self.parameters[name].encode([])
+                    arrays[name + RAGGED] = _RAGGED.encode(value)
+                arrays[name] = array[np.newaxis] if self._has_batches else array
+        raise_all(errors)
         return arrays
 
     def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each output; None for one that a response lacks."""
         rows = self._rows(outputs)
-        return {n: k.decode(rows[n]) if n in rows else None for n, k in self._outputs.items()}
+        values = {n: k.decode(rows[n]) if n in rows else None for n, k in self._outputs.items()}
+        for name in [each for each in values if each + RAGGED in rows]:
+            ragged = _RAGGED.decode(rows[name + RAGGED])
+            values[name] = self._outputs[name].from_json(ragged)
+        return values
 
     def _rows(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         return {n: a[0] if self._has_batches else a for n, a in outputs.items() if a is not None}
@@ -139,7 +194,8 @@ class Interface:
         """Return the document of a response's outputs."""
         rows = self._rows(outputs)
         document = {n: _answer(k, rows[n]) if n in rows else None for n, k in self._outputs.items()}
-        return b"".join(json_documents.pieces(document))
+        ragged = {n: _answer(_RAGGED, rows[n + RAGGED]) for n in document if n + RAGGED in rows}
+        return b"".join(documents.pieces({**document, **ragged}, _write))
 
     def operation(self, name: str) -> dict[str, Any]:
         """Return the function's part of /openapi.json."""
@@ -163,9 +219,21 @@ class Interface:
 
 def _answer(kind: Kind, row: Any) -> Any:
     """Return the document of an output, without parsing one that is JSON."""
-    if isinstance(kind, Documents) and b"\n" not in (text := as_bytes(row.reshape(-1)[0])):
-        return orjson.Fragment(text)
+    if isinstance(kind, Documents):
+        return orjson.Fragment(as_bytes(row.reshape(-1)[0]).replace(b"\n", b" "))
     return kind.to_json(kind.decode(row))
+
+
+def _write(document: Any) -> bytes:
+    """Write a piece of an answer; numbers that are not finite are null, as pydantic writes them."""
+    return orjson.dumps(document)
+
+
+def has_long_number(text: bytes) -> bool:
+    """Return whether a text has a number of so many digits that 64 bits may not hold it."""
+    steps = range(0, len(text), _STEP_BYTES)  # other threads run between them
+    pieces = (text[at : at + _STEP_BYTES + len(_DIGITS)] for at in steps)
+    return any(_DIGITS in each.translate(_TO_DIGITS) for each in pieces)
 
 
 def _kinds(schema: Mapping[str, Any]) -> dict[str, Kind]:

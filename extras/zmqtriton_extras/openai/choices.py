@@ -113,6 +113,7 @@ def parts_of_messages(output: str, messages: list[bytes]) -> tuple[list[bytes], 
     for data in messages:
         try:
             message = json.loads(data)
+            message = {"content": message} if isinstance(message, str) else message
             text = message.get("content") or ""
             texts.append(text.encode())
             calls.append(json.dumps(message.get("tool_calls")).encode())

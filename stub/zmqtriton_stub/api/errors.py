@@ -52,11 +52,6 @@ class ErrorCode(enum.IntEnum):
         """Print as Triton does, whatever the model's Python makes of an IntEnum."""
         return f"__ErrorCode.{self.name}"
 
-    @property
-    def number(self) -> int:
-        """The number on the wire."""
-        return errors.BY_CODE[self.name].number
-
 
 class TritonError:
     """The error of a response."""
@@ -70,7 +65,7 @@ class TritonError:
     ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
     CANCELLED = ErrorCode.CANCELLED
 
-    __slots__ = ("_code", "_message")
+    __slots__ = ("_code", "_message", "number")
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         if isinstance(message, bytes):  # what a model finds in a tensor of strings
@@ -81,6 +76,15 @@ class TritonError:
             raise TypeError(f"the code of a TritonError must be one of its own, got {type(code)}")
         self._message = message
         self._code = code
+        #: The number on the wire.
+        self.number = errors.BY_CODE[code.name].number
+
+    @classmethod
+    def with_status(cls, message: str, code: ErrorCode, status: int) -> TritonError:
+        """Return an error with an HTTP status, which clients get in place of the code's."""
+        error = cls(message, code)
+        error.number = status
+        return error
 
     def code(self) -> ErrorCode:
         """Return its code, TritonError.INTERNAL by default."""

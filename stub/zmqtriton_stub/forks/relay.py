@@ -132,8 +132,9 @@ class Calls:
             raise TritonModelException(_CLOSED)
         response = None
         if failure is not None:
-            code, text = failure
-            response = InferenceResponse(error=TritonError(text, ErrorCode(code)))
+            text, code, number = failure
+            error = TritonError.with_status(text, ErrorCode(code), number)
+            response = InferenceResponse(error=error)
         elif bodies:
             response = response_of(wire.decode_response(bodies[0]))
         pending.send(response, flags)

@@ -40,6 +40,9 @@ class Media:
     def data(self) -> bytes:
         return bytes(self._data)
 
+    def check(self) -> None:
+        """Read all of it. Raises MismatchError if it is damaged."""
+
 
 class File(Media):
     """Any file; its `path` exists as long as this does, and then has the only copy of its data."""
@@ -75,6 +78,14 @@ class Image(Media):
         except pillow.UnidentifiedImageError:
             raise MismatchError("expected a picture that Pillow can read") from None
 
+    def check(self) -> None:
+        try:
+            self.pil.load()
+        except ImportError:
+            return  # the function reads it by other means
+        except (OSError, SyntaxError, ValueError) as error:  # as Pillow's readers raise them
+            raise MismatchError(f"expected a picture that is whole: {error}") from None
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.array(self.pil, dtype)
 
@@ -103,6 +114,12 @@ class Audio(Media):
         with self._open() as file:
             numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2")
             return numbers.reshape(-1, file.getnchannels()).astype(np.float32) / _MAX_INT16
+
+    def check(self) -> None:
+        try:
+            len(self.samples)
+        except ValueError:  # a part of the last sample
+            raise MismatchError("expected a sound that is whole") from None
 
     def _open(self) -> Any:
         try:
