@@ -32,8 +32,10 @@ def requests(name: str, config: Mapping[str, Any], options: object) -> Iterator[
     """Yield the path and the JSON, but not for other models, or if it would be long."""
     if interface := interface_of(config):
         example = _example(interface.input, interface.input)
-        if example.get("messages") == [{}]:  # those of a chat, without a schema
-            example["messages"] = [{"role": "user", "content": "hello"}]
+        messages = example.get("messages")
+        for each in messages if isinstance(messages, list) else ():
+            if each == {} or (isinstance(each, dict) and "role" in each):  # one of a chat
+                each.update(role="user", content="hello")
         text = json.dumps(example, ensure_ascii=False)
         if len(text) < _MAX_CHARACTERS:
             yield f"/{name}", text
