@@ -104,7 +104,8 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
     "Model Repository": (
         a.texts(
             "model-repository",
-            "Directory of models. May be repeated; model names must be unique across all of them.",
+            "Directory of models, or Python file with functions. May be repeated; model names must "
+            "be unique across all of them.",
         ),
         a.custom("name=file", read.model_file)(
             "model-file",
