@@ -76,6 +76,7 @@ ALLOWED = {
     "openai/request_tensors.py": "pieces of members of a document",
     "openai/responses.py": _WRITER,
     "openai/transcriptions.py": _WRITER,
+    "openai/tensor_names.py": _CONFIG,
     "templates/__init__.py": _CONFIG,
     "templates/__main__.py": "a process of its own, with a limit",
     "templates/children.py": "a process of its own, with a limit",

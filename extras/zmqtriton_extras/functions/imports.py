@@ -29,9 +29,9 @@ class Imports:
     @property
     def packages(self) -> list[str]:
         """The packages of an index that the modules need."""
-        known = packages_distributions()
+        distributions = packages_distributions()
         names = self._others - {*_PROVIDED, *sys.stdlib_module_names}
-        return sorted({known.get(name, [name])[0] for name in names})
+        return sorted({distributions.get(name, [name])[0] for name in names})
 
     def _read(self, file: Path, package: tuple[str, ...]) -> None:
         try:
