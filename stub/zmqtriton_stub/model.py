@@ -319,7 +319,7 @@ def _class_of(module: ModuleType) -> Any:
             name
             for name, value in vars(module).items()
             if inspect.isfunction(value) or "__call__" in getattr(value, "__dict__", ())
-            if value.__module__ == module.__name__
+            if getattr(value, "__module__", "") == module.__name__
         ]
         if names:
             text = f"module '{module.__name__}' has no attribute 'TritonPythonModel'"

@@ -333,6 +333,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton_extras.functions",
             "zmqtriton_extras.routes.backend.multipart",
+            "zmqtriton_extras.routes.names",
             "zmqtriton_frontends.access.bearer_tokens",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",

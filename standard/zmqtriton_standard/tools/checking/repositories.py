@@ -277,7 +277,8 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
                 is_wrong = fact.kind in ("problem", "syntax")
                 problems.append(_of_source(fact, text, path, is_wrong=is_wrong))
         for name in names:
-            config = parse_text(f'name: "{name}" backend: "{backend}"')
+            config = parse_text("")
+            config.name, config.backend = name, backend
             problems += [replace(p, path=str(path)) for p in own_parameter_problems(config)]
     return problems
 
