@@ -140,6 +140,9 @@ class Backend(NamedTuple):
     #: Takes the path of a Python file, and returns the names of the models in it: () for a file of
     #: another kind. The backend runs such a file without a configuration that names it.
     models_in: str = ""
+    #: Takes the path of such a file, and yields its `Problem`s; it may import the file in a process
+    #: of its own.
+    problems: str = ""
 
 
 class TaskCode(NamedTuple):

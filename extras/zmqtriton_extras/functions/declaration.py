@@ -36,7 +36,9 @@ ADDON = AddOn(
     needs=("routes",),
     after=("routes",),
     backends={
-        "functions": Backend(".backend", models_in=".sources:models_in"),
+        "functions": Backend(
+            ".backend", models_in=".sources:models_in", problems=".checking:problems"
+        ),
         "streams": Backend(".streams"),
     },
     public={

@@ -179,7 +179,7 @@ def _register(hint: Any, seen: List[Any]) -> None:
 
 def fields_of(hint: Any) -> Tuple[Dict[str, Any], Any]:
     """Return the hints of a dataclass or TypedDict by field, and the names of those it needs."""
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         missing = dataclasses.MISSING
         needed = {
             each.name

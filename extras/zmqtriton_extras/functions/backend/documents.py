@@ -295,7 +295,7 @@ def document_kind(hint: Any) -> Documents:
 def name_of(hint: Any) -> str:
     """Return a hint as its author writes it."""
     if isinstance(hint, type) and typing.get_origin(hint) is None:
-        return hint.__name__
+        return "None" if hint is type(None) else hint.__name__
     return str(hint).replace("typing.", "")
 
 

@@ -329,7 +329,9 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
             if config.backend == PYTHON:
                 files.append(file)
             elif _has_own_backend(config, rules):
-                problems = file_problems(config, directory / str(version))
+                place = directory / str(version)
+                own = place / (config.default_model_filename or PYTHON_FILE)
+                problems = [*file_problems(config, place), *addons.problems_in(own)]
                 findings.problems += [locate(problem, path) for problem in problems]
     findings.model_files = tuple(files)
 

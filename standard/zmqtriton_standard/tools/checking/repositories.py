@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,7 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
         for fact in facts
         if fact.kind not in NAMING
     ]
-    return problems
+    return [*problems, *chain.from_iterable(map(addons.problems_in, paths))]
 
 
 def _has_class(path: Path) -> bool:
