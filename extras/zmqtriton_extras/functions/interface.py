@@ -171,7 +171,8 @@ class Interface:
                     if self._has_batches:
                         raise
                     array = self.parameters[name].encode([])
-                    arrays[name + RAGGED] = _RAGGED.encode(value)
+                    document = self.parameters[name].to_json(value)
+                    arrays[name + RAGGED] = _RAGGED.encode(document)
                 arrays[name] = array[np.newaxis] if self._has_batches else array
         raise_all(errors)
         return arrays

@@ -33,6 +33,8 @@ _MAX_ERRORS = 10_000
 _TAGS = ("bool", "bytes", "dict", "float", "int", "list", "none", "str", "[key]")
 #: Types of schemas that are read strictly; schemas that refuse fields which they do not have.
 _SCALARS, _RECORDS = {"int", "float", "bool", "str"}, {"typed-dict", "dataclass-args"}
+#: Letters of base64 as pydantic writes them, and of all others.
+_URL_SAFE = str.maketrans("-_", "+/")
 #: Fields of schemas with no schemas in them, or with those of keys, which are texts in JSON.
 _OTHERS = {"default", "expected", "function", "keys_schema", "members", "metadata", "serialization"}
 
@@ -150,7 +152,8 @@ def _strict(schema: Any) -> Any:
 
 def _bytes_of(document: Any) -> Any:
     try:
-        return from_base64(document, Scalars(bytes)) if isinstance(document, str) else document
+        is_text = isinstance(document, str)
+        return from_base64(document.translate(_URL_SAFE), Scalars(bytes)) if is_text else document
     except MismatchError as error:
         raise ValueError(str(error)) from None
 

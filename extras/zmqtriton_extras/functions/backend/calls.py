@@ -87,7 +87,7 @@ def response(signature: Signature, answer: Any) -> Any:
             try:
                 tensors.append(pb_utils.Tensor(each.name, _encode(signature, each, value)))
             except RaggedError:
-                array = _encode(signature, each._replace(kind=each.ragged), value)
+                array = each.ragged.encode(each.kind.to_json(value))
                 tensors.append(pb_utils.Tensor(each.name + RAGGED, array))
     return pb_utils.InferenceResponse(tensors)
 
