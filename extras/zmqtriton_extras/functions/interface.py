@@ -81,13 +81,14 @@ class Interface:
 
     def _parse(self, text: bytes) -> Any:
         """Parse JSON; integers of more than 64 bits in it are floats if no argument is JSON."""
-        document = json_documents.parse(text)
-        if self._has_documents and has_long_number(text):
-            try:
-                document = documents.parse(text)
-            except ValueError as error:
-                raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
-        return document
+        if not (self._has_documents and has_long_number(text)):
+            return json_documents.parse(text)
+        try:
+            return documents.parse(text, limits=documents.LIMITS._replace(bytes=len(text)))
+        except documents.DocumentError as error:
+            raise InvalidArgument(str(error)) from None
+        except ValueError as error:  # of numbers with too many digits
+            raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
 
     def _is_absent(self, name: str, value: Any) -> bool:
         """Return whether null stands for an argument that is left out."""
