@@ -306,15 +306,6 @@ def models_in(path: Path) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
-def problems_in(path: Path) -> Iterable[Any]:
-    """Return the `Problem`s that the backend of a Python file finds in it; () for Triton's own."""
-    backend = models_in(path)[0]
-    for each in add_ons().values():
-        if reference := _backend(each.declared.backends.get(backend, "")).problems:
-            return list(load_reference(each.reference(reference))(path))
-    return ()
-
-
 def is_own(package: str) -> bool:
     """Return whether a package comes with the server."""
     return package.startswith(SHELVES)

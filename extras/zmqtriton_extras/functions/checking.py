@@ -13,6 +13,7 @@ from pathlib import Path
 
 from zmqtriton.config import Problem
 from zmqtriton.findings import Severity
+from zmqtriton_extras.functions.sources import models_in
 from zmqtriton_floor import prctl
 from zmqtriton_stub.model import provide_api
 
@@ -21,6 +22,8 @@ _WITHIN_S = 120
 
 def problems(path: Path) -> Iterator[Problem]:
     """Yield the problems of a file's functions, each with its line."""
+    if not models_in(path):
+        return
     command = [sys.executable, "-m", __name__, str(path)]
     try:
         done = subprocess.run(
@@ -42,7 +45,7 @@ def problems(path: Path) -> Iterator[Problem]:
 
 
 def _rows(path: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, text, and whether it is an error, of what is wrong with a file."""
+    """Yield the line, the text and True for each error of a file, and False for a warning."""
     provide_api()
     # only now: they need the API of models
     from zmqtriton_extras.functions.backend import model, signature
@@ -65,5 +68,5 @@ def _rows(path: str) -> Iterator[tuple[int, str, bool]]:
 
 if __name__ == "__main__":
     with contextlib.redirect_stdout(sys.stderr):
-        found = [*_rows(sys.argv[1])]
-    sys.stdout.write(json.dumps(found))
+        rows = [*_rows(sys.argv[1])]
+    sys.stdout.write(json.dumps(rows))

@@ -30,15 +30,14 @@ ADDON = AddOn(
     },
     http=".extension:EXTENSION",
     caller=".calling:call_of",
+    file_problems=".checking:problems",
     findings=".explaining",
     new={"NAME": ".new:run_new"},
     requests=".example_requests:requests",
     needs=("routes",),
     after=("routes",),
     backends={
-        "functions": Backend(
-            ".backend", models_in=".sources:models_in", problems=".checking:problems"
-        ),
+        "functions": Backend(".backend", models_in=".sources:models_in"),
         "streams": Backend(".streams"),
     },
     public={

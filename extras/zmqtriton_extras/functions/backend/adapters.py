@@ -88,9 +88,8 @@ class _Adapter:
             text = f"expected one of the tags {row['ctx']['expected_tags']}"
         elif row["type"].endswith(("_type", "_parsing")):
             text += f", got {described(row['input'])}"
-        is_own = [type(each) is int or each in self._names for each in row["loc"]]
-        place = [n if known else named(n) for n, known in zip(row["loc"], is_own)]
-        return MismatchError(text, *place)
+        names = [n if type(n) is int or n in self._names else named(n) for n in row["loc"]]
+        return MismatchError(text, *names)
 
 
 def _names(schema: Any) -> Any:
@@ -265,12 +264,12 @@ def _build(hint: Any, document: Any) -> Any:
     expected = dict if fields else origin
     if expected in (dict, list) and not isinstance(document, expected):
         raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
-    found: List[MismatchError] = []
+    errors: List[MismatchError] = []
     inner = arguments[-1] if arguments else Any
     if fields:
         lacks, others = set(needed) - document.keys(), document.keys() - fields.keys()
-        found += [MismatchError("expected a value, got nothing", n) for n in sorted(lacks)]
-        found += [MismatchError("there is no such field", named(n)) for n in sorted(others)]
+        errors += [MismatchError("expected a value, got nothing", n) for n in sorted(lacks)]
+        errors += [MismatchError("there is no such field", named(n)) for n in sorted(others)]
         rows = [(name, name, fields[name]) for name in document if name in fields]
     elif origin is list:
         rows = [(n, n, inner) for n in range(len(document))]
@@ -280,9 +279,9 @@ def _build(hint: Any, document: Any) -> Any:
         return _scalar(hint, document)
     values = {}
     for place, name, inner in rows:
-        with Place(place, found):
+        with Place(place, errors):
             values[name] = _build(inner, document[name])
-    raise_all(found)
+    raise_all(errors)
     if origin is list:
         return list(values.values())
     return hint(**values) if fields else values

@@ -68,7 +68,7 @@ class Documents(Kind):
     def encode(self, value: Any) -> Any:
         try:
             # a record would be one piece
-            document = _known(value) if dataclasses.is_dataclass(value) else value
+            document = _inner_of(value) if dataclasses.is_dataclass(value) else value
             return array_of_one(b"".join(documents.pieces(document, self._write)))
         except (TypeError, ValueError, RecursionError):
             raise _unwritable(value) from None
@@ -97,14 +97,14 @@ def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
         core = sys.modules.get("pydantic_core")
     if core is not None:
         mode = "constants" if has_all_numbers else "null"
-        return core.to_json(value, fallback=_known, inf_nan_mode=mode, bytes_mode="base64")  # type: ignore[no-any-return]
-    text = json.dumps(value, ensure_ascii=False, default=_known)
+        return core.to_json(value, fallback=_inner_of, inf_nan_mode=mode, bytes_mode="base64")  # type: ignore[no-any-return]
+    text = json.dumps(value, ensure_ascii=False, default=_inner_of)
     if not has_all_numbers:
         text = json.dumps(json.loads(text, parse_constant=lambda word: None), ensure_ascii=False)
     return text.encode()
 
 
-def _known(value: Any) -> Any:
+def _inner_of(value: Any) -> Any:
     """Return a value that JSON may have, with others in it. Raises TypeError."""
     if hasattr(value, "tolist"):  # of numpy
         return value.tolist()
@@ -123,7 +123,7 @@ def _unwritable(whole: Any) -> MismatchError:
     seen = {id(whole)}
     while waiting:
         value, *place = waiting.pop()
-        value = _known(value) if dataclasses.is_dataclass(value) else value
+        value = _inner_of(value) if dataclasses.is_dataclass(value) else value
         if isinstance(value, (dict, list, tuple)):
             rows = value.items() if isinstance(value, dict) else enumerate(value)
             inner = [(each, *place, name) for name, each in rows if id(each) not in seen]
@@ -164,12 +164,12 @@ class Several(Kind):
     def _each(self, convert: Callable[[Any], Any], values: Any) -> List[Any]:
         if not isinstance(values, (list, tuple)):
             raise self.mismatch(values)
-        found: List[MismatchError] = []
+        errors: List[MismatchError] = []
         converted = []
         for number, each in enumerate(values):
-            with Place(number, found):
+            with Place(number, errors):
                 converted.append(convert(each))
-        raise_all(found)
+        raise_all(errors)
         return converted
 
 
@@ -303,7 +303,7 @@ def _datatype_of(element: Any) -> str:
 
 
 def _description(hint: Any) -> Dict[str, Any]:
-    """Return what `Annotated` says about an array or a file. Raises HintError for bounds."""
+    """Return the description of an array or a file in `Annotated`. Raises HintError for bounds."""
     rows = [each for each in getattr(hint, "__metadata__", ()) if not isinstance(each, str)]
     if any(getattr(each, "metadata", True) for each in rows):
         raise HintError("bounds are for scalars, lists of these and JSON; check it in the function")
@@ -311,7 +311,7 @@ def _description(hint: Any) -> Dict[str, Any]:
 
 
 def _remedy(hint: Any) -> str:
-    """Return what to write in place of a hint within which is no JSON."""
+    """Return the advice for a hint with a type in it that JSON does not have."""
     text = str(hint)
     if "ndarray" in text:
         return '; write Array["FP32", -1, -1] for a tensor, or list[list[float]]'

@@ -73,9 +73,9 @@ def named(name: Any) -> str:
 class Place:
     """Names the place of the hint or the value in errors that are raised within."""
 
-    def __init__(self, name: Any, found: Optional[List[MismatchError]] = None) -> None:
+    def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
         """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
-        self._name, self._found = shown(name), found
+        self._name, self._errors = shown(name), errors
 
     def __enter__(self) -> None:
         return None
@@ -84,9 +84,9 @@ class Place:
         if isinstance(error, PlacedError):
             for each in (error, *error.more):
                 each.place.insert(0, self._name)
-        is_collected = self._found is not None and isinstance(error, MismatchError)
-        if self._found is not None and is_collected:
-            self._found.append(error)
+        is_collected = self._errors is not None and isinstance(error, MismatchError)
+        if self._errors is not None and is_collected:
+            self._errors.append(error)
         return is_collected
 
 

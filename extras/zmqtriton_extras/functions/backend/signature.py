@@ -155,7 +155,7 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
-    """Return what has the hints. Raises HintError."""
+    """Return the function or method that has the hints. Raises HintError."""
     if settings.streams:
         return _admit_of(marked, settings)
     if not inspect.isclass(marked):

@@ -202,28 +202,19 @@ def _nested(draw: st.DrawFn, levels: int = 3) -> Hint:
         return Hint(name, *_LEAVES[name], is_nested=True)
     inner: Hint = draw(_nested(levels - 1))
     lists = st.lists(inner.values, max_size=2)
-    wrong = [[each] for each in inner.wrong]
-    text, values, wrong = {
-        "list": (f"List[{inner.text}]", lists, [1, *wrong]),
-        "sequence": (f"Sequence[{inner.text}]", lists, [1, *wrong]),
-        "tuple": (f"Tuple[{inner.text}, ...]", lists, [1, *wrong]),
-        "dict": (
-            f"Mapping[str, {inner.text}]",
-            st.dictionaries(_TEXTS, inner.values, max_size=2),
-            [1, *[{"a": each} for each in inner.wrong]],
-        ),
-        "numbers": (
-            f"Dict[int, {inner.text}]",
-            st.dictionaries(st.integers().map(str), inner.values, max_size=2),
-            [[], *[{"1": each} for each in inner.wrong]],
-        ),
-        "maybe": (
-            f"Optional[{inner.text}]",
-            st.none() | inner.values,
-            [each for each in inner.wrong if each is not None],
-        ),
-    }[form]
-    return Hint(text, values, wrong, is_nested=True)
+    elements = [1, *[[each] for each in inner.wrong]]
+    others = [each for each in inner.wrong if each is not None]
+    texts = st.dictionaries(_TEXTS, inner.values, max_size=2)
+    numbers = st.dictionaries(st.integers().map(str), inner.values, max_size=2)
+    rows: dict[str, tuple[str, st.SearchStrategy[Any], list[Any]]] = {
+        "list": (f"List[{inner.text}]", lists, elements),
+        "sequence": (f"Sequence[{inner.text}]", lists, elements),
+        "tuple": (f"Tuple[{inner.text}, ...]", lists, elements),
+        "dict": (f"Mapping[str, {inner.text}]", texts, [1, *[{"a": n} for n in inner.wrong]]),
+        "numbers": (f"Dict[int, {inner.text}]", numbers, [[], *[{"1": n} for n in inner.wrong]]),
+        "maybe": (f"Optional[{inner.text}]", st.none() | inner.values, others),
+    }
+    return Hint(*rows[form], is_nested=True)
 
 
 def _is_document(hint: Hint) -> bool:

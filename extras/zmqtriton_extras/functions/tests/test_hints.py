@@ -11,6 +11,7 @@ from typing import Any
 import PIL.Image
 import pytest
 
+from zmqtriton_extras.functions.example_requests import requests
 from zmqtriton_extras.functions.tests.test_functions import loaded
 from zmqtriton_extras.functions.tests.test_interface import ask
 
@@ -197,6 +198,36 @@ def caption(x: {hint}) -> Answer:
 
     assert (value if answer is None else answer) == document["back"]
     assert shown in ("", document["shown"])
+
+
+#: Further hints with a value in the request that `run` prints.
+PRINTED = [
+    "Annotated[float, Field(gt=1)]",
+    "Annotated[float, Field(lt=0)]",
+    "Annotated[float, Field(gt=0, lt=0.5)]",
+    "Annotated[int, Field(le=-3)]",
+    "Annotated[int, Field(multiple_of=7)]",
+    "Annotated[str, Field(min_length=8)]",
+    "Annotated[list[int], Field(min_length=2)]",
+    "list[Annotated[datetime.datetime, Field(description='a day')]]",
+]
+
+
+def _has_form(hint: str) -> bool:
+    """Whether the texts of a hint have a form that the schema does not say, or by a pattern."""
+    return hint == "complex" or "pattern" in hint
+
+
+@pytest.mark.parametrize(
+    "hint", [*dict.fromkeys(hint for hint, *_ in SERVED if not _has_form(hint)), *PRINTED]
+)
+def test_the_request_that_run_prints_is_taken(tmp_path: Path, hint: str) -> None:
+    source = f"{HEAD}\n@model\ndef caption(x: {hint}) -> str: return repr(x)\n"
+    with loaded(tmp_path, source) as model:
+        [(path, text)] = requests("caption", model.config, None)
+        assert ask(model, text.encode())["output"]
+
+    assert "/caption" == path
 
 
 #: Heads of functions, and a text of their refusal.

@@ -249,8 +249,7 @@ class InferenceExchange(HttpInference):
             lines = "".join(map(_as_line, headers)).encode("latin-1")
             named = lines if headers[0][0] == "content-type" else _JSON + lines
         line = http1.STATUS_LINES.get(status) or http1.status_line(status)
-        last = owner.last_fields
-        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
+        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, owner.last_fields)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
             self._begin_large(head, [text, *tail], size)

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,12 @@ from zmqtriton.repository import (
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
-from zmqtriton_standard.tools.checking.models import CheckOptions, ModelFindings, check_model
+from zmqtriton_standard.tools.checking.models import (
+    CheckOptions,
+    ModelFindings,
+    check_model,
+    problems_of,
+)
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 
 #: The server brings these along.
@@ -263,16 +267,17 @@ def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
 
 def check_files(paths: Sequence[Path]) -> list[Problem]:
     """Return the problems of Python files that are models by themselves."""
-    problems = [
-        Problem("there is no such file", path=str(path)) for path in paths if not path.is_file()
+    facts = check_sources([*filter(_has_class, paths)])
+    return [
+        *(Problem("there is no such file", path=str(each)) for each in paths if not each.is_file()),
+        *(
+            _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
+            for path in facts
+            for fact in facts[path]
+            if fact.kind not in NAMING
+        ),
+        *(problem for path in paths for problem in problems_of(path)),
     ]
-    problems += [
-        _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
-        for path, facts in check_sources([*filter(_has_class, paths)]).items()
-        for fact in facts
-        if fact.kind not in NAMING
-    ]
-    return [*problems, *chain.from_iterable(map(addons.problems_in, paths))]
 
 
 def _has_class(path: Path) -> bool:
