@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import pathlib
 import sys
@@ -40,6 +41,7 @@ from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import described, shown
 
 JSON = "application/json"
+_dumps = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 #: Limits of answers: 900 levels, as the standard library's parser reads.
 _NO_LIMITS = documents.DocumentLimits(*[sys.maxsize] * 4)._replace(depth=900)
 
@@ -92,15 +94,15 @@ class Documents(Kind):
 def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
     """Write a value as JSON; numbers that are not finite are null, unless all are to be kept."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=has_all_numbers).encode()
+        return _dumps(value, allow_nan=has_all_numbers).encode()
     except (TypeError, ValueError):
         core = sys.modules.get("pydantic_core")
     if core is not None:
         mode = "constants" if has_all_numbers else "null"
         return core.to_json(value, fallback=_inner_of, inf_nan_mode=mode, bytes_mode="base64")  # type: ignore[no-any-return]
-    text = json.dumps(value, ensure_ascii=False, default=_inner_of)
+    text = _dumps(value, default=_inner_of)
     if not has_all_numbers:
-        text = json.dumps(json.loads(text, parse_constant=lambda word: None), ensure_ascii=False)
+        text = _dumps(json.loads(text, parse_constant=lambda word: None))
     return text.encode()
 
 
@@ -133,7 +135,7 @@ def _unwritable(whole: Any) -> MismatchError:
         try:
             write(value)
         except (TypeError, ValueError):
-            return MismatchError(f"no JSON for {described(value)}", *place)
+            return MismatchError(f"no JSON for {described(value)}", *map(shown, place))
     return MismatchError("no JSON for lists or objects this deep, or for the key of an object")
 
 

@@ -34,7 +34,7 @@ class PlacedError(Exception):
 
     def __init__(self, text: str, *place: Any) -> None:
         super().__init__(text)
-        self.place = [*map(shown, place)]
+        self.place = [*map(str, place)]
         #: Further errors of the same request, each with a place of its own.
         self.more: List[PlacedError] = []
 
@@ -75,7 +75,7 @@ class Place:
 
     def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
         """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
-        self._name, self._errors = shown(name), errors
+        self._name, self._errors = str(name), errors
 
     def __enter__(self) -> None:
         return None
