@@ -15,8 +15,8 @@ from zmqtriton_extras.functions.backend.kinds import (
     BASE64,
     HintError,
     MismatchError,
-    Place,
     Scalars,
+    convert_all,
     element_kind,
     from_base64,
     named,
@@ -64,7 +64,7 @@ class _Adapter:
         _register(hint, [])
         try:
             adapter = pydantic.TypeAdapter(hint)
-            schema = adapter.json_schema(schema_generator=_generator())
+            schema = adapter.json_schema()
         except (pydantic.PydanticUserError, NameError, TypeError) as error:
             text = str(error).partition("\n")[0]
             raise HintError(f"pydantic has no JSON for it: {text}") from None
@@ -114,30 +114,18 @@ def _names(schema: Any) -> Any:
         yield from _names(each)
 
 
-def _generator() -> Any:
-    from pydantic.json_schema import GenerateJsonSchema
-
-    class Generator(GenerateJsonSchema):
-        def bytes_schema(self, schema: Any) -> Dict[str, Any]:
-            return {"type": "string", **BASE64}
-
-    return Generator
-
-
 def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) -> Any:
     """Return a schema without references; a type within itself is just an object there."""
     if isinstance(schema, list):
         return [_inlined(each, definitions, around) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    name = schema.get("$ref", "")
-    name = name.rpartition("/")[2] if isinstance(name, str) else ""
-    if name in around:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name and name in around:
         return {"type": "object"}
-    rows = {**(definitions[name] if name else {}), **schema}
-    around = (*around, name) if name else around
-    left_out = ("$ref", "$defs") if isinstance(schema.get("$ref", ""), str) else ()
-    return {n: _inlined(v, definitions, around) for n, v in rows.items() if n not in left_out}
+    rows = {**definitions.get(name, {}), **schema}
+    inner = {n: _inlined(v, definitions, (*around, name)) for n, v in rows.items() if n[0] != "$"}
+    return {**inner, **BASE64} if inner.get("format") == "binary" else inner
 
 
 def _strict(schema: Any) -> Any:
@@ -277,27 +265,31 @@ def _build(hint: Any, document: Any) -> Any:
     expected = dict if fields else origin
     if expected in (dict, list) and not isinstance(document, expected):
         raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
-    errors: List[MismatchError] = []
     inner = arguments[-1] if arguments else Any
     if fields:
-        lacks, others = set(needed) - document.keys(), document.keys() - fields.keys()
-        errors += [MismatchError("expected a value, got nothing", n) for n in sorted(lacks)]
-        errors += [MismatchError("there is no such field", named(n)) for n in sorted(others)]
-        rows = [(name, name, fields[name]) for name in document if name in fields]
-    elif origin is list:
-        rows = [(n, n, inner) for n in range(len(document))]
-    elif origin is dict:
-        rows = [(named(n), n, inner) for n in document]
-    else:
-        return _scalar(hint, document)
-    values = {}
-    for place, name, inner in rows:
-        with Place(place, errors):
-            values[name] = _build(inner, document[name])
-    raise_all(errors)
+        return hint(**_build_fields(fields, needed, document))
     if origin is list:
-        return list(values.values())
-    return hint(**values) if fields else values
+        return convert_all(((n, (inner, each)) for n, each in enumerate(document)), _build)
+    if origin is dict:
+        rows = ((named(name), (inner, each)) for name, each in document.items())
+        return dict(zip(document, convert_all(rows, _build)))
+    return _scalar(hint, document)
+
+
+def _build_fields(fields: Dict[str, Any], needed: Any, document: Any) -> Dict[str, Any]:
+    """Return the fields of a record. Raises MismatchError."""
+    names = [*fields, *sorted(document.keys() - fields.keys())]
+
+    def build(name: str) -> Any:
+        if name not in fields:
+            raise MismatchError("there is no such field")
+        if name in needed and name not in document:
+            raise MismatchError("expected a value, got nothing")
+        return _build(fields[name], document[name]) if name in document else None
+
+    rows = [(name if name in fields else named(name), (name,)) for name in names]
+    values = zip(names, convert_all(rows, build))
+    return {name: value for name, value in values if name in document}
 
 
 def _scalar(hint: Any, document: Any) -> Any:

@@ -30,12 +30,11 @@ from zmqtriton_extras.functions.backend.kinds import (
     Kind,
     MismatchError,
     Parse,
-    Place,
     Scalars,
     array_of_one,
     as_bytes,
+    convert_all,
     element_kind,
-    raise_all,
 )
 from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import described, shown
@@ -166,13 +165,7 @@ class Several(Kind):
     def _each(self, convert: Callable[[Any], Any], values: Any) -> List[Any]:
         if not isinstance(values, (list, tuple)):
             raise self.mismatch(values)
-        errors: List[MismatchError] = []
-        converted = []
-        for number, each in enumerate(values):
-            with Place(number, errors):
-                converted.append(convert(each))
-        raise_all(errors)
-        return converted
+        return convert_all(((n, (each,)) for n, each in enumerate(values)), convert)
 
 
 class Converted(media.MediaKind):

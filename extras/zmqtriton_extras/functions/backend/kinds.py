@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import enum
 import typing
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -88,6 +88,17 @@ class Place:
         if self._errors is not None and is_collected:
             self._errors.append(error)
         return is_collected
+
+
+def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:
+    """Return the results for named values, each a tuple of arguments. Raises all errors."""
+    errors: List[MismatchError] = []
+    results = []
+    for place, arguments in rows:
+        with Place(place, errors):
+            results.append(convert(*arguments))
+    raise_all(errors)
+    return results
 
 
 class Kind:
