@@ -132,8 +132,20 @@ class LimitExceeded(ZmqTritonError):
     code, number, http_status, grpc_status = "RESOURCE_EXHAUSTED", 10, 429, 8
 
 
-#: gRPC's codes for statuses that a model chooses; all others have those of 400 or 500.
-_GRPC_STATUSES = {401: 16, 403: 7, 404: 5, 408: 4, 409: 6, 429: 8, 499: 1, 501: 12, 503: 14, 504: 4}
+#: gRPC's status and Triton's code for statuses that a model chooses; others have those of 400 or
+#: 500.
+_OF_STATUS = {
+    401: (16, "INVALID_ARG"),
+    403: (7, "INVALID_ARG"),
+    404: (5, "NOT_FOUND"),
+    408: (4, "CANCELLED"),
+    409: (6, "ALREADY_EXISTS"),
+    429: (8, "UNAVAILABLE"),
+    499: (1, "CANCELLED"),
+    501: (12, "UNSUPPORTED"),
+    503: (14, "UNAVAILABLE"),
+    504: (4, "CANCELLED"),
+}
 
 
 class StatusError(ZmqTritonError):
@@ -142,9 +154,8 @@ class StatusError(ZmqTritonError):
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.number = self.http_status = status
-        self.grpc_status = _GRPC_STATUSES.get(status, 3 if status < 500 else 13)
-        nearest = (each.code for each in BY_CODE.values() if each.grpc_status == self.grpc_status)
-        self.code = next(nearest, InvalidArgument.code)
+        nearest = (3, "INVALID_ARG") if status < 500 else (13, "INTERNAL")
+        self.grpc_status, self.code = _OF_STATUS.get(status, nearest)
 
 
 class ProtocolError(ZmqTritonError):
@@ -171,8 +182,11 @@ BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.
 
 def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTritonError:
     """Return the error that travelled as (number, text); an unknown number is an INTERNAL error."""
-    is_status = number >= InvalidArgument.http_status
-    error = StatusError(text, number) if is_status else _BY_NUMBER.get(number, InternalError)(text)
+    error = (
+        StatusError(text, number)
+        if number >= InvalidArgument.http_status
+        else _BY_NUMBER.get(number, InternalError)(text)
+    )
     error._reason = reason
     return error
 

@@ -382,6 +382,20 @@ LAYERS = (
         "is asked about each configuration",
     ),
     Layer(
+        "zmqtriton_extras.functions.checking",
+        (
+            "zmqtriton.config",
+            "zmqtriton.findings",
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.sources",
+            "zmqtriton_extras.functions.taken_names",
+            "zmqtriton_floor.prctl",
+            "zmqtriton_stub",
+        ),
+        (),
+        "imports files of functions in a process of its own",
+    ),
+    Layer(
         "zmqtriton_extras.functions.sources",
         ("zmqtriton_extras.functions.backend.names",),
         (),
@@ -394,7 +408,7 @@ LAYERS = (
             "zmqtriton_floor.descriptions",
             "zmqtriton_floor.documents",
         ),
-        ("numpy", "triton_python_backend_utils"),
+        ("numpy", "pydantic", "pydantic_core", "triton_python_backend_utils", "typing_extensions"),
         "runs in the model's Python, without the server, and is copied into exported models",
     ),
     Layer(

@@ -43,6 +43,7 @@ ALLOWED = {
     "generate/request.py": "keys of a text below 64 KiB; pieces of parameters",
     "functions/interface.py": _CONFIG,
     "functions/example_requests.py": _CONFIG,
+    "functions/checking.py": _OURS,
     "backend/signature.py": _CONFIG,
     "streams/model.py": _CONFIG,
     "backend/documents.py": "pieces of answers",

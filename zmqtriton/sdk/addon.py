@@ -170,6 +170,9 @@ class AddOn(NamedTuple):
     problems: str = ""
     #: Yields warnings of a configuration, for `zmqtriton check`.
     warnings: str = ""
+    #: Takes the path of a model's Python file, and yields its `Problem`s for `zmqtriton check`. It
+    #: may import the file in a process of its own.
+    file_problems: str = ""
     #: A module with `problems(config)`, `read(config)`, and the `TYPES` of what that returns.
     model_settings: str = ""
     #: Functions that take a gateway and return a step, which each request of a frontend takes; if

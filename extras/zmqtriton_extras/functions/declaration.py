@@ -31,6 +31,7 @@ ADDON = AddOn(
     problems=".taken_names:problems",
     http=".extension:EXTENSION",
     caller=".calling:call_of",
+    file_problems=".checking:problems",
     findings=".explaining",
     new={"NAME": ".new:run_new"},
     requests=".example_requests:requests",

@@ -82,14 +82,18 @@ class Interface:
         return self._encoded(rows, fetch)
 
     def _parse(self, text: bytes) -> Any:
-        """Parse JSON; integers of more than 64 bits in it are floats if no argument is JSON."""
-        document = json_documents.parse(text)
-        if self._has_documents and has_long_number(text):
-            try:
-                document = documents.parse(text)
-            except ValueError as error:
-                raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
-        return document
+        """Return the document of a text; an argument that is JSON has integers of any size.
+
+        Raises InvalidArgument.
+        """
+        if not (self._has_documents and has_long_number(text)):
+            return json_documents.parse(text)
+        try:
+            return documents.parse(text, limits=documents.LIMITS._replace(bytes=len(text)))
+        except documents.DocumentError as error:
+            raise InvalidArgument(str(error)) from None
+        except ValueError as error:  # of numbers with too many digits
+            raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
 
     def _is_absent(self, name: str, value: Any) -> bool:
         """Return whether null stands for an argument that is left out."""
@@ -100,15 +104,15 @@ class Interface:
         self, texts: Mapping[str, str], fetch: Fetch | None, files: Mapping[str, Tensor] = _NO_FILES
     ) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        found: list[MismatchError] = []
+        errors: list[MismatchError] = []
         for name, text in texts.items():
             kind = self._kind(name)
-            with Place(name, found):
+            with Place(name, errors):
                 try:
                     values[name] = kind.from_text(text, self._parse)
                 except InvalidArgument as error:
                     raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
-        return self._encoded(values, fetch, files, found)
+        return self._encoded(values, fetch, files, errors)
 
     def _of_form(self, content_type: str, body: memoryview, fetch: Fetch | None) -> dict[str, Any]:
         texts, files = {}, {}
@@ -134,11 +138,11 @@ class Interface:
         rows: Mapping[str, Any],
         fetch: Fetch | None,
         files: Mapping[str, Tensor] = _NO_FILES,
-        found: Sequence[MismatchError] = (),
+        earlier: Sequence[MismatchError] = (),
     ) -> dict[str, Any]:
         """Return the inputs that the documents of arguments are. Raises MismatchError."""
         values: dict[str, Any] = {}
-        errors = [*found]
+        errors = [*earlier]
         for name, document in rows.items():
             try:
                 kind = self._kind(name)
@@ -156,10 +160,10 @@ class Interface:
         self,
         values: Mapping[str, Any],
         files: Mapping[str, Tensor] = _NO_FILES,
-        found: Sequence[MismatchError] = (),
+        earlier: Sequence[MismatchError] = (),
     ) -> dict[str, Any]:
-        """Return the inputs that arguments are. Raises MismatchError, also with what was found."""
-        errors, arrays = [*found], {**files}
+        """Return the inputs that arguments are. Raises MismatchError, and the earlier ones."""
+        errors, arrays = [*earlier], {**files}
         wrong = {name for error in errors for name in error.place[:1]}
         for name in self.input["required"]:
             if name not in values and name not in files and name not in wrong:
@@ -173,7 +177,8 @@ class Interface:
                     if self._has_batches:
                         raise
                     array = self.parameters[name].encode([])
-                    arrays[name + RAGGED] = _RAGGED.encode(value)
+                    document = self.parameters[name].to_json(value)
+                    arrays[name + RAGGED] = _RAGGED.encode(document)
                 arrays[name] = array[np.newaxis] if self._has_batches else array
         raise_all(errors)
         return arrays

@@ -67,7 +67,8 @@ class TritonError:
 
     __slots__ = ("_code", "_message", "number")
 
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL, status: int = 0) -> None:
+        """Set up with an HTTP status, which clients get in place of the code's."""
         if isinstance(message, bytes):  # what a model finds in a tensor of strings
             message = message.decode()
         if not isinstance(message, str):
@@ -77,14 +78,7 @@ class TritonError:
         self._message = message
         self._code = code
         #: The number on the wire.
-        self.number = errors.BY_CODE[code.name].number
-
-    @classmethod
-    def with_status(cls, message: str, code: ErrorCode, status: int) -> TritonError:
-        """Return an error with an HTTP status, which clients get in place of the code's."""
-        error = cls(message, code)
-        error.number = status
-        return error
+        self.number = status or errors.BY_CODE[code.name].number
 
     def code(self) -> ErrorCode:
         """Return its code, TritonError.INTERNAL by default."""

@@ -133,8 +133,7 @@ class Calls:
         response = None
         if failure is not None:
             text, code, number = failure
-            error = TritonError.with_status(text, ErrorCode(code), number)
-            response = InferenceResponse(error=error)
+            response = InferenceResponse(error=TritonError(text, ErrorCode(code), number))
         elif bodies:
             response = response_of(wire.decode_response(bodies[0]))
         pending.send(response, flags)

@@ -15,8 +15,8 @@ from zmqtriton_extras.functions.backend.kinds import (
     BASE64,
     HintError,
     MismatchError,
-    Place,
     Scalars,
+    convert_all,
     element_kind,
     from_base64,
     named,
@@ -29,10 +29,14 @@ UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _EXTRAS: Any = {"include_extras": True} if hasattr(typing, "Annotated") else {}
 #: Errors in a document above which they are counted alone.
 _MAX_ERRORS = 10_000
+#: Elements of a list that are read in one go.
+_PIECE = 8192
 #: Names in pydantic's places that no client has chosen: of the members of a union, and of keys.
 _TAGS = ("bool", "bytes", "dict", "float", "int", "list", "none", "str", "[key]")
 #: Types of schemas that are read strictly; schemas that refuse fields which they do not have.
 _SCALARS, _RECORDS = {"int", "float", "bool", "str"}, {"typed-dict", "dataclass-args"}
+#: Letters of base64 as pydantic writes them, and of all others.
+_URL_SAFE = str.maketrans("-_", "+/")
 #: Fields of schemas with no schemas in them, or with those of keys, which are texts in JSON.
 _OTHERS = {"default", "expected", "function", "keys_schema", "members", "metadata", "serialization"}
 
@@ -60,7 +64,7 @@ class _Adapter:
         _register(hint, [])
         try:
             adapter = pydantic.TypeAdapter(hint)
-            schema = adapter.json_schema(schema_generator=_generator())
+            schema = adapter.json_schema()
         except (pydantic.PydanticUserError, NameError, TypeError) as error:
             text = str(error).partition("\n")[0]
             raise HintError(f"pydantic has no JSON for it: {text}") from None
@@ -68,9 +72,17 @@ class _Adapter:
         self._names = {*_names(self.schema), *_TAGS}
         self._validator = pydantic_core.SchemaValidator(_strict(adapter.core_schema))
         self._error = pydantic_core.ValidationError
+        self._is_list = typing.get_origin(hint) is list
 
     def read(self, document: Any) -> Any:
         """Return the value of a document. Raises MismatchError."""
+        if not (self._is_list and type(document) is list):
+            return self._read(document, 0)
+        steps = range(0, len(document), _PIECE)  # other threads run between them
+        return [each for at in steps for each in self._read(document[at : at + _PIECE], at)]
+
+    def _read(self, document: Any, first: int) -> Any:
+        """Return the value of a document, or of the elements from the first on."""
         try:
             return self._validator.validate_python(document)
         except self._error as error:
@@ -78,17 +90,19 @@ class _Adapter:
             if count > _MAX_ERRORS:
                 raise MismatchError(f"{count} values are wrong") from None
             rows = error.errors(include_url=False)
-        raise_all([self._mismatch(each) for each in rows])
+        raise_all([self._mismatch(each, first) for each in rows])
 
-    def _mismatch(self, row: Any) -> MismatchError:
+    def _mismatch(self, row: Any, first: int) -> MismatchError:
         text = row["msg"].replace("\n", " ")
         if row["type"] == "union_tag_invalid":  # its text has the client's value
             text = f"expected one of the tags {row['ctx']['expected_tags']}"
         elif row["type"].endswith(("_type", "_parsing")):
             text += f", got {described(row['input'])}"
-        is_own = [type(each) is int or each in self._names for each in row["loc"]]
-        place = [n if known else named(n) for n, known in zip(row["loc"], is_own)]
-        return MismatchError(text, *place)
+        place = [*row["loc"]]
+        if first:
+            place[0] += first
+        is_own = [type(each) is int or each in self._names for each in place]
+        return MismatchError(text, *[n if own else named(n) for n, own in zip(place, is_own)])
 
 
 def _names(schema: Any) -> Any:
@@ -100,30 +114,18 @@ def _names(schema: Any) -> Any:
         yield from _names(each)
 
 
-def _generator() -> Any:
-    from pydantic.json_schema import GenerateJsonSchema
-
-    class Generator(GenerateJsonSchema):
-        def bytes_schema(self, schema: Any) -> Dict[str, Any]:
-            return {"type": "string", **BASE64}
-
-    return Generator
-
-
 def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) -> Any:
     """Return a schema without references; a type within itself is just an object there."""
     if isinstance(schema, list):
         return [_inlined(each, definitions, around) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    name = schema.get("$ref", "")
-    name = name.rpartition("/")[2] if isinstance(name, str) else ""
-    if name in around:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name and name in around:
         return {"type": "object"}
-    rows = {**(definitions[name] if name else {}), **schema}
-    around = (*around, name) if name else around
-    left_out = ("$ref", "$defs") if isinstance(schema.get("$ref", ""), str) else ()
-    return {n: _inlined(v, definitions, around) for n, v in rows.items() if n not in left_out}
+    rows = {**definitions.get(name, {}), **schema}
+    inner = {n: _inlined(v, definitions, (*around, name)) for n, v in rows.items() if n[0] != "$"}
+    return {**inner, **BASE64} if inner.get("format") == "binary" else inner
 
 
 def _strict(schema: Any) -> Any:
@@ -150,7 +152,8 @@ def _strict(schema: Any) -> Any:
 
 def _bytes_of(document: Any) -> Any:
     try:
-        return from_base64(document, Scalars(bytes)) if isinstance(document, str) else document
+        is_text = isinstance(document, str)
+        return from_base64(document.translate(_URL_SAFE), Scalars(bytes)) if is_text else document
     except MismatchError as error:
         raise ValueError(str(error)) from None
 
@@ -179,7 +182,7 @@ def _register(hint: Any, seen: List[Any]) -> None:
 
 def fields_of(hint: Any) -> Tuple[Dict[str, Any], Any]:
     """Return the hints of a dataclass or TypedDict by field, and the names of those it needs."""
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         missing = dataclasses.MISSING
         needed = {
             each.name
@@ -262,27 +265,31 @@ def _build(hint: Any, document: Any) -> Any:
     expected = dict if fields else origin
     if expected in (dict, list) and not isinstance(document, expected):
         raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
-    found: List[MismatchError] = []
     inner = arguments[-1] if arguments else Any
     if fields:
-        lacks, others = set(needed) - document.keys(), document.keys() - fields.keys()
-        found += [MismatchError("expected a value, got nothing", n) for n in sorted(lacks)]
-        found += [MismatchError("there is no such field", named(n)) for n in sorted(others)]
-        rows = [(name, name, fields[name]) for name in document if name in fields]
-    elif origin is list:
-        rows = [(n, n, inner) for n in range(len(document))]
-    elif origin is dict:
-        rows = [(named(n), n, inner) for n in document]
-    else:
-        return _scalar(hint, document)
-    values = {}
-    for place, name, inner in rows:
-        with Place(place, found):
-            values[name] = _build(inner, document[name])
-    raise_all(found)
+        return hint(**_build_fields(fields, needed, document))
     if origin is list:
-        return list(values.values())
-    return hint(**values) if fields else values
+        return convert_all(((n, (inner, each)) for n, each in enumerate(document)), _build)
+    if origin is dict:
+        rows = ((named(name), (inner, each)) for name, each in document.items())
+        return dict(zip(document, convert_all(rows, _build)))
+    return _scalar(hint, document)
+
+
+def _build_fields(fields: Dict[str, Any], needed: Any, document: Any) -> Dict[str, Any]:
+    """Return the fields of a record. Raises MismatchError."""
+    names = [*fields, *sorted(document.keys() - fields.keys())]
+
+    def build(name: str) -> Any:
+        if name not in fields:
+            raise MismatchError("there is no such field")
+        if name in needed and name not in document:
+            raise MismatchError("expected a value, got nothing")
+        return _build(fields[name], document[name]) if name in document else None
+
+    rows = [(name if name in fields else named(name), (name,)) for name in names]
+    values = zip(names, convert_all(rows, build))
+    return {name: value for name, value in values if name in document}
 
 
 def _scalar(hint: Any, document: Any) -> Any:

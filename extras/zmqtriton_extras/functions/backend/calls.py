@@ -46,7 +46,7 @@ def arguments(signature: Signature, request: Any) -> Values:
     """Return the arguments of the call that a request is. Raises MismatchError."""
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     values: Values = {}
-    found: List[MismatchError] = []
+    errors: List[MismatchError] = []
     for each in signature.parameters:
         tensor, kind = tensors.get(each.name), each.kind
         if each.ragged is not None and each.name + RAGGED in tensors:
@@ -56,13 +56,13 @@ def arguments(signature: Signature, request: Any) -> Values:
             if kind.is_as_it_is:
                 values[each.name] = array
                 continue
-            with Place(each.name, found):
+            with Place(each.name, errors):
                 values[each.name] = kind.decode(array)
         elif not each.is_optional:
-            found.append(_missing(each))
+            errors.append(_missing(each))
         elif not each.has_default:
             values[each.name] = None
-    raise_all(found)
+    raise_all(errors)
     return values
 
 
@@ -90,7 +90,7 @@ def response(signature: Signature, answer: Any) -> Any:
             try:
                 tensors.append(pb_utils.Tensor(each.name, _encode(signature, each, value)))
             except RaggedError:
-                array = _encode(signature, each._replace(kind=each.ragged), value)
+                array = each.ragged.encode(each.kind.to_json(value))
                 tensors.append(pb_utils.Tensor(each.name + RAGGED, array))
     return pb_utils.InferenceResponse(tensors)
 
@@ -108,13 +108,13 @@ def _encode(signature: Signature, output: Parameter, value: Any) -> Any:
 
 def blamed(error: BaseException, values: Values) -> BaseException:
     """Return the error of a damaged picture or sound among arguments if that may be the reason."""
-    found: List[MismatchError] = []
+    errors: List[MismatchError] = []
     for name, value in values.items() if isinstance(error, _DAMAGES) else ():
         for each in value if isinstance(value, list) else [value]:
-            with Place(name, found):
+            with Place(name, errors):
                 if isinstance(each, Media):
                     each.check()
-    return found[0] if found else error
+    return errors[0] if errors else error
 
 
 def failure(error: BaseException) -> Any:
@@ -134,8 +134,8 @@ def failure(error: BaseException) -> Any:
 def _refusal(text: str, status: int) -> Any:
     name = _CODES.get(status, "INVALID_ARG" if status < 500 else "INTERNAL")
     code = getattr(pb_utils.TritonError, name)
-    make = getattr(pb_utils.TritonError, "with_status", None)  # Triton has none
-    error = make(text, code, status) if make and status else pb_utils.TritonError(text, code)
+    has_status = status and hasattr(pb_utils.TritonError, "number")  # Triton's has none
+    error = pb_utils.TritonError(text, code, *[status][: bool(has_status)])
     return pb_utils.InferenceResponse(error=error)
 
 
@@ -202,26 +202,26 @@ class Batch:
             return
         singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
         for row in range(len(lists[0])):
-            found: List[MismatchError] = []
+            errors: List[MismatchError] = []
             values: List[Any] = []
             for each, array in zip(self._lists, lists):
-                with Place(each.name, found):
+                with Place(each.name, errors):
                     values.append(_entry(each, array, row))
             key = (*shapes, *[(each.name, _key(array[row])) for each, array in singles])
-            entries = self._call(key, ((each, array[row]) for each, array in singles), found)
+            entries = self._call(key, ((each, array[row]) for each, array in singles), errors)
             entries.append(_Entry(place, row, values))
 
     def _call(
-        self, key: Any, singles: Iterable[Tuple[Parameter, Any]], found: List[MismatchError]
+        self, key: Any, singles: Iterable[Tuple[Parameter, Any]], errors: List[MismatchError]
     ) -> List[_Entry]:
-        """Return the entries of the call for these single values. Raises what was found."""
+        """Return the entries of the call for some single values. Raises the errors."""
         call = self._calls.get(key)
         if call is None:
             call = _Call({each.name: None for each in self._singles if not each.has_default}, [])
             for each, array in singles:
-                with Place(each.name, found):
+                with Place(each.name, errors):
                     call.single[each.name] = each.kind.decode(array)
-        raise_all(found)
+        raise_all(errors)
         return self._calls.setdefault(key, call).entries
 
     async def run(self, function: Function) -> List[Any]:
@@ -243,14 +243,14 @@ class Batch:
                 named = entries
                 if isinstance(error, Failed) and 0 <= error.entry < len(entries):
                     named = [entries[error.entry]]
-                names = [each.name for each in self._lists]
-                failures = {
-                    each.request: blamed(error, {**call.single, **dict(zip(names, each.values))})
-                    for each in named
-                }
-                damaged = {n: each for n, each in failures.items() if each is not error}
-                self._failures.update(damaged or failures)
+                failures = {each.request: self._blamed(error, call, each) for each in named}
+                damages = {n: each for n, each in failures.items() if each is not error}
+                self._failures.update(damages or failures)
                 entries = self._unfailed(entries)
+
+    def _blamed(self, error: BaseException, call: _Call, entry: _Entry) -> BaseException:
+        values = {each.name: value for each, value in zip(self._lists, entry.values)}
+        return blamed(error, {**call.single, **values})
 
     def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
         if not self._failures:

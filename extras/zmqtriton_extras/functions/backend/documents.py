@@ -6,13 +6,12 @@ Documents are checked where the function runs, by `adapters`; the server knows t
 from __future__ import annotations
 
 import dataclasses
-import decimal
 import enum
+import functools
 import json
 import pathlib
 import sys
 import typing
-import uuid
 from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
@@ -31,24 +30,19 @@ from zmqtriton_extras.functions.backend.kinds import (
     Kind,
     MismatchError,
     Parse,
-    Place,
     Scalars,
     array_of_one,
-    as_base64,
     as_bytes,
+    convert_all,
     element_kind,
-    raise_all,
 )
 from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import described, shown
 
 JSON = "application/json"
+_dumps = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 #: Limits of answers: 900 levels, as the standard library's parser reads.
 _NO_LIMITS = documents.DocumentLimits(*[sys.maxsize] * 4)._replace(depth=900)
-#: Levels of an answer in whose errors a place is named.
-_SHOWN_LEVELS = 100
-_NOT_FINITE = ("NaN", "Infinity")
-_TEXTS = (uuid.UUID, decimal.Decimal, pathlib.PurePath)
 
 
 class Documents(Kind):
@@ -73,98 +67,75 @@ class Documents(Kind):
         return document if self.adapter is None else self.adapter.read(document)
 
     def encode(self, value: Any) -> Any:
-        is_record = dataclasses.is_dataclass(value) or hasattr(value, "model_dump")
-        # a client's own numbers stay what they are
-        writer = _write if self.adapter is None else write
         try:
-            document = _plain(value) if is_record else value  # a record would be one piece
-            return array_of_one(b"".join(documents.pieces(document, writer)))
-        except (TypeError, ValueError, RecursionError) as error:
-            _find_unwritable(value, 0)
-            raise MismatchError(f"no JSON for it: {error}") from None
+            # a record would be one piece
+            document = _inner_of(value) if dataclasses.is_dataclass(value) else value
+            return array_of_one(b"".join(documents.pieces(document, self._write)))
+        except (TypeError, ValueError, RecursionError):
+            raise _unwritable(value) from None
+
+    def _write(self, value: Any) -> bytes:
+        return write(value, has_all_numbers=self.adapter is None)
 
     def from_text(self, text: str, parse: Parse) -> Any:
         """Return a text as it is where the schema has texts alone, or it is no JSON."""
         kinds = {each.get("type", "string") for each in self.schema.get("anyOf", [self.schema])}
+        if "type" in self.schema and kinds == {"string"}:
+            return text
         try:
-            return (
-                text
-                if kinds == {"string"} and "type" in self.schema
-                else documents.parse(text.encode())
-            )
+            return documents.parse(text.encode())
         except ValueError as error:
             if "string" in kinds:
                 return text
             raise MismatchError(f"expected {self.expected}: {error}") from None
 
 
-def _write(value: Any) -> bytes:
+def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
+    """Write a value as JSON; numbers that are not finite are null, unless all are to be kept."""
     try:
-        text = json.dumps(value, default=_plain, ensure_ascii=False)
-    except TypeError:
+        return _dumps(value, allow_nan=has_all_numbers).encode()
+    except (TypeError, ValueError):
         core = sys.modules.get("pydantic_core")
-        if core is None:
-            raise
-        document = core.to_jsonable_python(value, fallback=_simple)  # keys, such as dates
-        text = json.dumps(document, default=_plain, ensure_ascii=False)
+    if core is not None:
+        mode = "constants" if has_all_numbers else "null"
+        return core.to_json(value, fallback=_inner_of, inf_nan_mode=mode, bytes_mode="base64")  # type: ignore[no-any-return]
+    text = _dumps(value, default=_inner_of)
+    if not has_all_numbers:
+        text = _dumps(json.loads(text, parse_constant=lambda word: None))
     return text.encode()
 
 
-def write(value: Any) -> bytes:
-    """Write a value as JSON; numbers that are not finite are null, as pydantic writes them."""
-    text = _write(value).decode()
-    if any(word in text for word in _NOT_FINITE):
-        document = json.loads(text, parse_constant=lambda word: None)
-        text = json.dumps(document, ensure_ascii=False)
-    return text.encode()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON has, with others in it. Raises TypeError or ValueError."""
-    try:
-        return _simple(value)
-    except TypeError:
-        core = sys.modules.get("pydantic_core")
-        if core is not None:
-            return core.to_jsonable_python(value, fallback=_simple)
-        if isinstance(value, _TEXTS):
-            return str(value)
-        if hasattr(value, "isoformat"):
-            return value.isoformat()
-        raise
-
-
-def _simple(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
+def _inner_of(value: Any) -> Any:
+    """Return a value that JSON may have, with others in it. Raises TypeError."""
+    if hasattr(value, "tolist"):  # of numpy
         return value.tolist()
-    if isinstance(value, bytes):
-        return as_base64(value)
-    if isinstance(value, (set, frozenset)):
-        return list(value)
     if isinstance(value, enum.Enum):
         return value.value
-    if hasattr(value, "to_numpy"):  # of pandas
-        return value.to_dict("records") if hasattr(value, "columns") else value.tolist()
+    if isinstance(value, (set, frozenset)):
+        return list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     raise TypeError(f"no JSON for a value of type {shown(type(value).__name__)}")
 
 
-def _find_unwritable(value: Any, depth: int) -> None:
-    """Raise a MismatchError with the place of what cannot be written."""
-    if depth > _SHOWN_LEVELS:
-        raise MismatchError("no JSON for lists or objects this deep")
-    is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    value = _simple(value) if is_record else value
-    rows = value.items() if isinstance(value, dict) else ()
-    for name, each in enumerate(value) if isinstance(value, (list, tuple)) else rows:
-        with Place(name):
-            _find_unwritable(each, depth + 1)
-    try:
-        _write(dict.fromkeys(value) if isinstance(value, dict) else value)
-    except (TypeError, ValueError, RecursionError):
-        what = "a key" if isinstance(value, dict) else described(value)
-        raise MismatchError(f"no JSON for {what}") from None
+def _unwritable(whole: Any) -> MismatchError:
+    """Return the error of an answer, with the place of the value that cannot be written."""
+    waiting: List[Tuple[Any, ...]] = [(whole,)]
+    seen = {id(whole)}
+    while waiting:
+        value, *place = waiting.pop()
+        value = _inner_of(value) if dataclasses.is_dataclass(value) else value
+        if isinstance(value, (dict, list, tuple)):
+            rows = value.items() if isinstance(value, dict) else enumerate(value)
+            inner = [(each, *place, name) for name, each in rows if id(each) not in seen]
+            seen.update(id(each[0]) for each in inner)
+            waiting += inner
+            continue
+        try:
+            write(value)
+        except (TypeError, ValueError):
+            return MismatchError(f"no JSON for {described(value)}", *map(shown, place))
+    return MismatchError("no JSON for lists or objects this deep, or for the key of an object")
 
 
 # --------------------------------------------------------- values of files
@@ -194,13 +165,7 @@ class Several(Kind):
     def _each(self, convert: Callable[[Any], Any], values: Any) -> List[Any]:
         if not isinstance(values, (list, tuple)):
             raise self.mismatch(values)
-        found: List[MismatchError] = []
-        converted = []
-        for number, each in enumerate(values):
-            with Place(number, found):
-                converted.append(convert(each))
-        raise_all(found)
-        return converted
+        return convert_all(((n, (each,)) for n, each in enumerate(values)), convert)
 
 
 class Converted(media.MediaKind):
@@ -235,26 +200,6 @@ def _path_of(file: media.File) -> _Path:
 def _picture_of(image: media.Image) -> Any:
     image.check()
     return image.pil
-
-
-class _Frames:
-    """The adapter of a DataFrame or Series of pandas, as records or as a list."""
-
-    def __init__(self, hint: Any) -> None:
-        self._hint = hint
-        self.schema = {
-            "type": "array",
-            "items": {"type": "object"} if hint.__name__ == "DataFrame" else {},
-        }
-
-    def read(self, document: Any) -> Any:
-        """Return the value of a document. Raises MismatchError."""
-        if not isinstance(document, list):
-            raise MismatchError(f"expected list, got {described(document)}")
-        try:
-            return self._hint(document)
-        except (TypeError, ValueError):
-            raise MismatchError(f"expected records, got {described(document)}") from None
 
 
 #: Classes of libraries that may be missing, by module and name, with what makes their kinds.
@@ -295,7 +240,7 @@ def document_kind(hint: Any) -> Documents:
 def name_of(hint: Any) -> str:
     """Return a hint as its author writes it."""
     if isinstance(hint, type) and typing.get_origin(hint) is None:
-        return hint.__name__
+        return "None" if hint is type(None) else hint.__name__
     return str(hint).replace("typing.", "")
 
 
@@ -324,9 +269,6 @@ def _tensor_kind(hint: Any) -> Any:
         return media.MediaKind(hint)
     if key in _OTHERS:
         return _OTHERS[key](hint)
-    if key[0].startswith("pandas.") and key[1] in ("DataFrame", "Series"):
-        adapter = _Frames(hint)
-        return Documents(key[1], adapter.schema, adapter)
     if origin is list and arguments:
         inner = _tensor_kind(arguments[0])
         if type(inner) is Scalars:
@@ -356,7 +298,7 @@ def _datatype_of(element: Any) -> str:
 
 
 def _description(hint: Any) -> Dict[str, Any]:
-    """Return what `Annotated` says about an array or a file. Raises HintError for bounds."""
+    """Return the description of an array or a file in `Annotated`. Raises HintError for bounds."""
     rows = [each for each in getattr(hint, "__metadata__", ()) if not isinstance(each, str)]
     if any(getattr(each, "metadata", True) for each in rows):
         raise HintError("bounds are for scalars, lists of these and JSON; check it in the function")
@@ -364,10 +306,12 @@ def _description(hint: Any) -> Dict[str, Any]:
 
 
 def _remedy(hint: Any) -> str:
-    """Return what to write in place of a hint within which is no JSON."""
+    """Return the advice for a hint with a type in it that JSON does not have."""
     text = str(hint)
     if "ndarray" in text:
         return '; write Array["FP32", -1, -1] for a tensor, or list[list[float]]'
+    if "pandas." in text:
+        return "; write rows: list[dict], and pandas.DataFrame(rows) in the function"
     if any(f"media.{each.__name__}" in text for each in media.CLASSES.values()):
         return "; a picture, sound or file is an argument itself, or in a list: image: list[Image]"
     return "; write a dataclass, or a model of pydantic, whose fields are of such types"

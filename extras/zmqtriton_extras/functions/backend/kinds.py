@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import enum
 import typing
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class PlacedError(Exception):
 
     def __init__(self, text: str, *place: Any) -> None:
         super().__init__(text)
-        self.place = [*map(shown, place)]
+        self.place = [*map(str, place)]
         #: Further errors of the same request, each with a place of its own.
         self.more: List[PlacedError] = []
 
@@ -73,9 +73,9 @@ def named(name: Any) -> str:
 class Place:
     """Names the place of the hint or the value in errors that are raised within."""
 
-    def __init__(self, name: Any, found: Optional[List[MismatchError]] = None) -> None:
+    def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
         """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
-        self._name, self._found = shown(name), found
+        self._name, self._errors = str(name), errors
 
     def __enter__(self) -> None:
         return None
@@ -84,10 +84,21 @@ class Place:
         if isinstance(error, PlacedError):
             for each in (error, *error.more):
                 each.place.insert(0, self._name)
-        is_collected = self._found is not None and isinstance(error, MismatchError)
-        if self._found is not None and is_collected:
-            self._found.append(error)
+        is_collected = self._errors is not None and isinstance(error, MismatchError)
+        if self._errors is not None and is_collected:
+            self._errors.append(error)
         return is_collected
+
+
+def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:
+    """Return the results for named values, each a tuple of arguments. Raises all errors."""
+    errors: List[MismatchError] = []
+    results = []
+    for place, arguments in rows:
+        with Place(place, errors):
+            results.append(convert(*arguments))
+    raise_all(errors)
+    return results
 
 
 class Kind:

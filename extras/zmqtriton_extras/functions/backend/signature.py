@@ -157,7 +157,7 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
-    """Return what has the hints. Raises HintError."""
+    """Return the function or method that has the hints. Raises HintError."""
     if settings.streams:
         return _admit_of(marked, settings)
     if not inspect.isclass(marked):
@@ -369,14 +369,15 @@ def describe(signature: Signature) -> Dict[str, Any]:
 
 def _schema(parameter: Parameter) -> Dict[str, Any]:
     """Return the schema of an argument, with its default where JSON can have it."""
-    if not parameter.is_optional:
-        return parameter.kind.schema
+    default, schema = parameter.default, parameter.kind.schema
+    has_no_json = parameter.kind.is_file and default is not None
+    if has_no_json or not parameter.is_optional:
+        return schema
     try:
-        text = write(parameter.default)
-    except (TypeError, ValueError):  # a picture or another object
-        return parameter.kind.schema
-    default = {"default": json.loads(text)} if len(text) <= _MAX_DEFAULT else {}
-    return {**parameter.kind.schema, **default}
+        text = write(default)
+    except (TypeError, ValueError):  # a list of pictures
+        return schema
+    return {**schema, "default": json.loads(text)} if len(text) <= _MAX_DEFAULT else schema
 
 
 def _tensors(rows: Sequence[Parameter]) -> List[Dict[str, Any]]:

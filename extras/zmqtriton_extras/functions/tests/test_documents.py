@@ -94,6 +94,47 @@ def test_values_of_a_dict_are_checked(tmp_path: Path) -> None:
             ask(model, {"person": {}, "table": {}})
 
 
+LONG = """
+from typing import Dict, List
+from zmqtriton import model
+
+@model
+def caption(rows: List[Dict[str, int]]) -> int:
+    return sum(row["a"] for row in rows)
+"""
+
+
+def test_a_long_list_is_read_in_pieces_with_the_places_of_the_whole(tmp_path: Path) -> None:
+    rows: list[Any] = [{"a": 1}] * 20_000
+    with loaded(tmp_path, LONG) as model:
+        assert {"output": 20_000} == ask(model, {"rows": rows})
+        assert {"output": 0} == ask(model, {"rows": []})
+        rows[19_000], rows[19_001] = {"a": "b"}, 3
+        with pytest.raises(ZmqTritonError) as caught:
+            ask(model, {"rows": rows})
+
+    places = [line.partition(": ")[0] for line in caught.value.text.split("\n")]
+    assert ["rows.19000.'a'", "rows.19001"] == places
+
+
+def test_too_many_errors_are_counted(tmp_path: Path) -> None:
+    source = LONG.replace("List[Dict[str, int]]", "Dict[str, List[int]]")
+    with loaded(tmp_path, source) as model:
+        with pytest.raises(ZmqTritonError, match="rows: 10001 values are wrong"):
+            ask(model, {"rows": {"a": ["b"] * 10_001}})
+        with pytest.raises(ZmqTritonError, match=r"rows.'a'.0: .*\n(.*\n)*9980 more errors$"):
+            ask(model, {"rows": {"a": ["b"] * 10_000}})
+
+
+def test_names_of_clients_are_quoted_in_one_line(tmp_path: Path) -> None:
+    with loaded(tmp_path, SOURCE) as model, pytest.raises(ZmqTritonError) as caught:
+        ask(model, {"person": PERSON, "table": {"it's\na": "b", "c" * 100: 1.5}})
+
+    first, second = caught.value.text.split("\n")
+    assert first.startswith("table.'it\u2019s a': Input should be a valid integer")
+    assert second.startswith(f"table.'{'c' * 77}...': ")
+
+
 PYDANTIC = """
 from typing import List
 from pydantic import BaseModel, Field

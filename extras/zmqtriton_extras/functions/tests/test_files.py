@@ -81,10 +81,10 @@ def test_a_check_finds_imports_that_are_not_there_and_names_that_are_taken(tmp_p
     )
     (tmp_path / "beside.py").touch()
 
-    warned, refused = check_files([file])
+    refused, warned = check_files([file])
 
     assert (2, Severity.WARNING) == (warned.line, warned.severity)
-    assert "has no module 'nothing_of_this_name'" in warned.text
+    assert "No module named 'nothing_of_this_name'" in warned.text
     assert Severity.ERROR == refused.severity
     assert "/docs is a path of the server: give the function another name, @model(name=…)" == (
         refused.text

@@ -38,7 +38,12 @@ def test_all_ways_to_a_function_agree(
         kinds = {each["name"]: each for each in model.config["input"]}
         expected = [plain.answers("caption", generated, each) for each in generated.requests]
         tensors = [
-            {n: tensor_of(v, kinds[n], has_batches=has_batches) for n, v in each.items()}
+            {
+                n: tensor_of(
+                    v, kinds[n], has_batches=has_batches, is_document=n in generated.nested
+                )
+                for n, v in each.items()
+            }
             for each in generated.requests
         ]
         bodies = [json.dumps(generated.document(each)).encode() for each in generated.requests]

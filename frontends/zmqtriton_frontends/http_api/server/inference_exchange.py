@@ -248,8 +248,8 @@ class InferenceExchange(HttpInference):
         if headers:
             lines = "".join(map(_as_line, headers)).encode("latin-1")
             named = lines if headers[0][0] == "content-type" else _JSON + lines
-        line, last = http1.STATUS_LINES[status], owner.last_fields
-        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
+        line = http1.STATUS_LINES.get(status) or http1.status_line(status)
+        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, owner.last_fields)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
             self._begin_large(head, [text, *tail], size)

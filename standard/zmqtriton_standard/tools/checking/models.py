@@ -329,9 +329,17 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
             if config.backend == PYTHON:
                 files.append(file)
             elif _has_own_backend(config, rules):
-                problems = file_problems(config, directory / str(version))
+                place = directory / str(version)
+                name = config.default_model_filename or PYTHON_FILE
+                problems = [*file_problems(config, place), *problems_of(place / name)]
                 findings.problems += [locate(problem, path) for problem in problems]
     findings.model_files = tuple(files)
+
+
+def problems_of(path: Path) -> Iterator[Problem]:
+    """Yield the problems that add-ons find in the Python file of a model."""
+    for each in addons.references("file_problems"):
+        yield from load_reference(each)(path)
 
 
 def check_environment(

@@ -26,8 +26,6 @@ from zmqtriton.config import (
     member_names,
     member_problems,
     no_loaded_version_text,
-    own_parameter_problems,
-    parse_text,
     version_not_loaded_text,
 )
 from zmqtriton.findings import Severity
@@ -42,24 +40,28 @@ from zmqtriton.repository import (
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
-from zmqtriton_standard.tools.checking.models import CheckOptions, ModelFindings, check_model
+from zmqtriton_standard.tools.checking.models import (
+    CheckOptions,
+    ModelFindings,
+    check_model,
+    problems_of,
+)
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 
 #: The server brings these along.
 _OWN_MODULES = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})
-_TENSORS = frozenset({"input", "output"})
-_NAMING = _TENSORS | {"import"}
+NAMING = frozenset({"import", "input", "output"})
 
 
 def missing_name_warning(fact: SourceFact, model: ModelFindings, path: Path) -> str:
     """Return the error about a name in the code of a model, or ""."""
     if fact.kind == "import":
-        return _module_warning(fact.text, path) if model.has_server_environment else ""
+        return _module_warning(fact.text, model, path)
     return _tensor_warning(fact.kind, fact.text, model)
 
 
-def _module_warning(name: str, path: Path) -> str:
-    if name in _OWN_MODULES or _is_beside(name, path):
+def _module_warning(name: str, model: ModelFindings, path: Path) -> str:
+    if not model.has_server_environment or name in _OWN_MODULES or _is_beside(name, path):
         return ""
     try:
         is_known = find_spec(name) is not None
@@ -265,22 +267,22 @@ def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
 
 def check_files(paths: Sequence[Path]) -> list[Problem]:
     """Return the problems of Python files that are models by themselves."""
-    problems = [
-        Problem("there is no such file", path=str(path)) for path in paths if not path.is_file()
+    facts = check_sources([*filter(_has_class, paths)])
+    return [
+        *(Problem("there is no such file", path=str(each)) for each in paths if not each.is_file()),
+        *(
+            _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
+            for path in facts
+            for fact in facts[path]
+            if fact.kind not in NAMING
+        ),
+        *(problem for path in paths for problem in problems_of(path)),
     ]
-    for path, facts in check_sources([path for path in paths if path.is_file()]).items():
-        backend, names = addons.models_in(path)
-        for fact in facts:
-            text = _module_warning(fact.text, path) if fact.kind == "import" else fact.text
-            # a backend of an add-on needs no class
-            if text and fact.kind not in (*_TENSORS, "problem" if names else ""):
-                is_wrong = fact.kind in ("problem", "syntax")
-                problems.append(_of_source(fact, text, path, is_wrong=is_wrong))
-        for name in names:
-            config = parse_text("")
-            config.name, config.backend = name, backend
-            problems += [replace(p, path=str(path)) for p in own_parameter_problems(config)]
-    return problems
+
+
+def _has_class(path: Path) -> bool:
+    """Return whether the stub runs a file itself, and no backend of an add-on."""
+    return path.is_file() and not addons.models_in(path)[1]
 
 
 def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Problem:
@@ -301,7 +303,7 @@ def _check_sources(report: Report) -> None:
     for path, facts in check_sources(list(files)).items():
         one = files[path]
         for fact in facts:
-            is_name = fact.kind in _NAMING
+            is_name = fact.kind in NAMING
             text = missing_name_warning(fact, one, path) if is_name else fact.text
             # another Python than the server's may know more, or less
             is_wrong = fact.kind == "problem" or (

@@ -73,7 +73,6 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
     elif not any(_may_bind(statement) for statement in statements) and not _has_dynamic_binding(
         tree
     ):
-        yield from _imports(statements)
         package = os.path.basename(os.path.dirname(path))
         module = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
         text = f"AttributeError: module '{module}' has no attribute '{_MODEL_CLASS}'"

@@ -21,6 +21,7 @@ from tritonclient.utils import InferenceServerException
 
 import zmqtriton
 from tests.support.server import Server
+from zmqtriton_extras.functions.backend.documents import Documents
 from zmqtriton_extras.functions.interface import Interface, interface_of
 from zmqtriton_extras.functions.tests.generated import (
     HEAD,
@@ -55,7 +56,9 @@ class Model(NamedTuple):
         has_batches, inputs = self.generated.has_batches, self.inputs
         return {
             n: (
-                tensor_of(v, inputs[n], has_batches=has_batches),
+                tensor_of(
+                    v, inputs[n], has_batches=has_batches, is_document=n in self.generated.nested
+                ),
                 inputs[n]["data_type"].removeprefix("TYPE_").replace("STRING", "BYTES"),
             )
             for n, v in request.items()
@@ -74,10 +77,10 @@ class Model(NamedTuple):
             dtype = http_client.triton_to_np_dtype(other)
             yield {**others, name: (np.zeros(array.shape, dtype), other)}
             yield {**others, name: (np.stack([array, array], -1), datatype)}
-            if kind.schema == {"type": "string"} or kind.schema.get("type") == "object":
+            if kind.schema == {"type": "string"} or isinstance(kind, Documents):
                 yield {**others, name: (np.full(array.shape, b"\xff", object), datatype)}
             wrong = generated.wrong.get(name)
-            if kind.schema.get("type") == "object" and wrong is not None:
+            if isinstance(kind, Documents) and name in generated.wrong:
                 text = json.dumps(wrong).encode()
                 yield {**others, name: (np.full(array.shape, text, object), datatype)}
 
