@@ -21,6 +21,7 @@ from tests.support.refusals import refusal
 from zmqtriton import addons, runtime_places
 from zmqtriton.command_line import read_options
 from zmqtriton.commit import full_version, read_checkout, read_installation
+from zmqtriton.config.backends import backend_package
 from zmqtriton.control_client import NoServerError
 from zmqtriton.main import main
 from zmqtriton.options import Options
@@ -147,7 +148,7 @@ def test_a_server_without_the_add_on_of_metrics_has_none(monkeypatch: pytest.Mon
 # Add-ons: our own first, then those that entry points of other packages name.
 
 
-_CACHED = (addons.add_ons, addons.own_add_ons, addons.backend_package)
+_CACHED = (addons.offers, addons.add_ons, addons.own_add_ons, backend_package)
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def install(path: Path, name: str, rows: str, **declarations: str) -> None:
     metadata.mkdir()
     (metadata / "entry_points.txt").write_text(f"[zmqtriton.addons]\n{rows}\n")
     for module, words in declarations.items():
-        imports = "from zmqtriton.sdk import AddOn, Backend, Command"
+        imports = "from zmqtriton.sdk import AddOn, Command"
         (path / f"{module}.py").write_text(f"{imports}\nADDON = AddOn({words})\n")
 
 
@@ -265,33 +266,35 @@ def test_a_command_of_a_package_runs_and_is_in_the_help(
 def test_a_backend_whose_package_is_not_there_is_left_out(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backends = "{'here': Backend('backend_of_test'), 'gone': Backend('backend_of_test.gone')}"
-    install(path, "package", "more = more_of_test", more_of_test=f"'more', backends={backends}")
+    backends = "{'models.backend': {'here': 'backend_of_test', 'gone': 'backend_of_test.gone'}}"
+    install(path, "package", "more = more_of_test", more_of_test=f"'more', offers={backends}")
     (path / "backend_of_test").mkdir()
     (path / "backend_of_test" / "__init__.py").touch()
 
-    assert ("backend_of_test", path / "backend_of_test") == addons.backend_package("here")
-    assert addons.backend_package("gone") is None
+    assert ("backend_of_test", path / "backend_of_test") == backend_package("here")
+    assert backend_package("gone") is None
     assert "'gone'" in caplog.text
 
 
 def _references(add_on: addons.Installed) -> Iterator[str]:
     declared = add_on.declared
-    words = ("name", "title", "behind", "extension", "extension_on", "http", "feature")
-    single = [
-        value
-        for name, value in declared._asdict().items()
-        if isinstance(value, str) and name not in words
-    ]
-    # what `addons` reads, so that nothing it would load is missing here
-    several = [*addons._texts(declared.http), *addons._texts(declared.feature)]
-    several += [*declared.ctl.values(), *declared.public.values()]
+    several = [*declared.ctl.values(), *declared.public.values()]
     several += [option.kind for option in declared.options if isinstance(option.kind, str)]
-    several += [addons._command(command).run for command in declared.commands.values()]
-    several += [addons._backend(backend).package for backend in declared.backends.values()]
+    several += [
+        command.run for command in declared.commands.values() if not isinstance(command, str)
+    ]
     if declared.process is not None:
         several += [declared.process.module]
-    yield from (add_on.reference(text) for text in (*single, *several) if text)
+    yield from (add_on.reference(text) for text in several if text)
+
+
+#: The kinds of words.
+_WORDS = ("http.category", "models.framework", "options.behind", "protocol.extension")
+
+
+def test_each_thing_that_is_offered_is_there() -> None:
+    for kind, _, reference in addons.offers().rows:
+        assert kind in _WORDS or lazy_names.load_reference(reference)
 
 
 def test_each_reference_of_our_own_names_something() -> None:

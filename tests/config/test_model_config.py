@@ -13,6 +13,7 @@ import pytest
 from tests.support.refusals import refusal
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import (
+    ClientFile,
     check_paths,
     inherit_labels,
     read_chat_template,
@@ -25,7 +26,6 @@ from zmqtriton.config.model_config import (
     merge_completion,
 )
 from zmqtriton.config.pbtxt import parse_text, to_dict, to_json
-from zmqtriton.sdk import ChatTemplate
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig
 
@@ -270,7 +270,7 @@ def test_of_a_oneof_only_what_is_set_is_printed_even_if_it_is_false() -> None:
 # ------------------------------------------------------------------------------- files
 
 
-CHATS = ChatTemplate("TEMPLATE", "chat_template.jinja", on="chats")
+CHATS = ClientFile("TEMPLATE", "chat_template.jinja")
 
 
 def config_of(template: str = "") -> Any:

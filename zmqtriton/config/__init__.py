@@ -11,7 +11,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
-    "find_runtime",
+    "find_runtime frameworks models_in",
     "ensembles": (
         "check_cycle check_members member_names member_problems no_loaded_version_text "
         "version_not_loaded_text"
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         complete_backend,
         find_model_file,
         find_runtime,
+        frameworks,
+        models_in,
     )
     from zmqtriton.config.ensembles import (
         check_cycle,

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, NamedTuple
 from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton.config.parameters import parameter_text
-from zmqtriton.sdk.addon import ChatTemplate
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.settings.offers import Hook
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
@@ -26,6 +26,17 @@ _WARMUP_FOLDER = "warmup"
 #: more.
 _MAX_LABEL_BYTES = 8 << 20
 _MAX_TEMPLATE_BYTES = 1 << 20
+
+
+class ClientFile(NamedTuple):
+    """A file in a model's directory whose text frontends get with the model."""
+
+    #: The parameter of config.pbtxt that names it, and its name without that.
+    parameter: str
+    name: str
+
+
+FILE = Hook[ClientFile]("models.file")
 
 
 class ClientFiles(NamedTuple):
@@ -112,13 +123,12 @@ def read_labels(config: Any, model_dir: Path) -> str:
     return json.dumps(labels) if labels else ""
 
 
-def chat_template(value_of: Callable[[str], Any]) -> ChatTemplate | None:
+def chat_template(value_of: Callable[[str], Any]) -> ClientFile | None:
     """Return the file with the template of chats; None for a server that has no chats."""
-    found = (each.declared.chat_template for each in addons.add_ons().values())
-    return next((one for one in found if one and value_of(one.on.replace("-", "_"))), None)
+    return FILE.first_of(addons.offers_in_use(value_of))
 
 
-def read_client_files(config: Any, model_dir: Path, template: ChatTemplate | None) -> ClientFiles:
+def read_client_files(config: Any, model_dir: Path, template: ClientFile | None) -> ClientFiles:
     """Return the files, the template only for a server that has chats.
 
     Raises what read_labels and read_chat_template raise.
@@ -127,17 +137,17 @@ def read_client_files(config: Any, model_dir: Path, template: ChatTemplate | Non
     return ClientFiles(read_labels(config, model_dir), text)
 
 
-def read_chat_template(config: Any, model_dir: Path, declared: ChatTemplate) -> str:
+def read_chat_template(config: Any, model_dir: Path, declared: ClientFile) -> str:
     """Return the template of chats, or "".
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
     text, or outside of the model's directory.
     """
     name = parameter_text(config, declared.parameter)
-    path = model_dir / (name or declared.file)
+    path = model_dir / (name or declared.name)
     if not name and not path.exists():
         return ""
-    if path_inside(model_dir, name or declared.file, model_dir) is None:
+    if path_inside(model_dir, name or declared.name, model_dir) is None:
         raise ConfigError(f"chat template '{path}' is outside model directory")
     data = _read_regular_file(path, _MAX_TEMPLATE_BYTES + 1)
     if len(data) > _MAX_TEMPLATE_BYTES:

@@ -27,8 +27,8 @@ from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway import load, on_behalf_of
 from zmqtriton_standard.metrics.scraper import Scraper
 
@@ -179,6 +179,11 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
         self.close()
 
 
+#: Takes a model, and returns the function that the connection has by the model's name; None for a
+#: model that is not for it.
+CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
+
+
 class Connection(AbstractContextManager["Connection"]):
     """Takes part in a server. To be used with `with`, or closed."""
 
@@ -194,8 +199,8 @@ class Connection(AbstractContextManager["Connection"]):
 
     def __getattr__(self, name: str) -> Any:
         """Return a model as a function, if an add-on makes one of it."""
-        make = "" if name.startswith("_") else addons.reference("caller")
-        call = load_reference(make)(self.model(name)) if make else None
+        make = None if name.startswith("_") else CALLER.first_of(addons.offers())
+        call = make(self.model(name)) if make else None
         if call is None:
             raise AttributeError(f"the server has no function '{name}'")
         return call

@@ -31,6 +31,7 @@ from zmqtriton.options.values import (
 )
 from zmqtriton_floor import hosts
 from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.settings.offers import Hook
 
 _HINT = "Try 'zmqtriton --help' for all options."
 #: Defaults of the values that rows write and `_resolve_options` turns into fields of Options.
@@ -354,9 +355,14 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
             )
 
 
+#: Returns what is wrong with the options, or ""; takes them by field.
+CHECK = Hook[Callable[[Mapping[str, Any]], str]]("options.check")
+
+
 def _check_add_ons(values: Mapping[str, Any]) -> None:
-    for problem in addons.problems(values):
-        raise OptionError(f"Error: {problem}")
+    for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
+        if problem := check(values):
+            raise OptionError(f"Error: {problem}")
     for name, required in unmet(values):
         raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 

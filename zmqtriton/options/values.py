@@ -53,7 +53,13 @@ RESTRICTING_OPTIONS = {
 }
 #: Categories of HTTP, which alone has APIs of add-ons, steers models while they serve, and shows
 #: people state and log.
-HTTP_CATEGORIES = (*CATEGORIES, *addons.http_categories(), "steering", "status", "logs")
+HTTP_CATEGORIES = (
+    *CATEGORIES,
+    *addons.offers().references("http.category"),
+    "steering",
+    "status",
+    "logs",
+)
 
 
 class BadValue(Exception):

@@ -232,7 +232,10 @@ class ModelReader:
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
-        raise_first(locate(each, source) for each in known_parameters.trial_problems(config))
+        raise_first(
+            locate(problem, source)
+            for problem in known_parameters.problems(config, known_parameters.TRIAL.name)
+        )
         trial = configured_trial(config, scanned)
         versions, warnings = self._versions(config, scanned, source, trial)
         files = ClientFiles()

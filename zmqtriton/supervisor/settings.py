@@ -38,8 +38,6 @@ class Settings:
     frontend: FrontendSettings
     #: Secrets by the role that checks clients.
     access: Mapping[str, Access]
-    #: References to the steps of requests that other packages declare.
-    steps: tuple[str, ...] = ()
     #: The name and all options of an add-on with secret ones, by the role of its process.
     told_alone: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: Hash keys of the response cache, by role; empty without a cache.
@@ -86,8 +84,8 @@ class Settings:
         return frontend._replace(
             memory=frontend.memory._replace(cache_secret=secret),
             access=self.access.get(role, Access()),
-            # the Python of a guest need not have these packages
-            steps=() if role == GUEST else self.steps,
+            # the Python of a guest need not have the packages of steps
+            offers=frontend.offers.without("requests.step") if role == GUEST else frontend.offers,
         )
 
 

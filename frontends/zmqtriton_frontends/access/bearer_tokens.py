@@ -30,6 +30,7 @@ from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.hosts import ip_of
+from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
@@ -275,7 +276,7 @@ def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
         return None
     tokens = BearerTokens(
         settings.access.tokens,
-        counts_text=bool(settings.metrics_service.tokens),
+        counts_text=bool(settings.offers.references(TOKENS.name)),
     )
     tokens.watch()
     return tokens

@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "draining",
-    feature=".draining:Draining",
+    offers={
+        "supervisor.feature": ".draining:Draining",
+    },
 )

@@ -21,7 +21,7 @@ from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_floor.token_file import matches
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.history.samples import (
@@ -108,9 +108,9 @@ class TokenRates:
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""
-        module = gateway.settings.metrics_service.tokens
+        tokens = TOKENS.first_of(gateway.settings.offers)
         directory = Path(gateway.settings.server.runtime_directory)
-        self._made = partial(load_reference(module).made_tokens, directory) if module else None
+        self._made = partial(tokens.made_tokens, directory) if tokens else None
         #: The sum of each version at its last sample; None before the first answer.
         self._before: dict[str, int] | None = None
         self._at_s = 0.0

@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "on_demand",
-    feature=".loader:OnDemandLoader",
+    offers={
+        "supervisor.feature": ".loader:OnDemandLoader",
+    },
 )

@@ -12,6 +12,7 @@ import pytest
 from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton import addons
+from zmqtriton.options import Options
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules
@@ -249,7 +250,7 @@ def test_an_example_is_what_its_model_accepts() -> None:
 
 @pytest.mark.extra("openai")
 def test_an_example_of_a_chat_is_json() -> None:
-    gateway = FakeGateway(parts=addons.parts())
+    gateway = FakeGateway(offers=addons.offers_in_use(Options().value))
     inputs = [tensor_config(name, "STRING", [1]) for name in ("messages", "prompt")]
     gateway.catalogue.update(version_info("chat", input=inputs))
 
