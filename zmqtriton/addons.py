@@ -26,7 +26,6 @@ from zmqtriton.sdk.addon import (
     AddOn,
     Command,
     Offer,
-    Offered,
     Parameter,
     Port,
     Process,
@@ -77,16 +76,11 @@ def _offered() -> Iterator[tuple[tuple[str, str, str], str]]:
     """Yield each row of offers, and the option that must be on for it."""
     for each in add_ons().values():
         for kind, value in each.declared.offers.items():
-            for name, one in _named(value):
+            several = (value,) if isinstance(value, str | Offer) else value
+            rows = several.items() if isinstance(several, Mapping) else (("", x) for x in several)
+            for name, one in rows:
                 reference, on = one if isinstance(one, Offer) else (one, "")
                 yield (kind, name, each.reference(reference)), on
-
-
-def _named(value: Offered) -> Iterable[tuple[str, str | Offer]]:
-    if isinstance(value, Mapping):
-        return value.items()
-    several = (value,) if isinstance(value, str | Offer) else value
-    return [("", one) for one in several]
 
 
 def offering(kind: str) -> list[Installed]:
@@ -203,11 +197,6 @@ def directory_of(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
     return Path(spec.submodule_search_locations[0])
-
-
-def parameters_of(kind: str) -> list[str]:
-    """Return the parameters of config.pbtxt of the first add-on that offers something of a kind."""
-    return [*next((each.declared.parameters for each in offering(kind)), ())]
 
 
 def described_parameters() -> dict[str, dict[str, Parameter]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import pwd
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Authority
-from tests.support.needs import find_tool
+from tests.support.needs import ROOT, find_tool
 from tests.support.refusals import refusal
 from zmqtriton import addons, runtime_places
 from zmqtriton.command_line import read_options
@@ -28,7 +29,9 @@ from zmqtriton.options import Options
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.otlp_destination import DestinationError, read
 from zmqtriton.sdk.process import connect
+from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton_floor import __version__, lazy_names
+from zmqtriton_floor.settings.frontends import FrontendSettings
 
 # -------------------------------------------------------------------------------- main
 # Refusals of the command before it starts anything.
@@ -172,7 +175,7 @@ def install(path: Path, name: str, rows: str, **declarations: str) -> None:
     metadata.mkdir()
     (metadata / "entry_points.txt").write_text(f"[zmqtriton.addons]\n{rows}\n")
     for module, words in declarations.items():
-        imports = "from zmqtriton.sdk import AddOn, Command"
+        imports = "from zmqtriton.sdk import AddOn, Command, Offer"
         (path / f"{module}.py").write_text(f"{imports}\nADDON = AddOn({words})\n")
 
 
@@ -249,6 +252,34 @@ def test_each_stands_behind_those_that_it_comes_after(path: Path) -> None:
 
     assert names.index("b") < names.index("a"), "of two behind each other the first is behind"
     assert {"c", "cockpit"} == {*names[-2:]}, "those that come after all"
+
+
+def test_a_new_kind_touches_its_host_and_its_guest_alone(path: Path) -> None:
+    kind = "host_of_test.form"
+    (path / "host_of_test.py").write_text(
+        "from zmqtriton.sdk import AddOn\nfrom zmqtriton.sdk.offers import Hook\n\n"
+        f"FORM = Hook('{kind}')\nADDON = AddOn('host')\n"
+    )
+    install(path, "first", "host = host_of_test")
+    words = f"'loud', offers={{'{kind}': ('guest_of_test:shout', 'builtins:str')}}"
+    install(path, "second", "loud = loud_of_test", loud_of_test=words)
+    words = f"'ready', offers={{'{kind}': Offer('guest_of_test:shout', on='exit-on-error')}}"
+    install(path, "third", "ready = ready_of_test", ready_of_test=words)
+    (path / "guest_of_test.py").write_text("def shout(text):\n    return text.upper()\n")
+    form = importlib.import_module("host_of_test").FORM
+
+    in_use = addons.offers_in_use(Options(exit_on_error=False).value)
+    document = settings_of(Options(), Machine(offers=in_use)).document("http")
+    in_process = form.all_of(FrontendSettings.decode(document).offers)
+
+    assert ["HI", "hi", "HI"] == [each("hi") for each in form.all_of(addons.offers())]
+    assert ["HI", "hi"] == [each("hi") for each in in_process]
+
+
+def test_the_guide_lists_each_kind() -> None:
+    text = (ROOT / "docs/guides/extending.md").read_text("utf-8")
+
+    assert [] == [kind for kind, _, _ in addons.offers().rows if f"`{kind}`" not in text]
 
 
 @pytest.mark.parametrize("name", ["count", "count-all"])

@@ -823,6 +823,7 @@ LAYERS = (
             ("control", ("zmqtriton.supervisor",)),
             ("listeners", ("zmqtriton_frontends.process",)),
             ("models", ("zmqtriton.config",)),
+            ("offers", ("zmqtriton.addons",)),
         )
     ),
     Layer(

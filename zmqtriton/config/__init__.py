@@ -17,7 +17,7 @@ _NAMES = {
         "version_not_loaded_text"
     ),
     "errors": "ConfigError FieldPath Problem",
-    "files": "chat_template path_problems read_client_files unreadable_file_problems",
+    "files": "client_files path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "ModelHost apply_defaults load_config merge_completion source_of",
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.errors import ConfigError, FieldPath, Problem
     from zmqtriton.config.files import (
-        chat_template,
+        client_files,
         path_problems,
         read_client_files,
         unreadable_file_problems,

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,7 +25,7 @@ _WARMUP_FOLDER = "warmup"
 #: Maximum size of a file of class names, which is sent to every frontend: no set of classes needs
 #: more.
 _MAX_LABEL_BYTES = 8 << 20
-_MAX_TEMPLATE_BYTES = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 
 
 class ClientFile(NamedTuple):
@@ -34,6 +34,8 @@ class ClientFile(NamedTuple):
     #: The parameter of config.pbtxt that names it, and its name without that.
     parameter: str
     name: str
+    #: Name of the file in errors.
+    title: str
 
 
 FILE = Hook[ClientFile]("models.file")
@@ -44,8 +46,8 @@ class ClientFiles(NamedTuple):
 
     #: The class names of outputs, as JSON.
     labels: str = ""
-    #: The template of chats.
-    chat_template: str = ""
+    #: Texts of files by the parameters that name them, as JSON.
+    files: str = ""
 
 
 def special_file_text(path: Path) -> str:
@@ -123,22 +125,23 @@ def read_labels(config: Any, model_dir: Path) -> str:
     return json.dumps(labels) if labels else ""
 
 
-def chat_template(value_of: Callable[[str], Any]) -> ClientFile | None:
-    """Return the file with the template of chats; None for a server that has no chats."""
-    return FILE.first_of(addons.offers_in_use(value_of))
+def client_files(value_of: Callable[[str], Any]) -> list[ClientFile]:
+    """Return the files that add-ons read with these options, which are asked for by field."""
+    return FILE.all_of(addons.offers_in_use(value_of))
 
 
-def read_client_files(config: Any, model_dir: Path, template: ClientFile | None) -> ClientFiles:
-    """Return the files, the template only for a server that has chats.
+def read_client_files(config: Any, model_dir: Path, declared: Iterable[ClientFile]) -> ClientFiles:
+    """Return labels, and the texts of files. Raises the errors of both readers."""
+    files = {
+        each.parameter: text
+        for each in declared
+        if (text := read_client_file(config, model_dir, each))
+    }
+    return ClientFiles(read_labels(config, model_dir), json.dumps(files) if files else "")
 
-    Raises what read_labels and read_chat_template raise.
-    """
-    text = read_chat_template(config, model_dir, template) if template else ""
-    return ClientFiles(read_labels(config, model_dir), text)
 
-
-def read_chat_template(config: Any, model_dir: Path, declared: ClientFile) -> str:
-    """Return the template of chats, or "".
+def read_client_file(config: Any, model_dir: Path, declared: ClientFile) -> str:
+    """Return the text of a file, or "" without one.
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
     text, or outside of the model's directory.
@@ -148,14 +151,14 @@ def read_chat_template(config: Any, model_dir: Path, declared: ClientFile) -> st
     if not name and not path.exists():
         return ""
     if path_inside(model_dir, name or declared.name, model_dir) is None:
-        raise ConfigError(f"chat template '{path}' is outside model directory")
-    data = _read_regular_file(path, _MAX_TEMPLATE_BYTES + 1)
-    if len(data) > _MAX_TEMPLATE_BYTES:
-        raise ConfigError(f"chat template {path} is larger than {_MAX_TEMPLATE_BYTES} bytes")
+        raise ConfigError(f"{declared.title} '{path}' is outside model directory")
+    data = _read_regular_file(path, _MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise ConfigError(f"{declared.title} {path} is larger than {_MAX_FILE_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"chat template {path} is no UTF-8") from None
+        raise ConfigError(f"{declared.title} {path} is no UTF-8") from None
 
 
 def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:

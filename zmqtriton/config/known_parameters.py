@@ -108,7 +108,7 @@ def trial_folder() -> str:
 
 def trial_parameters() -> list[str]:
     """Return the names of the parameters of trials."""
-    return addons.parameters_of(TRIAL.name)
+    return [name for each in addons.offering(TRIAL.name) for name in each.declared.parameters]
 
 
 def _trial() -> Any:

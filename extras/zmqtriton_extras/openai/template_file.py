@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from zmqtriton.sdk.models import ClientFile
 
-CHAT_TEMPLATE = ClientFile("openai_chat_template", "chat_template.jinja")
+CHAT_TEMPLATE = ClientFile("openai_chat_template", "chat_template.jinja", "chat template")

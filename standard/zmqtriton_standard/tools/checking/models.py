@@ -32,7 +32,7 @@ from zmqtriton.config import (
     Problem,
     apply_defaults,
     apply_group_defaults,
-    chat_template,
+    client_files,
     complete_backend,
     config_problems,
     find_model_file,
@@ -129,7 +129,7 @@ def configuration_problems(config: Any, directory: Path, rules: CheckOptions) ->
     yield from unreadable
     if not unreadable:
         try:
-            read_client_files(config, directory, chat_template(lambda option: True))
+            read_client_files(config, directory, client_files(lambda option: True))
         except ZmqTritonError as error:
             yield to_problem(error, None)
 
