@@ -286,15 +286,11 @@ def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
             "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
             "well."
         )
-    numbers = ("unload_idle_after", "load_on_demand_timeout")
-    for name in (*numbers, "model_memory_budget", "gpu_memory_budget"):
-        option = name.replace("_", "-")
-        if name in numbers and values[name] < 0:
-            raise OptionError(f"Error: --{option} must not be negative.")
-        if values[name] and values[name] != DEFAULTS[name] and not values["load_on_demand"]:
-            raise OptionError(
-                f"Error: Use of '--{option}' requires setting '--load-on-demand' as well."
-            )
+    usual = (0, DEFAULTS["load_on_demand_timeout"])
+    if values["load_on_demand_timeout"] not in usual and not values["load_on_demand"]:
+        raise OptionError(
+            "Error: Use of '--load-on-demand-timeout' requires setting '--load-on-demand' as well."
+        )
 
 
 def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:

@@ -153,7 +153,9 @@ def number(value: str) -> float:
     match = _LEADING_FLOAT.match(value)
     if match is None:
         raise BadValue(f"Invalid option value. Got {value}")
-    return float(match.group(1))
+    if (result := float(match.group(1))) < 0:
+        raise BadValue(_NEGATIVE.format(value=value))
+    return result
 
 
 def regular_expression(option: str) -> Callable[[str], str]:
@@ -212,6 +214,9 @@ def pair(
         return first(left), second(right)
 
     return read
+
+
+gpu_memory = pair(count, memory, ":")
 
 
 def model_file(value: str) -> ModelFile:

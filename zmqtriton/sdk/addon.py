@@ -26,8 +26,8 @@ class Option(NamedTuple):
 
     #: Name on the command line, without dashes: `greeting`, `greeting-group`.
     name: str
-    #: Type of the value: `bool`, `int` of 0 or more, `float`, `str`, or `tuple` for texts that the
-    #: user gives one at a time; or the reference of a function that reads a text, and raises
+    #: Type of the value: `bool`, `int` or `float` of 0 or more, `str`, or `tuple` for texts that
+    #: the user gives one at a time; or the reference of a function that reads a text, and raises
     #: `BadValue`.
     kind: type | str
     default: Any

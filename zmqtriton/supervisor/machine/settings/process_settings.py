@@ -289,7 +289,6 @@ def read_policy(options: Options) -> Policy:
         load_retries=options.model_load_retry_count,
         exit_on_error=options.exit_on_error,
         exit_timeout_s=options.exit_timeout_secs,
-        exit_drain_s=options.exit_drain_secs,
         # a server that takes over has no clients before its models serve
         early_liveness=options.early_liveness and not options.take_over,
         shares_ports=options.reuse_http_port or options.reuse_grpc_port,
@@ -302,7 +301,5 @@ def read_policy(options: Options) -> Policy:
         has_fork_server=True,
         load_on_demand=options.load_on_demand,
         one_by_one=options.one_by_one,
-        unload_idle_after_s=options.unload_idle_after,
-        memory_budget_bytes=options.model_memory_budget,
-        gpu_memory_budgets=options.gpu_memory_budget,
+        of_add_ons=options.of_add_ons,
     )
