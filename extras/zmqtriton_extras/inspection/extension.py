@@ -5,7 +5,6 @@ Who may restart a model may profile it: the route has the category of operations
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import falcon
@@ -25,9 +24,11 @@ from zmqtriton_frontends.http_api import (
     object_of,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.process import Threads
 from zmqtriton_standard.cockpit import operations
 
 _MOST_BYTES = 1 << 16
+_threads = Threads("profiles", 2, 16)
 _SETTINGS = {
     "seconds": {"type": "number", "exclusiveMinimum": 0},
     "instance": STRING,
@@ -71,7 +72,7 @@ class Profiling:
         file = BY_FORM[form]
         answer = await self._gateway.call("profile", {**document, "model": model})
         # of many stacks it may take a while
-        resp.data = await asyncio.to_thread(lambda: file.write(read(answer).without_directories()))
+        resp.data = await _threads.run(lambda: file.write(read(answer).without_directories()))
         resp.content_type = file.media
         resp.set_header("Content-Disposition", f'attachment; filename="profile{file.end}"')
 

@@ -6,9 +6,7 @@ client goes away, the connection cancels the task, and that cancels the requests
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -38,6 +36,7 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpRequest, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
+from zmqtriton_frontends.process import Threads
 from zmqtriton_standard.generate.response import Events
 
 #: The texts of an answer that is given as a whole take room in steps.
@@ -45,7 +44,7 @@ _STEP_BYTES = 64 << 10
 Documents = Sequence[dict[str, Any]]
 
 #: A long chat delays other chats only.
-_lane = ThreadPoolExecutor(1, "chat-prompts")
+_lane = Threads("chat-prompts", 1, 1024)
 #: Maximum number of messages of a chat without a template that is rendered on the loop.
 _FEW_MESSAGES = 256
 _VARIABLES = "openai_chat_template_variables"
@@ -64,12 +63,11 @@ async def prompt_of(
 
     Raises RefusedField, and what Children.render raises.
     """
-    loop = asyncio.get_running_loop()
     if names.messages is not None or not template:
         if len(messages) <= _FEW_MESSAGES:
             return _prompt(messages, names)
-        return await loop.run_in_executor(_lane, _prompt, messages, names)
-    request = await loop.run_in_executor(_lane, _request, messages, tools, names, template)
+        return await _lane.run(_prompt, messages, names)
+    request = await _lane.run(_request, messages, tools, names, template)
     try:
         return await children.render(names.model, names.value(_USER), request)
     except RefusedChatError as error:

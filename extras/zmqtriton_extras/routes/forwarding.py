@@ -29,6 +29,7 @@ from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest, Route
 from zmqtriton_frontends.inference import Catalogue, ModelVersion
+from zmqtriton_frontends.process import Threads
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Seconds that a request waits for routes that are being loaded.
@@ -54,6 +55,7 @@ _OWN_HEADERS = frozenset(
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _log = logging.getLogger(__name__)
+_threads = Threads("routes", 2, 1024)
 
 _DESCRIBED = ("get", "post", "put", "patch", "delete")
 _SCHEMAS = "#/components/schemas/"
@@ -285,7 +287,7 @@ class Forwarding:
         if generation != version.generation:
             code = await self._gateway.call(names.CODE, {"models": [version.name]})
             row = code.get(version.name)
-            has = row is not None and await asyncio.to_thread(
+            has = row is not None and await _threads.run(
                 Path(row["directory"], str(row["version"]), names.FILE).is_file
             )
             self._has_routes[version.name] = version.generation, has

@@ -14,6 +14,7 @@ import falcon.asgi
 import falcon.routing
 import orjson
 
+from zmqtriton_floor.descriptions import clipped
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import AccessRefused
@@ -192,7 +193,7 @@ class _Errors:
         if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too
             headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
         resp.set_headers(headers)
-        text = error.description or falcon.code_to_http_status(error.status_code)[4:]
+        text = clipped(error.description or falcon.code_to_http_status(error.status_code)[4:])
         if error.status_code in _REFUSALS:
             model = params.get("model", "")
             refusals.report_text(req.source(), refusals.NOT_PERMITTED, text, model)

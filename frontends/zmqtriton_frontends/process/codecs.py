@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from zmqtriton_frontends.process.own_threads import Threads
+
 #: The window bits of zlib for each coding.
 _WINDOW = {"gzip": 31, "deflate": 15}
 #: Level 1 does nine tenths of what 6 does to tensors and their JSON, in a third of the time.
@@ -123,6 +125,8 @@ class InflatingBudgets:
 
 #: Budgets of the connections of this process.
 budgets = InflatingBudgets()
+#: Threads for large messages and pages, each of which has room in the memory of its client.
+threads = Threads("codecs", 4, 1024)
 
 
 async def inflate(
@@ -132,7 +136,7 @@ async def inflate(
     client: object,
     *,
     hold: Callable[[int], None],
-    aside: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+    aside: Callable[..., Awaitable[Any]] = threads.run,
 ) -> bytes | bytearray | None:
     """Inflate data; None if they are not exactly one stream of the coding.
 

@@ -20,6 +20,7 @@ from zmqtriton_extras.jobs.process.store import Limits, Refused
 from zmqtriton_extras.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed
 from zmqtriton_extras.jobs.process.webhooks.sending import Sending
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import Service
 
@@ -119,7 +120,7 @@ class JobsService(Service):
             reply, contents = await self._verbs[document["verb"]](document, body)
         except ConnectionError:
             raise
-        except (Refused, OSError, sqlite3.Error) as error:
+        except (Refused, OSError, Unavailable, sqlite3.Error) as error:
             status, text = _refusal(error).args
             reply = {"refusal": status, "reason": text}
         await body.drop()

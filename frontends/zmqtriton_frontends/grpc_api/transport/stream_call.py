@@ -94,7 +94,7 @@ async def packed(message: bytes, compression: str) -> bytes:
     """Return a message compressed."""
     if len(message) <= _LONG:
         return codecs.deflate((message,), compression)
-    return await asyncio.to_thread(codecs.deflate, (message,), compression)
+    return await codecs.threads.run(codecs.deflate, (message,), compression)
 
 
 def release(*shares: Share | None) -> None:

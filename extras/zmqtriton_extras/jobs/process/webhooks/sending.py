@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from zmqtriton_extras.jobs.messages import OWN
 from zmqtriton_extras.jobs.process.responses import describe
 from zmqtriton_extras.jobs.process.store import Refused, Store
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
@@ -123,7 +124,7 @@ class Sending:
     async def _send(self, webhook: Webhook) -> int:
         receiver = self._allowed.find(webhook.url)
         body = await self._store.do(partial(_body, webhook=webhook))
-        secrets = await asyncio.to_thread(self._secrets)
+        secrets = await OWN.run(self._secrets)
         timestamp, message = int(time.time()), str(webhook.message)
         fields = {
             "User-Agent": self._agent,
