@@ -18,19 +18,19 @@ def in_text(text: str) -> Optional[Union[float, int]]:
     return float(text) if "." in text else int(text)
 
 
-def number(name: str, value: Any, least: float, most: float) -> float:
+def number(name: str, value: Any, least: float, greatest: float) -> float:
     """Return a client's number.
 
-    Raises InvalidArgument if it is none, not finite, or not from `least` to `most`.
+    Raises InvalidArgument if it is none, not finite, or not from `least` to `greatest`.
     """
     # NaN is in no range
-    if type(value) not in (int, float) or not least <= value <= most:
-        raise InvalidArgument(f"'{name}' must be a number from {least:,.15g} to {most:,.15g}")
+    if type(value) not in (int, float) or not least <= value <= greatest:
+        raise InvalidArgument(f"'{name}' must be a number from {least:,.15g} to {greatest:,.15g}")
     return float(value)
 
 
-def integer(name: str, value: Any, least: int, most: int) -> int:
+def integer(name: str, value: Any, least: int, greatest: int) -> int:
     """Return a client's integer. Raises InvalidArgument for another value, or another range."""
-    if type(value) is not int or not least <= value <= most:
-        raise InvalidArgument(f"'{name}' must be an integer from {least:,} to {most:,}")
+    if type(value) is not int or not least <= value <= greatest:
+        raise InvalidArgument(f"'{name}' must be an integer from {least:,} to {greatest:,}")
     return value

@@ -473,6 +473,7 @@ LAYERS = (
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
         ),
         ("falcon",),
         "gives requests to the process of jobs, and keeps nothing",
@@ -810,6 +811,7 @@ LAYERS = (
     *(
         Layer(f"zmqtriton.sdk.{name}", (_FLOOR, *rooms), (), "has names of a room for add-ons")
         for name, rooms in (
+            ("clients", ("zmqtriton_frontends.http_api", "zmqtriton_frontends.process")),
             ("http", ("zmqtriton_frontends.http_api",)),
             ("requests", ("zmqtriton_frontends.entrance", *_REQUESTS)),
             (

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.clients import Threads
 from zmqtriton_extras.inspection.figures import figures_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -24,7 +25,6 @@ from zmqtriton_frontends.http_api import (
     object_of,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.process import Threads
 from zmqtriton_standard.cockpit import operations
 
 _MOST_BYTES = 1 << 16

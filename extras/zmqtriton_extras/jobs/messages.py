@@ -95,8 +95,8 @@ class Contents(NamedTuple):
     size: int
 
 
-#: Threads that read and write files for clients; and those for the process's own work, of which
-#: there is never that much.
+#: Threads that read and write files for clients; and those for the process's own work, which is
+#: never that much.
 DISK = Threads("jobs-disk", 8, 1024)
 OWN = Threads("jobs", 4, 4096)
 #: A document, and the bytes behind it.

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.clients import Threads
 from zmqtriton_extras.routes import names
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
@@ -29,7 +30,6 @@ from zmqtriton_frontends.entrance import Ask, Content
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest, Route
 from zmqtriton_frontends.inference import Catalogue, ModelVersion
-from zmqtriton_frontends.process import Threads
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Seconds that a request waits for routes that are being loaded.

@@ -9,7 +9,7 @@ _NAMES = {
     "allocator": "unused_of",
     "arrivals": "Arrivals",
     "client_progress": "ClientProgress",
-    "futures": "wake",
+    "futures": "Tasks wake",
     "room": "max_connections",
     "ledger": "Application ClientAccount Ledger Share",
     "own_threads": "Threads in_own_thread settle settle_here",
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.allocator import unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.client_progress import ClientProgress
-    from zmqtriton_frontends.process.futures import wake
+    from zmqtriton_frontends.process.futures import Tasks, wake
     from zmqtriton_frontends.process.handshakes import Certificates
     from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledger, Share
     from zmqtriton_frontends.process.own_threads import (

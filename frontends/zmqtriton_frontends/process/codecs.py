@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from zmqtriton_floor.numbers import in_text
 from zmqtriton_frontends.process.own_threads import Threads
 
 #: The window bits of zlib for each coding.
@@ -90,10 +91,7 @@ def choose(accepted: str) -> str:
 
 def _quality(attributes: list[str]) -> float:
     quality = next((one[2:] for one in attributes if one.startswith("q=")), "1")
-    try:
-        return float(quality)
-    except ValueError:
-        return 0.0
+    return float(in_text(quality) or 0)
 
 
 class InflatingBudgets:
@@ -125,7 +123,7 @@ class InflatingBudgets:
 
 #: Budgets of the connections of this process.
 budgets = InflatingBudgets()
-#: Threads for large messages and pages, each of which has room in the memory of its client.
+#: Threads for large messages and pages. Each has room in the memory of its client.
 threads = Threads("codecs", 4, 1024)
 
 

@@ -22,13 +22,13 @@ _Call = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
 class Threads:
-    """The threads of one kind of work: `most` at the same time, and `waiting` calls behind them.
+    """The threads of one kind of work: `count` at the same time, and `waiting` calls behind them.
 
     A further call is refused. A call whose client leaves counts until its thread has done it.
     """
 
-    def __init__(self, name: str, most: int, waiting: int = 0) -> None:
-        self._name, self._most, self._bound = name, most, most + waiting
+    def __init__(self, name: str, count: int, waiting: int = 0) -> None:
+        self._name, self._count, self._bound = name, count, count + waiting
         self._lock = threading.Condition()
         self._waiting: deque[_Call] = deque()
         self._calls = self._threads = self._idle = 0
@@ -39,7 +39,7 @@ class Threads:
         with self._lock:
             if self._calls >= self._bound:
                 raise Unavailable(f"too many requests wait for '{self._name}'; retry later")
-            if self._idle <= len(self._waiting) and self._threads < self._most:
+            if self._idle <= len(self._waiting) and self._threads < self._count:
                 self._begin()
             self._calls += 1
             self._waiting.append((future, work, arguments))
@@ -71,15 +71,15 @@ class Threads:
             self._threads -= 1
             return None
 
-    def _do(self, future: asyncio.Future[Any], work: Callable[..., Any], given: Any) -> None:
+    def _do(self, future: asyncio.Future[Any], work: Callable[..., Any], arguments: Any) -> None:
         try:
-            result = None if future.cancelled() else work(*given)
+            result = None if future.cancelled() else work(*arguments)
         except Exception as error:  # noqa: BLE001 - the waiting coroutine gets it
             self._end(future, None, error)
         else:
             self._end(future, result)
         finally:
-            del future, work, given  # an error keeps this frame
+            del future, work, arguments  # an error keeps this frame
 
     def _end(self, *outcome: Any) -> None:
         with self._lock:

@@ -21,7 +21,12 @@ def named(name: str) -> list[threading.Thread]:
 @scenario(asyncio.run)
 async def test_a_call_beyond_the_bound_is_refused_also_if_a_client_has_left() -> None:
     threads, begun, go_on = Threads("held", 1, waiting=1), threading.Event(), threading.Event()
-    held, waiting = threads.run(lambda: begun.set() or go_on.wait()), threads.run(len, "abc")
+
+    def hold() -> None:
+        begun.set()
+        go_on.wait()
+
+    held, waiting = threads.run(hold), threads.run(len, "abc")
     begun.wait()
 
     held.cancel()

@@ -15,6 +15,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
@@ -229,6 +230,7 @@ def read_timeout_ns(text: str) -> int:
     """
     if not _SECONDS.fullmatch(text) or not float(text):
         raise InvalidArgument(
-            f"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got '{text[:64]}'"
+            "X-Request-Timeout must be a number of seconds above 0, such as 2.5, "
+            f"got {described(text)}"
         )
     return int(float(text) * 1e9)

@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,27 @@ def test_a_file_leaves_nothing_when_its_process_is_killed(server: Server) -> Non
     _ended(server, "keep", lambda: os.kill(pid, signal.SIGKILL))
 
     assert [] == [each for each in (server.directory / "tmp").iterdir() if each.is_file()]
+
+
+def _holds_secret(path: Path) -> bool:
+    with suppress(OSError):  # it has gone, or is a socket
+        return path.is_file() and b"secretsecret" in path.read_bytes()
+    return False
+
+
+def test_a_file_leaves_nothing_when_the_whole_server_is_killed(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("tmp", "run", "server")]
+    places[0].mkdir()
+    environment = {"TMPDIR": str(places[0]), "HELD": str(places[2] / "held")}
+    options = [f"--runtime-directory={places[1]}"]
+    server = Server(places[2], options=options, environment=environment, frontends=())
+    server.write_model("keep", "", SOURCE)
+    with server:
+        pids = server.stub_pids("keep")
+        _ended(server, "keep", server.kill)
+
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
+    assert [] == [path for path in tmp_path.rglob("*") if _holds_secret(path)]
 
 
 def test_hanging_urls_keep_nobody_with_a_file_of_its_own(server: Server, hosts: Hosts) -> None:
