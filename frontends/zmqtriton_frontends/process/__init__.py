@@ -12,7 +12,7 @@ _NAMES = {
     "futures": "Tasks wake",
     "room": "max_connections",
     "ledger": "Application ClientAccount Ledger Share",
-    "own_threads": "Threads in_own_thread settle settle_here",
+    "own_threads": "Threads settle settle_here",
     "peer_user": "Endpoint",
     "handshakes": "Certificates",
     "turns": "RequestShares TaskTurn",
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.futures import Tasks, wake
     from zmqtriton_frontends.process.handshakes import Certificates
     from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledger, Share
-    from zmqtriton_frontends.process.own_threads import (
-        Threads,
-        in_own_thread,
-        settle,
-        settle_here,
-    )
+    from zmqtriton_frontends.process.own_threads import Threads, settle, settle_here
     from zmqtriton_frontends.process.peer_user import Endpoint
     from zmqtriton_frontends.process.room import max_connections
     from zmqtriton_frontends.process.turns import RequestShares, TaskTurn

@@ -87,11 +87,6 @@ class Threads:
         settle(*outcome)
 
 
-async def in_own_thread(call: Callable[[], _T], name: str) -> _T:
-    """Make a call in a thread of this name, and return its result. Raises its errors."""
-    return await Threads(name, 1).run(call)
-
-
 def settle(future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
     """Settle a future of a loop from another thread, unless it is done or its loop has ended."""
     with suppress(RuntimeError):  # the loop has ended
