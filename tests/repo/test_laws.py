@@ -38,8 +38,6 @@ _AT_A_TIME = "one at a time, for the server itself"
 _IN_MODEL = "the model's process, in which a route has 256 threads at most"
 #: Modules that give work to other threads than Threads.
 THREADS = {
-    "zmqtriton_frontends.access.bearer_tokens": _AT_A_TIME,
-    "zmqtriton_frontends.process.handshakes": _AT_A_TIME,
     "zmqtriton_frontends.tensors.payload": "an import, once",
     "zmqtriton_standard.history.sampler": _AT_A_TIME,
     "zmqtriton_standard.metrics.machine": _AT_A_TIME,

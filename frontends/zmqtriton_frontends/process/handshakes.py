@@ -15,11 +15,14 @@ import math
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.process.futures import Tasks, wake
+from zmqtriton_frontends.process.own_threads import Threads
 
 _log = logging.getLogger(__name__)
 
@@ -148,19 +151,15 @@ class Handshakes:
         self._encryption = encryption
         self._refusal = refusal
         self._tasks = Tasks()
-        self._renewing: asyncio.Future[None] | None = None
+        self._threads = Threads("certificates", 1)
 
     def renew(self) -> None:
         """Use the newest certificate soon; to be called now and then.
 
         A thread reads it: the files may lie anywhere.
         """
-        if self._renewing is None or self._renewing.done():
-            loop = asyncio.get_running_loop()
-            try:
-                self._renewing = loop.run_in_executor(None, self._encryption.renew)
-            except RuntimeError as error:  # no thread can begin now
-                _log.warning("the files of TLS cannot be looked at: %s", error)
+        with suppress(Unavailable):  # it goes on, or no thread can begin now
+            self._threads.run(self._encryption.renew)
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
         """Return a listener's factory of protocols, which make connections after the handshake."""
