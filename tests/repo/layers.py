@@ -559,7 +559,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_frontends.access",
-        (_FLOOR, "zmqtriton_frontends.access"),
+        (_FLOOR, "zmqtriton_frontends.access", "zmqtriton_frontends.process.own_threads"),
         (),
         "decides who may ask, and knows no protocol",
     ),

@@ -24,7 +24,6 @@ NAMED_FILES = {
     "zmqtriton_extras.pytriton.__main__": _OPERATOR,
     "zmqtriton_extras.pytriton.utils.workspace": "a script's own workspace, as PyTriton's",
 }
-_BASE = "another module of its class ends it"
 #: Modules with a task that they do not read themselves.
 TASKS = {
     "zmqtriton_frontends.grpc_api.transport.call_kinds": "NativeCall ends it",

@@ -58,7 +58,7 @@ class Threads:
     def _work(self) -> None:
         while call := self._next():
             self._do(*call)
-            del call  # while this waits, nobody's work is kept
+            del call  # a thread that waits keeps no work
 
     def _next(self) -> _Call | None:
         with self._lock:
@@ -74,7 +74,7 @@ class Threads:
     def _do(self, future: asyncio.Future[Any], work: Callable[..., Any], arguments: Any) -> None:
         try:
             result = None if future.cancelled() else work(*arguments)
-        except Exception as error:  # noqa: BLE001 - the waiting coroutine gets it
+        except BaseException as error:  # noqa: BLE001 - the waiting coroutine gets it
             self._end(future, None, error)
         else:
             self._end(future, result)
@@ -87,13 +87,13 @@ class Threads:
         settle(*outcome)
 
 
-def settle(future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
+def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
     """Settle a future of a loop from another thread, unless it is done or its loop has ended."""
     with suppress(RuntimeError):  # the loop has ended
         future.get_loop().call_soon_threadsafe(settle_here, future, result, error)
 
 
-def settle_here(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+def settle_here(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     """Settle a future in its loop's thread, unless it is done: its waiter may have left."""
     if future.done():
         return

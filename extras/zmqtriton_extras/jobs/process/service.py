@@ -108,8 +108,8 @@ class JobsService(Service):
                     await self._answer(document, Body(reader, size), writer)
                 finally:
                     self._is_busy -= 1
-        except (OSError, EOFError):
-            return  # it has left
+        except (OSError, EOFError, Unavailable):
+            return  # it has left, or there is no thread for it
         finally:
             writer.close()
 
