@@ -234,7 +234,7 @@ EXTENSION = HttpExtension(lambda gateway: [Route("POST", "/echo", "inference", e
 DECLARATION = """
 from zmqtriton.sdk import AddOn
 
-ADDON = AddOn("echo", http=".parts:EXTENSION")
+ADDON = AddOn("echo", offers={"http.extension": ".parts:EXTENSION"})
 """
 ATTEMPTS = {
     1: [("await read(body, parse)", "json.loads(body)")],
