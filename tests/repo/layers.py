@@ -338,6 +338,7 @@ LAYERS = (
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
             "zmqtriton_frontends.tensors.arena_body",
+            "zmqtriton_standard.cockpit.pages",
             "zmqtriton_standard.generate",
         ),
         ("falcon", "numpy", "orjson"),

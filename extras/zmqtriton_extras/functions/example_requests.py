@@ -9,7 +9,7 @@ from typing import Any
 
 from zmqtriton_extras.functions.backend.kinds import CONTENT, DATATYPE, DIMS
 from zmqtriton_extras.functions.backend.media import Audio, Image
-from zmqtriton_extras.functions.interface import interface_of
+from zmqtriton_extras.functions.interface import Interface, interface_of
 
 #: A picture of one pixel, as PNG.
 _PIXEL = (
@@ -30,10 +30,15 @@ _MAX_CHARACTERS = 1000
 
 def requests(name: str, config: Mapping[str, Any], options: object) -> Iterator[tuple[str, str]]:
     """Yield the path and the JSON, but not for other models, or if it would be long."""
-    if interface := interface_of(config):
-        text = json.dumps(_example(interface.input, interface.input), ensure_ascii=False)
-        if len(text) < _MAX_CHARACTERS:
-            yield f"/{name}", text
+    interface = interface_of(config)
+    if interface and (example := example_of(interface)) is not None:
+        yield f"/{name}", json.dumps(example, ensure_ascii=False)
+
+
+def example_of(interface: Interface) -> Any:
+    """Return the arguments of a call as JSON; None if they would be long."""
+    example = _example(interface.input, interface.input)
+    return example if len(json.dumps(example, ensure_ascii=False)) < _MAX_CHARACTERS else None
 
 
 def _example(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:

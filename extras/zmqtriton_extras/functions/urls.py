@@ -108,7 +108,8 @@ class Urls(urllib.request.HTTPRedirectHandler):
     def _check(self, url: str) -> None:
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}".lower() not in self._origins:
-            raise MismatchError(f"the server reads no URLs of '{shown(parts.netloc)}'")
+            host = f"'{shown(parts.netloc)}'"
+            raise MismatchError(f"the server reads no URLs of {host}, see --functions-url-host")
 
     def read(self, url: str) -> bytes:
         """Return the file at a URL, in a thread. Raises MismatchError."""

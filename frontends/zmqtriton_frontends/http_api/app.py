@@ -39,8 +39,6 @@ from zmqtriton_frontends.http_api.server.inference_heads import (
 
 #: The statuses of refusals that are no AccessRefused: a key, a page or a host name.
 _REFUSALS = frozenset({403, 421})
-#: The page, and the route of all paths that have no other.
-_OF_ADD_ONS = ("/", "/{path:path}")
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -186,8 +184,8 @@ class _Errors:
 
         An unknown path, a wrong method, a missing key.
         """
-        if req.uri_template in _OF_ADD_ONS and isinstance(error, falcon.HTTPMethodNotAllowed):
-            error = falcon.HTTPNotFound()  # of Triton's paths it is none
+        if req.uri_template == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
+            error = falcon.HTTPNotFound()  # of Triton's paths the page's is none
         resp.status = error.status
         headers = dict(error.headers or {})
         if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too

@@ -15,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place, array_of_one
+from zmqtriton_extras.functions.backend.media import Media
 from zmqtriton_extras.functions.backend.signature import Parameter, Signature
 from zmqtriton_floor.descriptions import described
 
@@ -30,7 +31,7 @@ def arguments(signature: Signature, request: Any) -> Values:
         if tensor is not None:
             kind = each.kind
             array = _view(tensor) if kind.takes_view else tensor.as_numpy()
-            values[each.name] = array if kind.is_as_it_is else _decode(each, array)
+            values[each.name] = array if kind.is_as_it_is else _decode(each, array, request)
         elif not each.is_optional:
             raise _missing(each)
         elif not each.has_default:
@@ -50,9 +51,11 @@ def _view(tensor: Any) -> Any:
     return array_of_one(view[4:])  # the length is before the data
 
 
-def _decode(parameter: Parameter, array: Any) -> Any:
+def _decode(parameter: Parameter, array: Any, request: Any) -> Any:
     with Place(parameter.name):
-        return parameter.kind.decode(array)
+        value = parameter.kind.decode(array)
+    is_file = isinstance(value, Media)
+    return value.described(parameter.name, request.parameters()) if is_file else value
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -148,17 +151,19 @@ class Batch:
             self._call(tuple(shapes), ()).append(_Entry(place, 0, lists))
             return
         singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
+        files = [request.parameters() for each, _ in singles if each.kind.is_file]
         for row in range(len(lists[0])):
-            key = (*shapes, *[(each.name, _key(array[row])) for each, array in singles])
-            entries = self._call(key, ((each, array[row]) for each, array in singles))
-            values = [_entry(each, array, row) for each, array in zip(self._lists, lists)]
+            key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
+            single = ((each.name, _decode(each, array[row], request)) for each, array in singles)
+            entries = self._call(key, single)
+            values = [_entry(each, array, row, request) for each, array in zip(self._lists, lists)]
             entries.append(_Entry(place, row, values))
 
-    def _call(self, key: Any, singles: Iterable[Tuple[Parameter, Any]]) -> List[_Entry]:
+    def _call(self, key: Any, singles: Iterable[Tuple[str, Any]]) -> List[_Entry]:
         """Return the entries of the call for these single values."""
         call = self._calls.get(key)
         if call is None:
-            single = {each.name: _decode(each, array) for each, array in singles}
+            single = dict(singles)
             for each in self._singles:
                 if not each.has_default:
                     single.setdefault(each.name, None)
@@ -223,10 +228,10 @@ class Batch:
         return pb_utils.InferenceResponse(tensors)
 
 
-def _entry(parameter: Parameter, array: Any, row: int) -> Any:
+def _entry(parameter: Parameter, array: Any, row: int, request: Any) -> Any:
     """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
     if not parameter.kind.is_row:
-        return _decode(parameter, array[row])
+        return _decode(parameter, array[row], request)
     return array[row] if parameter.kind.is_number else array[row : row + 1]
 
 

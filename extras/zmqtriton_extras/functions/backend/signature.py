@@ -276,8 +276,11 @@ def describe(signature: Signature) -> Dict[str, Any]:
 def _schema(parameter: Parameter) -> Dict[str, Any]:
     """Return the schema of an argument, with its default where JSON can have it."""
     default, schema = parameter.default, parameter.kind.schema
-    is_plain = default is None or isinstance(default, (bool, int, float, str))
-    return {**schema, "default": default} if parameter.is_optional and is_plain else schema
+    try:
+        json.dumps(default, allow_nan=False)
+    except (TypeError, ValueError):
+        return schema
+    return {**schema, "default": default} if parameter.is_optional else schema
 
 
 def _tensor(row: Parameter) -> Dict[str, Any]:

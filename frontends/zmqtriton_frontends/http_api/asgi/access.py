@@ -127,7 +127,9 @@ class AccessRules:
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
             guarded = _checked(403, _key_check(restriction), guarded)
-        if guarded is refuse or route.is_there is not None:
+        if route.is_there is not None:
+            guarded = _if_there(route.is_there, guarded)
+        elif guarded is refuse:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 

@@ -103,8 +103,8 @@ class HttpRequest(falcon.asgi.Request):
     ) -> tuple[list[bytes], int]:
         """Return all of the body as it arrived, and its size.
 
-        Raises InvalidArgument if it has more bytes than the limit, Unavailable if there is no
-        memory for it, and what read_piece raises.
+        Raises TooLarge if it has more bytes than the limit, Unavailable if there is no memory for
+        it, and what read_piece raises.
         """
         read = read or self.begin_body()
         while read.has_more:
@@ -216,8 +216,12 @@ class HttpRequest(falcon.asgi.Request):
         return self.scope.get(CONNECTION)
 
 
-def too_large(what: str, size: int, limit: int) -> InvalidArgument:
-    return InvalidArgument(
+class TooLarge(InvalidArgument):
+    """Raised for a body with more bytes than the limit."""
+
+
+def too_large(what: str, size: int, limit: int) -> TooLarge:
+    return TooLarge(
         f"request {what} size of {size} bytes exceeds the maximum allowed input size of {limit} "
         "bytes. Use --http-max-input-size to increase the limit."
     )

@@ -130,11 +130,8 @@ def ask_by(server: Server, method: str, path: str, headers: Mapping[str, str] = 
 def test_other_paths_are_not_there(server: Server) -> None:
     for path in ("/nothing", "/add_sub", "/caption/more", "/v2/nothing"):
         assert 404 == server.request_json(path, {"text": "a"})[0], path
-    assert 404 == server.status("/caption")
-    assert 404 == server.status("/nothing")
-    for method in ("OPTIONS", "HEAD", "PUT", "DELETE", "PATCH"):
-        for path in ("/nothing", "/caption"):
-            assert 404 == ask_by(server, method, path), (method, path)
+    for method in ("GET", "OPTIONS", "HEAD", "PUT", "DELETE", "PATCH"):
+        assert 404 == ask_by(server, method, "/nothing"), method
 
 
 def test_curl_sends_documents_and_forms(server: Server, tmp_path: Path) -> None:
@@ -345,8 +342,7 @@ def test_where_no_function_is_nothing_asks_for_a_key(tmp_path: Path) -> None:
         assert (403, 200) == (ask("/size"), ask("/size", {"key": "secret"}))
         for path in ("/nothing", "/add_sub", "/size/more", "/v2/nothing"):
             assert 404 == ask(path), path
-        for path in ("/nothing", "/size"):
-            assert 404 == ask(path, method="GET"), path
+        assert (404, 403) == (ask("/nothing", method="GET"), ask("/size", method="GET"))
         foreign = {"Content-Type": "text/plain", "Origin": "http://elsewhere", "key": "secret"}
         assert (403, 404) == (ask("/size", foreign), ask("/nothing", foreign))
 
