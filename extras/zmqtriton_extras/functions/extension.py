@@ -120,10 +120,9 @@ class Functions:
             text = f"the function answers with {', '.join(dict.fromkeys(interface.offers))}"
             raise falcon.HTTPNotAcceptable(description=text)
         kind = req.header(b"content-type") or ""
-        has_file = is_form(kind) or bool(interface.file_for(kind))
+        head = NO_HEAD if interface.file_for(kind) else b""
         try:
-            head = NO_HEAD if has_file and not is_form(kind) else b""
-            with await self._body(req, head, has_file=has_file) as body:
+            with await self._body(req, head, has_file=bool(head) or is_form(kind)) as body:
                 inputs = await self._read(req, interface, kind, body, model.config)
                 await self._answer(req, resp, model, interface, inputs, accepted)
         except RefusedError as error:
@@ -146,9 +145,9 @@ class Functions:
             whole = b"".join(pieces)
             pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
             size = len(pieces[0])
+        pieces[:0] = [head][not head :]
         size += len(head)
-        files_at = 0 if has_file else size
-        return await self._gateway.payload.gather([head, *pieces], size, files_at, req.hold)
+        return await self._gateway.payload.gather(pieces, size, 0 if has_file else size, req.hold)
 
     async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> ArenaBuffer:
         """Receive a body of a known size behind a head; it lies in memory once."""
@@ -218,10 +217,10 @@ class Functions:
 
         inputs, more = request
         if not interface.is_stream:
-            outputs = await self._entrance.infer(req, model.name, inputs, parameters=more)
+            answer = await self._entrance.infer(req, model.name, inputs, parameters=more)
             if accepted == interface.offers[0]:
-                resp.data = await write(outputs)
-            elif (file := interface.file(outputs)) is None:
+                resp.data = await write(answer)
+            elif (file := interface.file(answer)) is None:
                 resp.status = 204
             else:
                 await req.wait_for_room(len(file[0]))

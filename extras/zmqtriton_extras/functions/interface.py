@@ -175,11 +175,11 @@ class Interface:
         return value is None and schema.get("default", name) is None
 
     def _is_filled(self, name: str, texts: list[bytes]) -> bool:
-        """Return whether fields are an argument: empty ones leave out what is optional."""
+        """Return whether fields are an argument; an empty field leaves out an optional one."""
         return texts != [b""] or name in self.input["required"] or name not in self.parameters
 
     def _boxes(self) -> Iterable[str]:
-        """Return the parameters that a form without them says no to: boxes that nobody checked."""
+        """Return the parameters that are false in a form without them: unchecked boxes."""
         return [n for n in self.input["required"] if _is_boolean(self.parameters[n])]
 
     def _document(self, name: str, data: list[bytes]) -> Any:
@@ -302,8 +302,7 @@ def _part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _content_type(kind: Kind) -> str:
-    text: str = kind.schema.get(CONTENT, _BYTES)
-    return text
+    return str(kind.schema.get(CONTENT, _BYTES))
 
 
 def _range(kind: Kind) -> str:

@@ -25,7 +25,7 @@ from zmqtriton_frontends.http_api.administration import (
     shared_memory_routes,
 )
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.access import AccessRules, Responder, Route
+from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -115,18 +115,12 @@ class _Path:
     """A resource of Falcon: one path with a responder for each method."""
 
     def __init__(self, rows: list[Route], access: AccessRules) -> None:
-        methods = [row.method for row in rows]
-        for row in rows:
-            responder = access.responder(row)
-            self._answer(row.method, responder)
-            if row.method == "GET":  # the same without its body, which is left out below
-                self._answer("HEAD", responder)
-                methods.append("HEAD")
-        for method, refusal in access.others(rows[0], methods).items():
-            self._answer(method, refusal)
-
-    def _answer(self, method: str, responder: Responder) -> None:
-        setattr(self, f"on_{method.lower()}", responder)
+        responders = {row.method: access.responder(row) for row in rows}
+        if "GET" in responders:  # the same without its body, which is left out below
+            responders["HEAD"] = responders["GET"]
+        responders |= access.others(rows[0], sorted(responders))
+        for method, responder in responders.items():
+            setattr(self, f"on_{method.lower()}", responder)
 
 
 def build(

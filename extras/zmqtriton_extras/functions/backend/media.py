@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import importlib
 import io
-import json
 import mimetypes
 import os
 import shutil
@@ -27,6 +26,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     as_bytes,
     from_base64,
 )
+from zmqtriton_floor import documents
 
 _MAX_INT16 = 32767
 #: Maximum bytes of a name, for file systems.
@@ -67,8 +67,8 @@ class Media:
         return content_type.startswith(type(self).content_type.partition("/")[0])
 
     def described(self, name: str, parameters: str) -> Any:
-        """Return this with what a request's parameters say of the argument with a name."""
-        rows = json.loads(parameters)
+        """Return the file with its name and type, by a request's parameters for an argument."""
+        rows = documents.parse(parameters.encode())
         words = (rows.get(f"{name}.{word}", "") for word in ("filename", "content_type"))
         return type(self)(self._data, *map(str, words))
 
@@ -85,7 +85,7 @@ class Media:
 
     @property
     def suffix(self) -> str:
-        """That of the name, or of the content type if the client has told one: ".png"."""
+        """The suffix of the name, or of a content type that the client has told: ".png"."""
         if self.name or self.content_type == Media.content_type:
             return os.path.splitext(self.name)[1]
         return mimetypes.guess_extension(self.content_type.partition(";")[0]) or ""

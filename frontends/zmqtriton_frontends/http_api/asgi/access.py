@@ -227,9 +227,7 @@ def _is_own_page(origin: str, req: Headers) -> bool:
     By name it could be anybody's who has let his own name point here.
     """
     host = req.header(b"host") or ""
-    if origin.partition("://")[2] != host:
-        return False
-    name = host_name(host)
+    name = host_name(host) if origin.partition("://")[2] == host else None
     return name is not None and (name == "localhost" or is_address(name))
 
 

@@ -29,7 +29,7 @@ class Argument {
     if (example !== undefined) this.#fill(example);
     this.element = element("div", { class: "field" },
       element("div", { class: "field-head" }, element("label", { for: id }, name),
-        element("span", { class: "type" }, typeOf(schema) + (isRequired ? "" : ", optional"))),
+        element("span", { class: "type" }, [typeOf(schema), isRequired ? "" : "optional"].filter(Boolean).join(", "))),
       this.input);
   }
 
@@ -42,8 +42,10 @@ class Argument {
     }
     const values = schema.enum ?? (schema.type === "boolean" ? [true, false] : null);
     if (values) {
-      const options = attributes.required ? values : ["", ...values];
-      return element("select", attributes, ...options.map((each) => element("option", {}, String(each))));
+      const options = values.map((each) => element("option", {}, String(each)));
+      const none = schema.default == null ? "" : `${schema.default} (default)`;
+      if (!attributes.required) options.unshift(element("option", { value: "" }, none));
+      return element("select", attributes, ...options);
     }
     const placeholder = schema.default == null ? "" : typed(schema.default);
     return element("textarea", { ...attributes, rows: 1, spellcheck: "false", placeholder });

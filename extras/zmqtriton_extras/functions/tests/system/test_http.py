@@ -256,6 +256,7 @@ def test_one_picture_of_several_outputs_is_the_answer(server: Server) -> None:
         ("/shout", "image/png", "application/json"),
         ("/hear", "image/png", "application/json, audio/wav, audio/mpeg, audio/ogg"),
         ("/drops", "image/png", "text/event-stream, application/json"),
+        ("/shout", "no type", "application/json"),
     ],
 )
 def test_an_answer_that_no_function_has_is_not_acceptable(
