@@ -26,7 +26,7 @@ async function load() {
   const about = [operation.summary, operation.description].filter(Boolean).join("\n\n");
   const schema = { about, is_stream: isStream, input: body.schema, output };
   const form = new Form(name, schema, () => {}, body.examples?.[name].value);
-  byId("call").replaceChildren(form.element);
+  byId("call").append(form.element);
   const outputs = Object.entries(output.properties);
   byId("answers").querySelector("ul").replaceChildren(...outputs.map(([each, of]) =>
     element("li", {}, element("span", { class: "mono" }, each), `: ${wordOf(of)}`, isStream ? ", a stream of them" : "")));

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.standard.cockpit.system.front_page import look_at, part
+from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.server import Server
 from zmqtriton_extras.functions.tests.first_pages import FOLDER, PAGES
@@ -186,6 +187,14 @@ def test_the_page_is_dark_for_whom_likes_it(browser: Browser, server: Server, da
     assert ["output: a text, a stream of them"] == browser.evaluate(
         "[...document.querySelectorAll('#answers li')].map((each) => each.innerText)"
     )
+
+
+def test_axe_finds_nothing(browser: Browser, server: Server) -> None:
+    open_page(browser, server, "show")
+    browser.evaluate("document.querySelector('form').requestSubmit()")
+    browser.wait_for("document.querySelector('form .state').dataset.kind === 'good'")
+
+    assert [] == axe.violations(browser)
 
 
 def test_numbers_that_json_lacks_are_shown_and_texts_are_no_html(
