@@ -52,7 +52,6 @@ from zmqtriton_standard.generate.response import Events, as_event
 _PATH = "/{path:path}"
 #: Bytes at the beginning of a form that are searched for its first file.
 _HEAD_BYTES = 4096
-_READING = ("GET", "HEAD")
 #: The errors for a name that no model has.
 _UNKNOWN = (InvalidArgument.number, NotFound.number)
 
@@ -98,7 +97,7 @@ class Functions:
             return False
         if req.method == "POST":
             await self._call(req, resp, model, interface)
-        elif req.method not in _READING:
+        elif req.method not in ("GET", "HEAD"):
             raise falcon.HTTPError(405, headers={"Allow": "GET, HEAD, POST"})
         elif self._pages is not None and wants_html(req.header(b"accept") or ""):
             self._pages.send(req, resp, "function.html")

@@ -198,17 +198,19 @@ class Interface:
 
     def _tensor(self, parts: Sequence[Part], body: memoryview) -> Tensor:
         name = parts[-1].name
-        several = parts if not self._kind(name).is_file else parts[-1:]
+        several = parts[-1:] if self._kind(name).is_file else parts
         elements = [element_of(part, body) for part in several]
         shape = [1, len(several)][not self._has_batches :]
         return Tensor(name, BYTES, shape, elements[0] if len(several) == 1 else b"".join(elements))
 
     def _said(self, files: Mapping[str, Sequence[Part]]) -> dict[str, str]:
         """Return the parameters of a request with the names and content types of its files."""
-        last = {n: parts[-1] for n, parts in files.items() if CONTENT in self._kind(n).schema}
-        names = {f"{name}.filename": part.filename or "" for name, part in last.items()}
-        types = {f"{name}.content_type": part.content_type for name, part in last.items()}
-        return {name: text for name, text in {**names, **types}.items() if text}
+        return {
+            f"{name}.{word}": text
+            for name, (*_, part) in files.items()
+            for word, text in (("filename", part.filename), ("content_type", part.content_type))
+            if text and CONTENT in self._kind(name).schema
+        }
 
     def _kind(self, name: str) -> Kind:
         if name in self.parameters:
@@ -268,8 +270,7 @@ class Interface:
     def operation(self, name: str, example: Any = None) -> dict[str, Any]:
         """Return the function's part of /openapi.json."""
         summary, _, description = self.about.partition("\n")
-        schemas = self.input["properties"].items()
-        parts = {each: _part(schema) for each, schema in schemas}
+        parts = {each: _part(schema) for each, schema in self.input["properties"].items()}
         body = {_JSON: {"schema": self.input}}
         if example is not None:
             body[_JSON]["examples"] = {name: {"value": example}}

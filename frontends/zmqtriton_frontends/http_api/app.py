@@ -179,7 +179,7 @@ class _Errors:
         An unknown path, a wrong method, a missing key.
         """
         if req.uri_template == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
-            error = falcon.HTTPNotFound()  # of Triton's paths the page's is none
+            error = falcon.HTTPNotFound()  # Triton does not have this path
         resp.status = error.status
         headers = dict(error.headers or {})
         if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too

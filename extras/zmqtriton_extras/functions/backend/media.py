@@ -58,13 +58,11 @@ class Media:
         """Set up with bytes, or a view of shared memory, and what its client says of them."""
         self._data = data
         self._name = name
-        head = bytes(data[:12])
-        own = (of for of, at, magic in _MAGIC if head.startswith(magic, at) and self._is_like(of))
+        head, major = bytes(data[:12]), self.content_type.partition("/")[0]
+        own = (
+            of for of, at, magic in _MAGIC if of.startswith(major) and head[at:].startswith(magic)
+        )
         self.content_type = next(own, content_type or self.content_type)
-
-    def _is_like(self, content_type: str) -> bool:
-        """Return whether contents decide that a file of this class has a content type."""
-        return content_type.startswith(type(self).content_type.partition("/")[0])
 
     def described(self, name: str, parameters: str) -> Any:
         """Return the file with its name and type, by a request's parameters for an argument."""

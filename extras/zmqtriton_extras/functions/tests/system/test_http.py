@@ -200,10 +200,11 @@ def test_tokens_guard_all_methods(tmp_path: Path) -> None:
 
 
 def test_routes_of_models_leave_functions_their_methods(tmp_path: Path) -> None:
-    server = Server(tmp_path / "s", options=["--routes"], frontends=())
+    options = ["--routes", "--allow-web-page=false"]
+    server = Server(tmp_path / "s", options=options, frontends=())
     server.write_model("shout", "", SOURCE)
     with server:
-        assert "requestBody" in ask(server, "/shout").document
+        assert "requestBody" in ask(server, "/shout", accept="text/html").document
         answer = ask(server, "/shout", method="PUT")
         assert (405, "GET, HEAD, POST") == (answer.status, answer.headers["allow"])
         assert 404 == ask(server, "/nothing", method="PUT").status
