@@ -9,12 +9,17 @@ from __future__ import annotations
 import hashlib
 import operator
 import sys
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.process.named_tuples import NamedTuple
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
+
+#: Returns an example of the JSON that a model reads in a text input, or "", by the model's
+#: configuration and the name of the input.
+EXAMPLE = Hook[Callable[[Mapping[str, Any], str], str]]("models.example")
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "

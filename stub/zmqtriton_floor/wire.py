@@ -459,7 +459,7 @@ class VersionInfo(NamedTuple):
     has_is_ready: Flags = 0  # 1: its readiness is asked of the model, by the supervisor
     labels: Document = ""  # output -> names of its classes, as JSON; "": none
     is_on_demand: Flags = 0  # 1: loaded by requests, so the server is ready without it
-    chat_template: Document = ""  # a Jinja template; "": none
+    files: Document = ""  # parameter of an add-on -> text of the file that it names, as JSON
     is_draining: Flags = 0  # 1: to be avoided, so not ready, though requests are answered
 
 

@@ -339,6 +339,7 @@ LAYERS = (
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
             "zmqtriton_frontends.tensors.arena_body",
+            "zmqtriton_standard.cockpit.pages",
             "zmqtriton_standard.generate",
         ),
         ("falcon", "numpy", "orjson"),
@@ -501,6 +502,7 @@ LAYERS = (
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
         ),
         ("falcon",),
         "gives requests to the process of jobs, and keeps nothing",
@@ -586,7 +588,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_frontends.access",
-        (_FLOOR, "zmqtriton_frontends.access"),
+        (_FLOOR, "zmqtriton_frontends.access", "zmqtriton_frontends.process.own_threads"),
         (),
         "decides who may ask, and knows no protocol",
     ),
@@ -838,6 +840,7 @@ LAYERS = (
     *(
         Layer(f"zmqtriton.sdk.{name}", (_FLOOR, *rooms), (), "has names of a room for add-ons")
         for name, rooms in (
+            ("clients", ("zmqtriton_frontends.http_api", "zmqtriton_frontends.process")),
             ("http", ("zmqtriton_frontends.http_api",)),
             ("requests", ("zmqtriton_frontends.entrance", *_REQUESTS)),
             (
@@ -851,6 +854,7 @@ LAYERS = (
             ("control", ("zmqtriton.supervisor",)),
             ("listeners", ("zmqtriton_frontends.process",)),
             ("models", ("zmqtriton.config",)),
+            ("offers", ("zmqtriton.addons",)),
         )
     ),
     Layer(

@@ -28,8 +28,8 @@ from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway import load, on_behalf_of
 from zmqtriton_standard.metrics.scraper import Scraper
 
@@ -180,6 +180,11 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
         self.close()
 
 
+#: Takes a model, and returns the function that the connection has by the model's name; None for a
+#: model that is not for it.
+CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
+
+
 class Connection(AbstractContextManager["Connection"]):
     """Takes part in a server. To be used with `with`, or closed."""
 
@@ -205,8 +210,8 @@ class Connection(AbstractContextManager["Connection"]):
         return [*super().__dir__(), *self._function_names()]
 
     def _function(self, name: str) -> Any:
-        make = addons.reference("caller")
-        return load_reference(make)(self.model(name)) if make else None
+        make = CALLER.first_of(addons.offers())
+        return make(self.model(name)) if make else None
 
     def _function_names(self) -> list[str]:
         models = self._guest.gateway.catalogue.newest() if "_guest" in vars(self) else ()

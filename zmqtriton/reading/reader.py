@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import addons
+from zmqtriton.config.backends import models_in
 from zmqtriton.reading.blueprint import LoadOverride, ReadFailure
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import FoundModel, ModelReading, dumps, loads
@@ -90,7 +90,7 @@ class ReaderTasks:
         path = Path(repository)
         if not path.is_file():
             return list_places(path)
-        return dict.fromkeys(addons.models_in(path)[1], repository) or None
+        return dict.fromkeys(models_in(path)[1], repository) or None
 
     def fingerprints(
         self, places: Mapping[str, tuple[str, str]]
@@ -136,7 +136,7 @@ def _existing(place: tuple[str, str]) -> ModelPlace | None:
     if not repository:
         return place_of_file(Path(path))
     if os.path.isfile(repository):
-        names = addons.models_in(Path(repository))[1]
+        names = models_in(Path(repository))[1]
         # without any, the load says what is wrong with the file
         is_there = os.path.basename(path) in (names or [os.path.basename(path)])
         return place_of_file(Path(repository)) if is_there else None

@@ -6,6 +6,7 @@ from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(
     "bench",
+    after=("tools",),
     commands={
         "simulate": Command(
             ".simulation.command:run_simulate",
@@ -13,5 +14,4 @@ ADDON = AddOn(
         ),
     },
     ctl={"bench": ".command:bench"},
-    after=("tools",),
 )

@@ -7,6 +7,7 @@ from zmqtriton.sdk import AddOn, Parameter
 ADDON = AddOn(
     "canaries",
     title="Canaries",
+    needs=("capture",),
     parameters={
         "canary_version": Parameter("the number of a version", "", "The version that is tried."),
         "canary_weight": Parameter(
@@ -60,10 +61,11 @@ ADDON = AddOn(
             "When it becomes the version that serves.",
         ),
     },
-    trial=".settings",
-    feature=".registry:CanaryRegistry",
-    findings=".explaining",
     ctl={"canary": ".ctl:canary"},
-    division=".requests:division",
-    needs=("capture",),
+    offers={
+        "models.trial": ".settings",
+        "supervisor.feature": ".registry:CanaryRegistry",
+        "explain.findings": ".explaining",
+        "requests.division": ".requests:division",
+    },
 )

@@ -8,7 +8,6 @@ tensors is a part of the content type there.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +22,12 @@ from zmqtriton_frontends.gateway import Gateway, load
 from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER, HttpRequest, Route
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.process import Application
+from zmqtriton_frontends.process import Application, Threads
 
 TARGET_MODEL = b"x-amzn-sagemaker-target-model"
 
 _CATEGORY = "model-repository"
+_threads = Threads("repositories", 2, 64)
 _ENSEMBLE = re.compile(r'platform:\s*"ensemble"')
 _NOT_FOR_MODELS = ("/dev/", "/proc/", "/sys/")
 _CONFIG = "config.pbtxt"
@@ -170,7 +170,7 @@ class TargetModels:
         found, url = (_text(document, key) for key in ("model_name", "url"))
         model = req.header(TARGET_MODEL) or found
         # where it is not allowed, the refusal must not depend on what there is
-        place = await asyncio.to_thread(_find_model, url) if self._is_explicit else Place(url, "")
+        place = await _threads.run(_find_model, url) if self._is_explicit else Place(url, "")
         arguments = {"path": place.repository, "names": {place.folder: model}, "key": found}
         try:
             await self._gateway.call("repository.register", arguments)
@@ -192,7 +192,7 @@ class TargetModels:
             return
         model, path = req.header(TARGET_MODEL) or entry["model"], entry["path"]
         await self._gateway.call("unload", {"model": model, "unload_dependents": True})
-        for member in await asyncio.to_thread(_members, path, entry["folder"]):
+        for member in await _threads.run(_members, path, entry["folder"]):
             await self._gateway.call("unload", {"model": member})
         await self._gateway.call("repository.unregister", {"path": path})
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqtriton_extras.functions.backend.kinds import CONTENT, DATATYPE, DIMS
 from zmqtriton_extras.functions.backend.media import Audio, Image
-from zmqtriton_extras.functions.interface import interface_of
+from zmqtriton_extras.functions.interface import Interface, interface_of
 
 #: A picture of one pixel, as PNG.
 _PIXEL = (
@@ -41,15 +41,19 @@ _MAX_CHARACTERS = 1000
 
 def requests(name: str, config: Mapping[str, Any], options: object) -> Iterator[tuple[str, str]]:
     """Yield the path and the JSON, but not for other models, or if it would be long."""
-    if interface := interface_of(config):
-        example = example_of(interface.input)
-        messages = example.get("messages")
-        for each in messages if isinstance(messages, list) else ():
-            if each == {} or (isinstance(each, dict) and "role" in each):  # one of a chat
-                each.update(role="user", content="hello")
-        text = json.dumps(example, ensure_ascii=False)
-        if len(text) < _MAX_CHARACTERS:
-            yield f"/{name}", text
+    interface = interface_of(config)
+    if interface and (example := example_for(interface)) is not None:
+        yield f"/{name}", json.dumps(example, ensure_ascii=False)
+
+
+def example_for(interface: Interface) -> Any:
+    """Return the arguments of a call as JSON; None if they would be long."""
+    example = example_of(interface.input)
+    messages = example.get("messages")
+    for each in messages if isinstance(messages, list) else ():
+        if each == {} or (isinstance(each, dict) and "role" in each):  # one of a chat
+            each.update(role="user", content="hello")
+    return example if len(json.dumps(example, ensure_ascii=False)) < _MAX_CHARACTERS else None
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:

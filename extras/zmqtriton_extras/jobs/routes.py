@@ -19,6 +19,7 @@ from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.openai import tensor_names
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.numbers import in_text
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
@@ -339,9 +340,9 @@ def _webhook_in(req: HttpRequest, pieces: Sequence[bytes], size: int) -> str:
     text = b"".join(pieces)
     if b'"webhook"' not in text:
         return ""
-    length = req.header(b"inference-header-content-length")
+    length: Any = in_text(req.header(b"inference-header-content-length") or "")
     try:
-        webhook = json.loads(text[: int(length)] if length else text)["webhook"]
+        webhook = json.loads(text[:length])["webhook"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return ""  # the route tells what is wrong with it
     if type(webhook) is not str:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.signature import Input, Signature, config_parameter
@@ -184,7 +185,9 @@ class TensorNames:
 
 def names_of(model: ModelVersion) -> TensorNames:
     """Return the tensors of a model."""
-    return TensorNames(model.config, model.signature, has_template=bool(model.chat_template))
+    return TensorNames(
+        model.config, model.signature, has_template=CHAT_TEMPLATE.parameter in model.files
+    )
 
 
 def adapters_of(names: TensorNames) -> list[str]:

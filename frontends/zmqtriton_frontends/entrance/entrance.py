@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
@@ -33,6 +33,11 @@ from zmqtriton_frontends.inference.request_trace import followed
 from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
 
+#: Makes a step that each request of a frontend takes.
+STEP = Hook[Callable[[Gateway], Step]]("requests.step")
+#: Makes what divides the requests to a model between two versions.
+DIVISION = Hook[Callable[[Gateway], Division]]("requests.division")
+
 
 class _Shared(NamedTuple):
     """The part of the entrances that is one for a process."""
@@ -47,11 +52,11 @@ class _Shared(NamedTuple):
 
     @classmethod
     def make(cls, gateway: Gateway) -> _Shared:
-        makers = map(lazy_names.load_reference, gateway.settings.steps)
-        steps = tuple(make(gateway) for make in makers)
+        offers = gateway.settings.offers
+        steps = tuple(make(gateway) for make in STEP.all_of(offers))
         refusals = tuple(step.refused for step in steps if hasattr(step, "refused"))
-        reference = gateway.settings.models.division
-        division = lazy_names.load_reference(reference)(gateway) if reference else None
+        make_division = DIVISION.first_of(offers)
+        division = make_division(gateway) if make_division else None
         return cls(division, steps, refusals)
 
 

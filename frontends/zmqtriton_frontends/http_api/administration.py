@@ -6,7 +6,6 @@ which is judged by its form and opened by processes of models.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
@@ -71,7 +70,8 @@ class RepositoryResponders:
                 encoded[key] = value
             elif key != "config":
                 raise InternalError("unexpected error on creating Triton parameter")
-        files = await asyncio.to_thread(decode, encoded) if encoded else {}
+        size = sum(map(len, encoded.values()))
+        files = await json_documents.perform(size, decode, encoded)
         config = {"config": parameters["config"]} if "config" in parameters else {}
         with places_hidden(req.grant, model):
             await load(self._gateway, model, config, files)

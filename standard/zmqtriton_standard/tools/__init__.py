@@ -31,5 +31,7 @@ ADDON = AddOn(
         "explain": ".explaining.command:explain",
     },
     public={"testing": ".testing"},
-    explanation=".explaining.command:explain_model",
+    offers={
+        "ctl.explanation": ".explaining.command:explain_model",
+    },
 )

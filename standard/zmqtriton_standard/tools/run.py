@@ -10,24 +10,30 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.command_line import ctl_command, read_options
-from zmqtriton.config import ConfigError, parse_text, read_text
+from zmqtriton.config import ConfigError, models_in, parse_text, read_text
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
+from zmqtriton_floor.signature import EXAMPLE
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
+#: Yields the requests that are printed for a model in place of one with tensors: paths, and JSON
+#: for a POST. Takes the model's name, its configuration and the options.
+REQUESTS = Hook[Callable[[str, Mapping[str, Any], Options], Iterable[tuple[str, str]]]](
+    "run.requests"
+)
 _EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
@@ -60,8 +66,8 @@ def _requests(
         f"curl -sN {shlex.quote(server + path)} -d {shlex.quote(text)}"
         if path
         else text.replace("{url}", url)
-        for each in addons.references("requests")
-        for path, text in load_reference(each)(name, config, options)
+        for requests in REQUESTS.all_of(addons.offers())
+        for path, text in requests(name, config, options)
     ]:
         return lines
     draft = _draft(name, config)
@@ -97,8 +103,8 @@ def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
 
 def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
     """Return the tensor with a text that its model can read, if that is JSON."""
-    example = addons.reference("example") if tensor.is_text else ""
-    text = load_reference(example)(config, tensor.name) if example else ""
+    example = EXAMPLE.first_of(addons.offers()) if tensor.is_text else None
+    text = example(config, tensor.name) if example else ""
     return tensor._replace(text=text) if text else tensor
 
 
@@ -115,7 +121,7 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
-    if addons.models_in(path)[1]:
+    if models_in(path)[1]:
         return ""  # its backend reads it
     for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
@@ -202,7 +208,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path)
-    functions = () if name else addons.models_in(path)[1]
+    functions = () if name else models_in(path)[1]
     names = functions or (name or path.stem,)
     if unfit := [each for each in names if not _NAME.fullmatch(each)]:
         text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"

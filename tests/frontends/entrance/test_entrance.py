@@ -13,6 +13,7 @@ from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
 from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.offers import Offers
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, ResponseBody, Tensor
@@ -83,7 +84,8 @@ class Frontend(FakeGateway):
     def __init__(self, *, forwards: str = "", steps: tuple[str, ...] = (), **settings: Any) -> None:
         NAMES.clear()
         super().__init__([version_info("m")], settings)
-        self.settings = self.settings._replace(steps=tuple(f"{__name__}:{step}" for step in steps))
+        offers = Offers(tuple(("requests.step", "", f"{__name__}:{step}") for step in steps))
+        self.settings = self.settings._replace(offers=offers)
         self.marks: list[Any] = []
         self.token_marks = TokenMarks(self.marks.append)
         TRACES.append(self.traces)

@@ -16,6 +16,7 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
 from zmqtriton_extras.functions.backend.kinds import (
+    Kind,
     MismatchError,
     Place,
     RaggedError,
@@ -57,7 +58,7 @@ def arguments(signature: Signature, request: Any) -> Values:
                 values[each.name] = array
                 continue
             with Place(each.name, errors):
-                values[each.name] = kind.decode(array)
+                values[each.name] = _decode(each, kind, array, request)
         elif not each.is_optional:
             errors.append(_missing(each))
         elif not each.has_default:
@@ -76,6 +77,13 @@ def _view(tensor: Any) -> Any:
     if type(view) is not memoryview or tensor.shape() != [1]:
         return tensor.as_numpy()
     return array_of_one(view[4:])  # the length is before the data
+
+
+def _decode(parameter: Parameter, kind: Kind, array: Any, request: Any) -> Any:
+    """Return a value; a file knows what the client has said of it."""
+    value = kind.decode(array)
+    is_file = isinstance(value, Media)
+    return value.described(parameter.name, request.parameters()) if is_file else value
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -198,21 +206,27 @@ class Batch:
         lists = [arrays[each.name] for each in self._lists]
         shapes = [arrays[name].shape[1:] for name in self._shaped]
         if self._are_entries and not self._singles and len(lists[0]) == 1:
-            self._call(tuple(shapes), (), []).append(_Entry(place, 0, lists))
+            self._call(tuple(shapes), (), request, []).append(_Entry(place, 0, lists))
             return
         singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
+        files = [request.parameters() for each, _ in singles if each.kind.is_file]
         for row in range(len(lists[0])):
             errors: List[MismatchError] = []
             values: List[Any] = []
             for each, array in zip(self._lists, lists):
                 with Place(each.name, errors):
-                    values.append(_entry(each, array, row))
-            key = (*shapes, *[(each.name, _key(array[row])) for each, array in singles])
-            entries = self._call(key, ((each, array[row]) for each, array in singles), errors)
+                    values.append(_entry(each, array, row, request))
+            key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
+            single = ((each, array[row]) for each, array in singles)
+            entries = self._call(key, single, request, errors)
             entries.append(_Entry(place, row, values))
 
     def _call(
-        self, key: Any, singles: Iterable[Tuple[Parameter, Any]], errors: List[MismatchError]
+        self,
+        key: Any,
+        singles: Iterable[Tuple[Parameter, Any]],
+        request: Any,
+        errors: List[MismatchError],
     ) -> List[_Entry]:
         """Return the entries of the call for some single values. Raises the errors."""
         call = self._calls.get(key)
@@ -220,7 +234,7 @@ class Batch:
             call = _Call({each.name: None for each in self._singles if not each.has_default}, [])
             for each, array in singles:
                 with Place(each.name, errors):
-                    call.single[each.name] = each.kind.decode(array)
+                    call.single[each.name] = _decode(each, each.kind, array, request)
         raise_all(errors)
         return self._calls.setdefault(key, call).entries
 
@@ -289,10 +303,10 @@ class Batch:
         return pb_utils.InferenceResponse(tensors)
 
 
-def _entry(parameter: Parameter, array: Any, row: int) -> Any:
+def _entry(parameter: Parameter, array: Any, row: int, request: Any) -> Any:
     """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
     if not parameter.kind.is_row:
-        return parameter.kind.decode(array[row])
+        return _decode(parameter, parameter.kind, array[row], request)
     return array[row] if parameter.kind.is_number else array[row : row + 1]
 
 

@@ -47,7 +47,7 @@ def test_all_ways_to_a_function_agree(
             for each in generated.requests
         ]
         bodies = [json.dumps(generated.document(each)).encode() for each in generated.requests]
-        documents = [interface.read("application/json", body) for body in bodies]
+        documents = [interface.read("application/json", body).inputs for body in bodies]
         for inputs in (tensors, documents):
             answers = []
             for responses in model.execute_streams(inputs):
@@ -63,7 +63,7 @@ def test_all_ways_to_a_function_agree(
 def refusal(model: Any, interface: Interface, body: bytes) -> Exception | None:
     """The error of a request, from the server or from the model."""
     try:
-        [responses] = model.execute_streams([interface.read("application/json", body)])
+        [responses] = model.execute_streams([interface.read("application/json", body).inputs])
     except MismatchError as error:
         return error
     return responses[0].error

@@ -46,7 +46,7 @@ def ask(model: Any, body: Any, kind: str = JSON) -> Any:
     interface = interface_of(model.config)
     assert interface is not None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(interface.write(model.infer(interface.read(kind, data))))
+    return json.loads(interface.write(model.infer(interface.read(kind, data).inputs)))
 
 
 def test_json_is_a_call(tmp_path: Path) -> None:
@@ -135,7 +135,8 @@ def test_what_curl_sends_is_json_or_a_form(tmp_path: Path) -> None:
 def test_a_form_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with loaded(tmp_path, SCALARS) as model:
         for kind, body in (
-            ("application/x-www-form-urlencoded", b"text=\xff"),
+            ("application/x-www-form-urlencoded", b"\x89PNG"),
+            ("application/x-www-form-urlencoded", b"text=a" + b"&" * 1000),
             ("multipart/form-data", b"--x\r\n"),
             ("multipart/form-data; boundary=x", b"--x\r\n\r\na\r\n--x--"),
         ):

@@ -17,7 +17,9 @@ from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.jobs.routes import check, owner_of, stream
 from zmqtriton_extras.openai.problems import RefusedField
-from zmqtriton_floor.errors import NO_MEMORY, Unavailable
+from zmqtriton_floor.descriptions import shown
+from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
+from zmqtriton_floor.numbers import in_text, integer
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     BOOLEAN,
@@ -266,16 +268,17 @@ async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
 def _checked(form: re.Pattern[str], name: str) -> str:
     """Return an id as the process of jobs makes them. Raises the error of any other name."""
     if not form.fullmatch(name):
-        raise falcon.HTTPError(404, description=f"There is no '{name}'")
+        raise falcon.HTTPError(404, description=f"There is no '{shown(name)}'")
     return name
 
 
 def _page(req: HttpRequest, form: re.Pattern[str], usual: int, maximum: int) -> Document:
     """Return which part of a list a client asks for."""
     text, after = req.get_param("limit"), req.get_param("after")
-    limit = usual if text is None else int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= limit <= maximum:
-        raise RefusedField(f"'limit' must be a number from 1 to {maximum}", "limit")
+    try:
+        limit = integer("limit", usual if text is None else in_text(text), 1, maximum)
+    except InvalidArgument as error:
+        raise RefusedField(error.text, "limit") from None
     return {"limit": limit, "after": after and _checked(form, after)}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
@@ -102,8 +103,8 @@ class HttpRequest(falcon.asgi.Request):
     ) -> tuple[list[bytes], int]:
         """Return all of the body as it arrived, and its size.
 
-        Raises InvalidArgument if it has more bytes than the limit, Unavailable if there is no
-        memory for it, and what read_piece raises.
+        Raises TooLarge if it has more bytes than the limit, Unavailable if there is no memory for
+        it, and what read_piece raises.
         """
         read = read or self.begin_body()
         while read.has_more:
@@ -215,8 +216,12 @@ class HttpRequest(falcon.asgi.Request):
         return self.scope.get(CONNECTION)
 
 
-def too_large(what: str, size: int, limit: int) -> InvalidArgument:
-    return InvalidArgument(
+class TooLarge(InvalidArgument):
+    """Raised for a body with more bytes than the limit."""
+
+
+def too_large(what: str, size: int, limit: int) -> TooLarge:
+    return TooLarge(
         f"request {what} size of {size} bytes exceeds the maximum allowed input size of {limit} "
         "bytes. Use --http-max-input-size to increase the limit."
     )
@@ -229,6 +234,7 @@ def read_timeout_ns(text: str) -> int:
     """
     if not _SECONDS.fullmatch(text) or not float(text):
         raise InvalidArgument(
-            f"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got '{text[:64]}'"
+            "X-Request-Timeout must be a number of seconds above 0, such as 2.5, "
+            f"got {described(text)}"
         )
     return int(float(text) * 1e9)

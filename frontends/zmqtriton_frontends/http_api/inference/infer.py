@@ -20,7 +20,7 @@ from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
-from zmqtriton_frontends.http_api.asgi.request import HttpRequest, too_large
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
@@ -188,7 +188,7 @@ async def inflate(
     """Inflate a body of a client; `hold` gets the bytes of each step, and raises without room.
 
     Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one
-    stream of it, or that hold more than `limit` bytes.
+    stream of it, and TooLarge for more than `limit` bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
@@ -200,7 +200,7 @@ async def inflate(
     if whole is None:
         raise InvalidArgument(f"failed to decompress the request body as {coding}")
     if len(whole) > limit:
-        raise InvalidArgument(
+        raise TooLarge(
             f"decompressed request size exceeds the maximum allowed input size of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )

@@ -6,13 +6,11 @@ neither read nor write.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import sys
 from bisect import bisect
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +21,7 @@ from zmqtriton_floor import documents
 from zmqtriton_floor.documents import LIMITS, STEP, DocumentError, unparsable
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
+from zmqtriton_frontends.process.own_threads import Threads
 
 #: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
 #: would look at all that is read, many times. So many bytes of numbers are written by a thread.
@@ -31,7 +30,7 @@ LARGE_BYTES = 64 << 10
 _LANES = (0, 1 << 20, 8 << 20)
 #: Threads that read documents one after another, which also limits the memory that they take; but
 #: no document waits for one that is much larger.
-_lanes = [ThreadPoolExecutor(1, f"documents-{begin >> 20}-MiB") for begin in _LANES]
+_lanes = [Threads(f"documents-{begin >> 20}-MiB", 1, 1024) for begin in _LANES]
 #: The size of a text is limited where bodies are received. orjson reads 4 MiB of numbers in a
 #: twentieth of a second at most.
 _LIMITS = LIMITS._replace(bytes=sys.maxsize, whole=4 << 20)
@@ -61,7 +60,7 @@ async def perform(
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
     """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
     lane = _lanes[bisect(_LANES, size) - 1]
-    return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
+    return await lane.run(work, *arguments)
 
 
 def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Content:
