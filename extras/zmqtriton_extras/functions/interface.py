@@ -155,8 +155,11 @@ class Interface:
         """Return what is read of each row, but for those with an error."""
         values: dict[str, Any] = {}
         for name, row in rows.items():
-            with Place(name, errors):
-                values[name] = read(self._kind(name), row)
+            if name in self.parameters:
+                with Place(name, errors):
+                    values[name] = read(self.parameters[name], row)
+            else:
+                errors.append(self._unknown(name))
         return values
 
     def _members(self, text: bytes) -> dict[str, Any]:
@@ -258,8 +261,11 @@ class Interface:
     def _kind(self, name: str) -> Kind:
         if name in self.parameters:
             return self.parameters[name]
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> MismatchError:
         names = ", ".join(self.parameters) or "none"
-        raise MismatchError(f"there is no such argument; there are: {names}", named(name))
+        return MismatchError(f"there is no such argument; there are: {names}", named(name))
 
     def _value(self, kind: Kind, document: Any, fetch: Fetch | None) -> Any:
         is_text = kind.is_file and isinstance(document, str)
