@@ -152,7 +152,7 @@ class Interface:
     def _each(
         self, rows: Mapping[str, Any], read: Callable[[Kind, Any], Any], errors: list[MismatchError]
     ) -> dict[str, Any]:
-        """Return what is read of each row, but for those with an error."""
+        """Return the values of rows by name; those with errors are left out."""
         values: dict[str, Any] = {}
         for name, row in rows.items():
             if name in self.parameters:
