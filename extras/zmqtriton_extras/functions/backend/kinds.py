@@ -23,9 +23,7 @@ _INT64 = np.iinfo(np.int64)
 _ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
 #: Fields of a schema for what JSON's own words do not say.
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
-
-
-#: Errors of one request that its answer has; the others are counted.
+#: Maximum number of errors in the answer to a request; the others are counted.
 _MAX_ERRORS = 20
 
 
@@ -39,7 +37,7 @@ class PlacedError(Exception):
         self.more: List[PlacedError] = []
 
     def __str__(self) -> str:
-        """Return a line for each error."""
+        """Return a line for each error, with its place."""
         errors, left = [self, *self.more[: _MAX_ERRORS - 1]], len(self.more) + 1 - _MAX_ERRORS
         places = [f"{'.'.join(each.place)}: " if each.place else "" for each in errors]
         lines = [f"{place}{each.args[0]}" for place, each in zip(places, errors)]
