@@ -6,8 +6,8 @@ It is read from the parameter of the model's configuration that its backend make
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class Interface:
         if not isinstance(document, dict):
             raise InvalidArgument("the body must be a JSON object with the arguments by name")
         rows = {k: v for k, v in document.items() if not self._is_absent(k, v)}
-        return self._encoded(rows, fetch)
+        return self.encode(rows, read=partial(self._value, fetch=fetch))
 
     def _parse(self, text: bytes) -> Any:
         """Return the document of a text; an argument that is JSON has integers of any size.
@@ -101,21 +101,19 @@ class Interface:
     def _of_texts(
         self, texts: Mapping[str, str], fetch: Fetch | None, files: Mapping[str, Tensor] = _NO_FILES
     ) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        errors: list[MismatchError] = []
-        for name, text in texts.items():
-            kind = self._kind(name)
-            with Place(name, errors):
-                try:
-                    values[name] = kind.from_text(text, self._parse)
-                except InvalidArgument as error:
-                    raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
-        return self._encoded(values, fetch, files, errors)
+        def read(kind: Kind, text: str) -> Any:
+            try:
+                return self._value(kind, kind.from_text(text, self._parse), fetch)
+            except InvalidArgument as error:
+                raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
+
+        return self.encode(texts, files, read)
 
     def _of_form(self, content_type: str, body: memoryview, fetch: Fetch | None) -> dict[str, Any]:
         texts, files = {}, {}
         for part in parts_of(content_type, body):
-            if part.filename is not None and self._kind(part.name).is_file:
+            kind = self.parameters.get(part.name)
+            if part.filename is not None and kind and kind.is_file:
                 files[part.name] = self._file(part, body)
             else:
                 texts[part.name] = str(body[part.begin : part.end], "utf-8", "replace")
@@ -129,57 +127,46 @@ class Interface:
         if name in self.parameters:
             return self.parameters[name]
         names = ", ".join(self.parameters) or "none"
-        raise MismatchError(f"there is no such argument; there are: {names}", named(name))
+        raise MismatchError(f"there is no such argument; there are: {names}")
 
-    def _encoded(
-        self,
-        rows: Mapping[str, Any],
-        fetch: Fetch | None,
-        files: Mapping[str, Tensor] = _NO_FILES,
-        earlier: Sequence[MismatchError] = (),
-    ) -> dict[str, Any]:
-        """Return the inputs that the documents of arguments are. Raises MismatchError."""
-        values: dict[str, Any] = {}
-        errors = [*earlier]
-        for name, document in rows.items():
-            try:
-                kind = self._kind(name)
-            except MismatchError as error:
-                errors.append(error)
-                continue
-            with Place(name, errors):
-                if fetch and kind.is_file and str(document).startswith(("http://", "https://")):
-                    values[name] = kind.decode(np.array([fetch(document)], np.object_))
-                else:
-                    values[name] = kind.from_json(document)
-        return self.encode(values, files, errors)
+    @staticmethod
+    def _value(kind: Kind, document: Any, fetch: Fetch | None) -> Any:
+        if fetch and kind.is_file and str(document).startswith(("http://", "https://")):
+            return kind.decode(np.array([fetch(document)], np.object_))
+        return kind.from_json(document)
 
     def encode(
         self,
         values: Mapping[str, Any],
         files: Mapping[str, Tensor] = _NO_FILES,
-        earlier: Sequence[MismatchError] = (),
+        read: Callable[[Kind, Any], Any] = lambda kind, value: value,
     ) -> dict[str, Any]:
-        """Return the inputs that arguments are. Raises MismatchError, and the earlier ones."""
-        errors, arrays = [*earlier], {**files}
-        wrong = {name for error in errors for name in error.place[:1]}
-        for name in self.input["required"]:
-            if name not in values and name not in files and name not in wrong:
-                expected = self.parameters[name].expected
-                errors.append(MismatchError(f"expected {expected}, got nothing", name))
+        """Return the inputs that arguments are; `read` makes values of them.
+
+        Raises MismatchError.
+        """
+        arrays: dict[str, Any] = {**files}
+        errors = [
+            MismatchError(f"expected {self.parameters[name].expected}, got nothing", name)
+            for name in self.input["required"]
+            if name not in values and name not in files
+        ]
         for name, value in values.items():
-            with Place(name, errors):
-                try:
-                    array = self.parameters[name].encode(value)
-                except RaggedError:
-                    if self._has_batches:
-                        raise
-                    array = self.parameters[name].encode([])
-                    document = self.parameters[name].to_json(value)
-                    arrays[name + RAGGED] = _RAGGED.encode(document)
-                arrays[name] = array[np.newaxis] if self._has_batches else array
+            with Place(name if name in self.parameters else named(name), errors):
+                kind = self._kind(name)
+                arrays.update(self._arrays(name, kind, read(kind, value)))
         raise_all(errors)
         return arrays
+
+    def _arrays(self, name: str, kind: Kind, value: Any) -> dict[str, Any]:
+        """Return the tensor of a value; of lists of different lengths there are two."""
+        try:
+            array = kind.encode(value)
+        except RaggedError:
+            if self._has_batches:
+                raise
+            return {name: kind.encode([]), name + RAGGED: _RAGGED.encode(kind.to_json(value))}
+        return {name: array[np.newaxis] if self._has_batches else array}
 
     def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each output; None for one that a response lacks."""
