@@ -73,19 +73,20 @@ class Place:
 
     def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
         """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
-        self._name, self._errors = str(name), errors
+        self._name, self._errors = name, errors
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        if isinstance(error, PlacedError):
-            for each in (error, *error.more):
-                each.place.insert(0, self._name)
-        is_collected = self._errors is not None and isinstance(error, MismatchError)
-        if self._errors is not None and is_collected:
-            self._errors.append(error)
-        return is_collected
+        if not isinstance(error, PlacedError):
+            return False
+        for each in (error, *error.more):
+            each.place.insert(0, str(self._name))
+        if self._errors is None or not isinstance(error, MismatchError):
+            return False
+        self._errors.append(error)
+        return True
 
 
 def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:
