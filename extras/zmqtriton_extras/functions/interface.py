@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -57,7 +57,6 @@ _WORDS = {"on": "true", "1": "true", "off": "false", "0": "false"}
 _HEAD_BYTES = 64
 #: Before a body that is a file, in place of the head of a part of a form.
 NO_HEAD = b"\r\n\r\n"
-_NO_FILES: Mapping[str, Tensor] = {}
 _RAGGED = Documents("lists of different lengths", {})
 #: Digits of a number that 64 bits may not hold, and the table that makes all digits equal to them.
 _DIGITS = b"0" * 19
@@ -66,6 +65,13 @@ _STEP_BYTES = 1 << 20
 #: Returns the file at a URL. Raises MismatchError.
 Fetch = Callable[[str], bytes]
 _Fields = dict[str, list[bytes]]
+_NO_KIND = Kind()
+
+
+class _Texts(NamedTuple):
+    """The fields with one name."""
+
+    data: list[bytes]
 
 
 def kind_of_body(content_type: str) -> str:
@@ -140,27 +146,14 @@ class Interface:
         there = {*rows, *fields, *files}
         fields |= {n: texts for n, texts in _grouped(pairs_of(query)).items() if n not in there}
         rows = {n: v for n, v in rows.items() if not self._is_absent(n, v)}
-        errors: list[MismatchError] = []
-        filled = {n: texts for n, texts in fields.items() if self._is_filled(n, texts)}
-        rows |= self._each(filled, self._document, errors)
+        rows |= {n: _Texts(data) for n, data in fields.items() if self._is_filled(n, data)}
         if kind in (_MULTIPART, _URL_ENCODED):
             rows = {**dict.fromkeys(self._boxes(), False), **rows}
-        values = self._each(rows, partial(self._value, fetch=fetch), errors)
-        tensors = {name: self._tensor(parts, memoryview(body)) for name, parts in files.items()}
-        return Request(self.encode(values, tensors, errors), self._said(files))
-
-    def _each(
-        self, rows: Mapping[str, Any], read: Callable[[Kind, Any], Any], errors: list[MismatchError]
-    ) -> dict[str, Any]:
-        """Return the values of rows by name; those with errors are left out."""
-        values: dict[str, Any] = {}
-        for name, row in rows.items():
-            if name in self.parameters:
-                with Place(name, errors):
-                    values[name] = read(self.parameters[name], row)
-            else:
-                errors.append(self._unknown(name))
-        return values
+        inputs = self.encode(rows, partial(self._value, fetch=fetch), files)
+        # only now: a head in the body becomes a length, and before a file is fetched all is read
+        for name, parts in files.items():
+            inputs[name] = self._tensor(parts, memoryview(body))
+        return Request(inputs, self._said(files))
 
     def _members(self, text: bytes) -> dict[str, Any]:
         document = self._parse(text or b"{}")
@@ -192,7 +185,7 @@ class Interface:
         return RefusedError(415, f"no parameter takes a body of {named(kind)}; send {what}")
 
     def _takes_files(self, name: str) -> bool:
-        kind = self._kind(name)
+        kind = self.parameters.get(name, _NO_KIND)
         return kind.is_file or (kind.dims == [-1] and "contentEncoding" in _items(kind))
 
     def _parse(self, text: bytes) -> Any:
@@ -261,13 +254,12 @@ class Interface:
     def _kind(self, name: str) -> Kind:
         if name in self.parameters:
             return self.parameters[name]
-        raise self._unknown(name)
-
-    def _unknown(self, name: str) -> MismatchError:
         names = ", ".join(self.parameters) or "none"
-        return MismatchError(f"there is no such argument; there are: {names}", named(name))
+        raise MismatchError(f"there is no such argument; there are: {names}")
 
-    def _value(self, kind: Kind, document: Any, fetch: Fetch | None) -> Any:
+    def _value(self, kind: Kind, row: Any, fetch: Fetch | None) -> Any:
+        """Return the value of a document, or of the fields that are one."""
+        document = self._document(kind, row.data) if isinstance(row, _Texts) else row
         is_text = kind.is_file and isinstance(document, str)
         if is_text and document.startswith(("http://", "https://")):
             if fetch is None:
@@ -278,29 +270,35 @@ class Interface:
     def encode(
         self,
         values: Mapping[str, Any],
-        files: Mapping[str, Tensor] = _NO_FILES,
-        earlier: Sequence[MismatchError] = (),
+        read: Callable[[Kind, Any], Any] = lambda kind, value: value,
+        others: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Return the inputs that arguments are. Raises MismatchError, and the earlier ones."""
-        errors, arrays = [*earlier], {**files}
-        wrong = {name for error in errors for name in error.place[:1]}
-        for name in self.input["required"]:
-            if name not in values and name not in files and name not in wrong:
-                expected = self.parameters[name].expected
-                errors.append(MismatchError(f"expected {expected}, got nothing", name))
+        """Return the inputs that arguments are; `read` makes values of them, `others` come later.
+
+        Raises MismatchError.
+        """
+        arrays: dict[str, Any] = {}
+        errors = [
+            MismatchError(f"expected {self.parameters[name].expected}, got nothing", name)
+            for name in self.input["required"]
+            if name not in values and name not in others
+        ]
         for name, value in values.items():
-            with Place(name, errors):
-                try:
-                    array = self.parameters[name].encode(value)
-                except RaggedError:
-                    if self._has_batches:
-                        raise
-                    array = self.parameters[name].encode([])
-                    document = self.parameters[name].to_json(value)
-                    arrays[name + RAGGED] = _RAGGED.encode(document)
-                arrays[name] = array[np.newaxis] if self._has_batches else array
+            with Place(name if name in self.parameters else named(name), errors):
+                kind = self._kind(name)
+                arrays.update(self._arrays(name, kind, read(kind, value)))
         raise_all(errors)
         return arrays
+
+    def _arrays(self, name: str, kind: Kind, value: Any) -> dict[str, Any]:
+        """Return the tensor of a value; of lists of different lengths there are two."""
+        try:
+            array = kind.encode(value)
+        except RaggedError:
+            if self._has_batches:
+                raise
+            return {name: kind.encode([]), name + RAGGED: _RAGGED.encode(kind.to_json(value))}
+        return {name: array[np.newaxis] if self._has_batches else array}
 
     def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each output; None for one that a response lacks."""

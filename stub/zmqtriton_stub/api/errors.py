@@ -56,14 +56,17 @@ class ErrorCode(enum.IntEnum):
 class TritonError:
     """The error of a response."""
 
-    UNKNOWN = ErrorCode.UNKNOWN
-    INTERNAL = ErrorCode.INTERNAL
-    NOT_FOUND = ErrorCode.NOT_FOUND
-    INVALID_ARG = ErrorCode.INVALID_ARG
-    UNAVAILABLE = ErrorCode.UNAVAILABLE
-    UNSUPPORTED = ErrorCode.UNSUPPORTED
-    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
-    CANCELLED = ErrorCode.CANCELLED
+    # in the order of Triton's numbers
+    (
+        UNKNOWN,
+        INTERNAL,
+        NOT_FOUND,
+        INVALID_ARG,
+        UNAVAILABLE,
+        UNSUPPORTED,
+        ALREADY_EXISTS,
+        CANCELLED,
+    ) = ErrorCode
 
     __slots__ = ("_code", "_message", "number")
 

@@ -27,17 +27,17 @@ from zmqtriton_floor.descriptions import described
 #: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
 UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _EXTRAS: Any = {"include_extras": True} if hasattr(typing, "Annotated") else {}
-#: Errors in a document above which they are counted alone.
+#: Maximum number of errors in a document that are read; of more the number alone is.
 _MAX_ERRORS = 10_000
 #: Elements of a list that are read in one go.
 _PIECE = 8192
 #: Names in pydantic's places that no client has chosen: of the members of a union, and of keys.
 _TAGS = ("bool", "bytes", "dict", "float", "int", "list", "none", "str", "[key]")
-#: Types of schemas that are read strictly; schemas that refuse fields which they do not have.
+#: Types of schemas that are read strictly, and those of records, which refuse further fields.
 _SCALARS, _RECORDS = {"int", "float", "bool", "str"}, {"typed-dict", "dataclass-args"}
 #: Letters of base64 as pydantic writes them, and of all others.
 _URL_SAFE = str.maketrans("-_", "+/")
-#: Fields of schemas with no schemas in them, or with those of keys, which are texts in JSON.
+#: Fields of schemas without schemas in them, or with those of keys, which are texts in JSON.
 _OTHERS = {"default", "expected", "function", "keys_schema", "members", "metadata", "serialization"}
 
 

@@ -31,9 +31,9 @@ Values = Dict[str, Any]
 #: The files of this package.
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _FAILURES = (Failed, Refused)
-#: Errors of a function that a damaged picture or sound may be the reason of.
+#: Exceptions of a function that a damaged picture or sound can cause.
 _DAMAGES = (EOFError, MismatchError, OSError, SyntaxError, ValueError)
-#: Names of Triton's codes that are nearest to statuses; other statuses are INVALID_ARG or INTERNAL.
+#: Triton's nearest codes by status; other statuses have INVALID_ARG or INTERNAL.
 _CODES = {
     404: "NOT_FOUND",
     409: "ALREADY_EXISTS",
@@ -63,7 +63,8 @@ def arguments(signature: Signature, request: Any) -> Values:
             errors.append(_missing(each))
         elif not each.has_default:
             values[each.name] = None
-    raise_all(errors)
+    if errors:  # a call costs more, in each request
+        raise_all(errors)
     return values
 
 
@@ -115,7 +116,7 @@ def _encode(signature: Signature, output: Parameter, value: Any) -> Any:
 
 
 def blamed(error: BaseException, values: Values) -> BaseException:
-    """Return the error of a damaged picture or sound among arguments if that may be the reason."""
+    """Return the error of a damaged picture or sound among arguments if it can be the cause."""
     errors: List[MismatchError] = []
     for name, value in values.items() if isinstance(error, _DAMAGES) else ():
         for each in value if isinstance(value, list) else [value]:
@@ -141,7 +142,7 @@ def failure(error: BaseException) -> Any:
 
 def _refusal(text: str, status: int) -> Any:
     name = _CODES.get(status, "INVALID_ARG" if status < 500 else "INTERNAL")
-    code = getattr(pb_utils.TritonError, name)
+    code = getattr(pb_utils.TritonError, name, pb_utils.TritonError.INTERNAL)  # of an older Triton
     has_status = status and hasattr(pb_utils.TritonError, "number")  # Triton's has none
     error = pb_utils.TritonError(text, code, *[status][: bool(has_status)])
     return pb_utils.InferenceResponse(error=error)

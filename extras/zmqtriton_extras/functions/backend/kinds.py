@@ -23,9 +23,7 @@ _INT64 = np.iinfo(np.int64)
 _ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
 #: Fields of a schema for what JSON's own words do not say.
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
-
-
-#: Errors of one request that its answer has; the others are counted.
+#: Maximum number of errors in the answer to a request; the others are counted.
 _MAX_ERRORS = 20
 
 
@@ -39,7 +37,7 @@ class PlacedError(Exception):
         self.more: List[PlacedError] = []
 
     def __str__(self) -> str:
-        """Return a line for each error."""
+        """Return a line for each error, with its place."""
         errors, left = [self, *self.more[: _MAX_ERRORS - 1]], len(self.more) + 1 - _MAX_ERRORS
         places = [f"{'.'.join(each.place)}: " if each.place else "" for each in errors]
         lines = [f"{place}{each.args[0]}" for place, each in zip(places, errors)]
@@ -75,19 +73,20 @@ class Place:
 
     def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
         """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
-        self._name, self._errors = str(name), errors
+        self._name, self._errors = name, errors
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        if isinstance(error, PlacedError):
-            for each in (error, *error.more):
-                each.place.insert(0, self._name)
-        is_collected = self._errors is not None and isinstance(error, MismatchError)
-        if self._errors is not None and is_collected:
-            self._errors.append(error)
-        return is_collected
+        if not isinstance(error, PlacedError):
+            return False
+        for each in (error, *error.more):
+            each.place.insert(0, str(self._name))
+        if self._errors is None or not isinstance(error, MismatchError):
+            return False
+        self._errors.append(error)
+        return True
 
 
 def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:

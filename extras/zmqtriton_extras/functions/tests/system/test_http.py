@@ -325,7 +325,7 @@ def test_a_query_fills_what_the_body_lacks(server: Server) -> None:
         ("?text=%ff", "text: expected text in UTF-8, got other bytes"),
     ):
         status, error = refusal(ask(server, f"/shout{query}", b""))
-        assert (422, True) == (status, error.startswith(text)), error
+        assert (422, True) == (status, text in error), error
 
 
 def test_repeated_fields_are_a_list(server: Server) -> None:
