@@ -332,7 +332,7 @@ def kind_of_schema(schema: Dict[str, Any]) -> Kind:
         return Several(kind_of_schema(schema["items"]))
     depth, inner = 0, schema
     while inner.get("type") == "array":
-        depth, inner = depth + 1, inner["items"]
+        depth, inner = depth + 1, inner.get("items", {})
     for python, element in ELEMENTS.items():
         is_bytes = "contentEncoding" in inner
         if inner.get("type") == element.json_type and is_bytes is (python is bytes):

@@ -306,6 +306,10 @@ _JSON_TYPES: Dict[str, Set[type]] = {
 }
 
 
+#: The types of elements of a tensor of strings.
+_TEXTS = {str, bytes, np.str_, np.bytes_}
+
+
 class Arrays(Kind):
     """Arrays of numpy."""
 
@@ -350,6 +354,8 @@ class Arrays(Kind):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
             )
+        if self._dtype == np.object_ and not _TEXTS.issuperset(map(type, array.flat)):
+            raise self.mismatch(value)
         return array.astype(self._dtype, copy=False)
 
     def _has_shape(self, array: Any) -> bool:

@@ -242,7 +242,7 @@ def hints(draw: st.DrawFn, is_entry: bool, is_single: bool) -> Hint:
         values = st.lists(_SCALARS[name], max_size=4)
         return Hint(f"List[{name}]", values, [1, {}, _WRONG[name][:1]], is_plain=True)
     if kind == "grid":
-        wrong = [[1], [[], [1]], [_WRONG[name][:1]]]
+        wrong = [[1], [_WRONG[name][:1]]]
         return Hint(f"List[List[{name}]]", _grids(_SCALARS[name]), wrong, is_plain=True)
     if kind == "array":
         return draw(_arrays(is_entry))

@@ -82,6 +82,8 @@ def form_of(interface: Interface, document: dict[str, Any]) -> bytes | None:
     for name, value in document.items():
         schema = interface.parameters[name].schema
         is_text = schema.get("type") == "string" or type(schema.get("enum", [0])[0]) is str
+        if schema.get("type") == "array" and not isinstance(value, list):
+            return None  # a field is an element of the list
         if value is None or is_text is not isinstance(value, str):
             return None
         texts[name] = value if isinstance(value, str) else json.dumps(value)
@@ -98,7 +100,7 @@ def refusal(
 ) -> Exception | None:
     """The error of a request, from the server or from the model."""
     try:
-        [responses] = model.execute_streams([interface.read(content_type, body)])
+        [responses] = model.execute_streams([interface.read(content_type, body).inputs])
     except MismatchError as error:
         return error
     return responses[0].error
