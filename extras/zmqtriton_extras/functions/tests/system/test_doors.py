@@ -10,43 +10,25 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.attacks.documents import form, many, send
+from tests.faults.attacks import hostile as documents
+from tests.faults.attacks.hostile import JSON, many
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
+from zmqtriton_extras.functions.tests import hostile
+from zmqtriton_extras.functions.tests.hostile import FORM, form
 
 pytestmark = pytest.mark.system
 
 CANARY = "sesame-opens-it"
 SECRET = b"the data of a client"
-SOURCE = """
-import os
-import time
-from dataclasses import dataclass
-from zmqtriton import File, model
-
-@dataclass
-class Row:
-    a: list[float]
-
-@model
-def plain(x: int) -> int:
-    return x
-
-@model
-def shout(text: str, times: int = 1) -> str:
-    return text * times
-
-@model
-def row(x: Row) -> int:
-    return len(x.a)
-
+SOURCE = f"""{hostile.SOURCE}
 @model(json_bytes=100_000)
 def table(x: dict[str, int]) -> dict:
     return x
@@ -61,8 +43,6 @@ def keep(file: File) -> str:
     return path
 """
 NAMES = ("plain", "shout", "row", "table", "keep")
-JSON = {"content-type": "application/json"}
-FORM = {"content-type": "multipart/form-data; boundary=X"}
 
 
 class Hosts:
@@ -98,6 +78,10 @@ class Hosts:
         self._listener.shutdown(socket.SHUT_RDWR)
         for each in (self._listener, *self.taken):
             each.close()
+
+
+def send(server: Server, address: str, path: str, body: bytes, headers: Mapping[str, str]) -> int:
+    return documents.send(server.http_port, path, body, headers, address).status
 
 
 @pytest.fixture(scope="module")
