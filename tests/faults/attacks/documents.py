@@ -55,7 +55,8 @@ from tests.faults.attacks.hostile import (
 from tests.faults.attacks.watching import MIB, Gauge
 from tests.faults.requests import grpc_request
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
-from tests.support.server import ROOT, Server, long_turns
+from tests.support.loops.long_turns import long_turns
+from tests.support.server import ROOT, Server
 from tests.support.tools import parse_options
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
@@ -439,6 +440,7 @@ def compare(trees: Sequence[Path], seed: int, only: str) -> list[str]:
                 print(f"{attack.name:60}", end="", flush=True)
                 rows[-1][attack.name] = row = made.measure(attack.send)
                 print(f"{row} {row.answer.text[:60]!r}", flush=True)
+            print(*long_turns(made.server.log_text()), sep="\n", flush=True)
     print(f"\nThe worst document of each door\n{'':60}{HEAD * len(trees)}")
     for door in dict.fromkeys(name.partition(",")[0] for name in rows[0]):
         worst = max(
