@@ -19,7 +19,7 @@ from zmqtriton_floor.routing import goes_to_trial, is_copied
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content, Division
 from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
-from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial
+from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial, count_none
 
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
@@ -209,7 +209,7 @@ class _Copy(PendingRequest):
             # the copy is ours, and no request of the client's token
             options = request.options._replace(flags=0, token=0)
             checked = CheckedRequest(
-                model, request.body, model.signature.check(request.body), options
+                model, request.body, model.signature.check(request.body, count_none), options
             )
             own_id = self._gateway.begin(checked, self)
         except ZmqTritonError as error:

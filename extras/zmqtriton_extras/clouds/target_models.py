@@ -131,7 +131,6 @@ class Place(NamedTuple):
 class TargetModels:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings.http.max_input_size
         self._is_explicit = gateway.settings.models.control_mode == "explicit"
         #: Models and their repositories by the platform's name, as of the last message.
         self._models: dict[str, dict[str, str]] = {}
@@ -165,8 +164,7 @@ class TargetModels:
             _answer(resp, _row(name, self._models[name]))
 
     async def load(self, req: HttpRequest, resp: falcon.asgi.Response, name: str = "") -> None:
-        body = await req.read_body(self._max_input_size)
-        document = json_documents.parse(body) if body else {}
+        document = json_documents.parse(await req.read_control() or b"{}")
         found, url = (_text(document, key) for key in ("model_name", "url"))
         model = req.header(TARGET_MODEL) or found
         # where it is not allowed, the refusal must not depend on what there is

@@ -196,7 +196,8 @@ class Functions:
 
         while True:
             try:
-                return await json_documents.perform(len(body), read)
+                async with json_documents.room_for(req.hold, b"" if is_form(kind) else body):
+                    return await json_documents.perform(len(body), read)
             except NotFetched as needed:
                 with Place(".".join(needed.place)):
                     files[needed.url] = await self._urls.fetch(needed.url)

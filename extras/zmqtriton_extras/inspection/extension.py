@@ -27,7 +27,6 @@ from zmqtriton_frontends.http_api import (
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_standard.cockpit import operations
 
-_MOST_BYTES = 1 << 16
 _threads = Threads("profiles", 2, 16)
 _SETTINGS = {
     "seconds": {"type": "number", "exclusiveMinimum": 0},
@@ -56,7 +55,7 @@ class Profiling:
         self._gateway = gateway
 
     async def profile(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
-        body = await req.read_body(_MOST_BYTES)
+        body = await req.read_control()
         if not operations.is_open(self._gateway.settings):
             raise falcon.HTTPForbidden(description=_REFUSAL)
         # only now: most servers are never asked

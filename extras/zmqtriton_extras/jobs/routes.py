@@ -231,7 +231,7 @@ class Submissions:
     async def _find_model(self, req: HttpRequest, text: bytes) -> str:
         """Return the model that a document of OpenAI's API names; "" if its route refuses it."""
         try:
-            name = await json_documents.read(text, _model_in)
+            name = await json_documents.read(req.hold, text, _model_in)
             model = tensor_names.queue_of(self._gateway.catalogue, name) if name else ""
             if not (model and may_see(req.grant, model)):
                 return ""

@@ -332,7 +332,7 @@ def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
         Tensor(names.HEAD, _BYTES, [1], len(head).to_bytes(4, "little") + head),
         Tensor(names.BODY, _UINT8, [len(body)], body),
     ]
-    return Content(RequestBody("", {}, [], inputs))
+    return Content(RequestBody("", {}, [], inputs), is_counted=True)
 
 
 class Answer:

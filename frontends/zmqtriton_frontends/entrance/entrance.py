@@ -26,12 +26,20 @@ from zmqtriton_frontends.entrance.forwarding import Forwarding
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.admission import (
+    CheckedRequest,
+    ManyElements,
+    count_all,
+    count_few,
+    count_none,
+    prepare,
+)
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import followed
 from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process.own_threads import aside
 
 #: Makes a step that each request of a frontend takes.
 STEP = Hook[Callable[[Gateway], Step]]("requests.step")
@@ -105,25 +113,35 @@ class Entrance:
         """Return the request, ready to be sent.
 
         Raises the client's errors, and where it has to wait before it enters, NotLoaded for a
-        model that is to be loaded and TakesLong for a body that is to be read aside.
+        model that is to be loaded and TakesLong for a body that is to be read or checked aside.
         """
         try:
             if ask.grant is not None:
                 check_model(ask.grant, ask.target[0])
             model = self._catalogue.find(*ask.target)
-            content = ask.read(model)
+            content = read = ask.read(model)
             for choice in self._choices:
                 model, content = choice(ask, model, content)
-            body, options, places, classes = content
+            body, options, places, classes, is_counted = content
             if ask.deadline_ns:
                 options = options._replace(deadline_ns=ask.deadline_ns)
             # the version may be unloaded while the request is on its way
             more_flags = 0 if ask.target[1] else ANY_VERSION
-            checked = prepare(self._catalogue, model, body, options, places, more_flags=more_flags)
+            checked = prepare(
+                self._catalogue,
+                model,
+                body,
+                options,
+                places,
+                more_flags=more_flags,
+                count=count_none if is_counted else count_few,
+            )
             if classes:
                 checked = checked._replace(classes=classes)
             for step in self._steps + model.steps + ask.steps:
                 checked = step(ask, checked)
+        except ManyElements:
+            raise TakesLong(_count_aside(read, model.name)) from None
         except ZmqTritonError as error:
             if not isinstance(error, NotLoaded):
                 for refused in self._shared.refusals:
@@ -195,6 +213,13 @@ class Entrance:
         if arrivals is not None:
             checked = checked.with_arrivals(arrivals)
         return followed(self.gateway.stream(checked), checked.observer, self._sending)
+
+
+async def _count_aside(content: Content, model: str) -> Content:
+    """Return the content once a thread has counted its strings. Raises InvalidArgument."""
+    body = content.body
+    await aside(sum(len(tensor.data) for tensor in body.inputs), count_all, body, model)
+    return content._replace(is_counted=True)
 
 
 def _with(ask: Ask, content: Content) -> Ask:

@@ -17,6 +17,11 @@ from zmqtriton_frontends.process.own_threads import Threads
 
 _threads = Threads("staging", 2, 32)
 
+#: Parameters that a load may have, its files among them.
+MAX_PARAMETERS = 4096
+#: Bytes of the largest parameter that is no file.
+MAX_CONFIG_BYTES = 1 << 20
+
 
 async def load(
     gateway: Gateway,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +20,6 @@ _IDLE_S = 1.0
 
 _T = TypeVar("_T")
 _Call = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
-
 
 class Threads:
     """The threads of one kind of work: `count` at the same time, and `waiting` calls behind them.
@@ -85,6 +85,19 @@ class Threads:
         with self._lock:
             self._calls -= 1
         settle(*outcome)
+
+
+#: Documents from these sizes on wait for each other only.
+_LANES = (0, 1 << 20, 8 << 20)
+#: Threads that read documents one after another, which also limits the memory that they take; but
+#: no document waits for one that is much larger.
+_lanes = [Threads(f"documents-{begin >> 20}-MiB", 1, 1024) for begin in _LANES]
+
+
+async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
+    """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
+    lane = _lanes[bisect(_LANES, size) - 1]
+    return await lane.run(work, *arguments)
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:

@@ -42,7 +42,6 @@ _FILE_ID = re.compile(r"file-[0-9A-HJKMNP-TV-Z]{26}")
 _BATCH_ID = re.compile(r"batch_[0-9A-HJKMNP-TV-Z]{26}")
 #: Maximum bytes of an upload with its form. OpenAI takes 512 MB.
 MAX_UPLOAD_BYTES = 512 << 20
-_MAX_BODY_BYTES = 64 << 10
 _MAX_FILES, _MAX_BATCHES, _USUAL_BATCHES = 10_000, 100, 20
 _USUAL_FILES = 1000
 _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
@@ -231,7 +230,7 @@ class FileRoutes(_Asking):
 
 class BatchRoutes(_Asking):
     async def create(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        text = await req.read_body(_MAX_BODY_BYTES)
+        text = await req.read_control()
         own_id = f"batch_{new_id()}"
         await self._answer(req, resp, "batch create", id=own_id, **_request(text))
 

@@ -30,7 +30,8 @@ MAX_PIECES = 65_536
 #: Bytes above the limit that are read and dropped of a body that is too large, so that its client
 #: sees the error and not a connection reset.
 DROP_BYTES = 256 << 20
-
+#: Bytes of a body that steers the server: names, numbers and short texts, as over gRPC.
+MAX_CONTROL_BYTES = 64 << 10
 
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
@@ -91,6 +92,10 @@ class HttpRequest(falcon.asgi.Request):
         """Return all of the body. Raises what read_pieces raises."""
         pieces, _ = await self.read_pieces(limit)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read_control(self) -> bytes:
+        """Return the body of a request that steers the server. Raises what read_pieces raises."""
+        return await self.read_body(MAX_CONTROL_BYTES)
 
     def begin_body(self) -> BodyPieces:
         """Return the bytes that came with the headers, to be read on."""
@@ -221,6 +226,8 @@ class TooLarge(InvalidArgument):
 
 
 def too_large(what: str, size: int, limit: int) -> TooLarge:
+    if limit == MAX_CONTROL_BYTES:
+        return TooLarge(f"a request of this route has at most {limit} bytes, not {size}")
     return TooLarge(
         f"request {what} size of {size} bytes exceeds the maximum allowed input size of {limit} "
         "bytes. Use --http-max-input-size to increase the limit."

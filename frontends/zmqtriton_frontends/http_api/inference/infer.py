@@ -42,6 +42,9 @@ class FormReceiver(Protocol):
     #: The form of the outputs that its client wants.
     form: OutputForm
 
+    def hold(self, size: int, /) -> None:
+        """Account for more memory, or for less. Raises Unavailable without any."""
+
     @property
     def takes_streams(self) -> bool:
         """Return whether its client reads more than one response."""
@@ -76,7 +79,10 @@ class Inference:
         size, limit = len(body) if json_length is None else json_length, self.max_input_size
         if size >= json_documents.LARGE_BYTES and not is_aside:
             arguments = receiver, body, json_length, model, True
-            raise TakesLong(json_documents.aside(size, self.read, *arguments))
+            text = memoryview(body)[:size]
+            raise TakesLong(
+                json_documents.aside_with_room(receiver.hold, text, self.read, *arguments)
+            )
         tail = None
         if json_length:
             if json_length > limit:
@@ -94,7 +100,7 @@ class Inference:
             parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
         request, options, form = parsed
         receiver.form = form
-        return make(Content, (request, options, form.places, NO_CLASSES))
+        return make(Content, (request, options, form.places, NO_CLASSES, False))
 
     # ------------------------------------------------------------- requests that Falcon has
 
@@ -157,7 +163,9 @@ class HttpEntrance(Entrance):
         fields = request_id, dict(parameters or {}), list(outputs)
         ask = Ask(
             (model, version),
-            lambda model: Content(RequestBody(*fields, to_tensors(inputs, model.config))),
+            lambda model: Content(
+                RequestBody(*fields, to_tensors(inputs, model.config)), is_counted=True
+            ),
             req.header,
             req.spelled_headers,
             req.grant,
