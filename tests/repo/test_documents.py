@@ -108,7 +108,7 @@ SHOWING = {
     "http_api/administration.py": _TRITON,
     "inference/tensor_data.py": _TRITON,
     "backend/api.py": _DEVELOPERS,
-    "backend/documents.py": _DEVELOPERS,
+    "backend/adapters.py": _DEVELOPERS,
     "backend/kinds.py": _DEVELOPERS,
     "backend/signature.py": _DEVELOPERS,
     "web_sockets/frames.py": "a text of our own",

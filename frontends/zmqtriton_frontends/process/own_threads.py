@@ -21,6 +21,7 @@ _IDLE_S = 1.0
 _T = TypeVar("_T")
 _Call = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
+
 class Threads:
     """The threads of one kind of work: `count` at the same time, and `waiting` calls behind them.
 
