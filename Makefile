@@ -133,6 +133,10 @@ faults-run: .venv/test.stamp
 faults-attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
 
+# OF=documents: hostile documents by every door. MINUTES=0: all of them, in a table.
+faults-documents: .venv/test.stamp
+	$(bin)/python -m tests.faults.attacks.documents --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
+
 # OF=machines: as they are in production, two at a time; ARGS names some, --page writes their table into the page.
 faults-machines: .venv/test.stamp
 	$(bin)/python -m tests.faults.machines $(ARGS)

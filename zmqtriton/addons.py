@@ -24,27 +24,20 @@ from zmqtriton.sdk.addon import (
     ALL,
     GROUP,
     AddOn,
-    Backend,
     Command,
+    Offer,
     Parameter,
     Port,
     Process,
-    TaskCode,
 )
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Offers
 
-#: Kinds that a process takes from one add-on only, the first that has it.
-_OF_PROCESSES = (
-    "placement",
-    "division",
-    "model_steps",
-    "samples",
-    "page_form",
-    "example",
-)
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
+#: The kind of words that name the commands of a group in `zmqtriton-ctl --help`.
+GROUPS = "ctl.group"
 #: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
 NAMES = "names.txt"
 
@@ -67,49 +60,37 @@ class Installed(NamedTuple):
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
 
 
-class Package(NamedTuple):
-    """A package that an add-on declares, and its directory."""
-
-    name: str
-    directory: Path
+# ------------------------------------------------------------------------- offers
 
 
-# ------------------------------------------------------------------------- kinds
+@cache
+def offers() -> Offers:
+    """Return the offers of all add-ons, in their order."""
+    return Offers(tuple(row for row, _ in _offered()))
 
 
-def references(kind: str) -> list[str]:
-    """Return the references of all add-ons that have something of a kind, in their order."""
-    return [
-        each.reference(text)
-        for each in add_ons().values()
-        for text in _texts(getattr(each.declared, kind))
-    ]
+def offers_in_use(value_of: Callable[[str], Any]) -> Offers:
+    """Return the offers with these options, which are asked for by field."""
+    return Offers(tuple(row for row, on in _offered() if not on or value_of(_field(on))))
 
 
-def reference(kind: str) -> str:
-    """Return the reference of a kind that a server has one of; "" without an add-on for it."""
-    return next(iter(references(kind)), "")
+def _offered() -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield each row of offers, and the option that must be on for it."""
+    for each in add_ons().values():
+        for kind, value in each.declared.offers.items():
+            several = (value,) if isinstance(value, str | Offer) else value
+            rows = several.items() if isinstance(several, Mapping) else (("", x) for x in several)
+            for name, one in rows:
+                reference, on = one if isinstance(one, Offer) else (one, "")
+                yield (kind, name, each.reference(reference)), on
 
 
-def parts() -> dict[str, str]:
-    """Return the references of the kinds that a process has one of, by kind."""
-    placed_by = next(iter(parameters_of("placement")), "")
-    return {"placed_by": placed_by, **{kind: reference(kind) for kind in _OF_PROCESSES}}
+def offering(kind: str) -> list[Installed]:
+    """Return the add-ons that offer something of a kind."""
+    return [each for each in add_ons().values() if kind in each.declared.offers]
 
 
-def transport(name: str) -> str:
-    """Return the reference of a transport of gRPC by the name of its add-on; "" without that."""
-    found = add_ons().get(name)
-    return found.reference(found.declared.transport) if found else ""
-
-
-def named(kind: str) -> dict[str, str]:
-    """Return the references of a kind that has names, by these."""
-    return {
-        name: each.reference(text)
-        for each in reversed(add_ons().values())  # of two with a name the first counts
-        for name, text in getattr(each.declared, kind).items()
-    }
+# ------------------------------------------------------------------------- declarations
 
 
 def load_public(name: str) -> Any:
@@ -120,33 +101,21 @@ def load_public(name: str) -> Any:
     return load_reference(reference)
 
 
-def find(kind: str, name: str) -> str:
-    """Return the reference of one of a kind that has names, or ""."""
-    return _find(lambda add_on: getattr(add_on, kind).get(name, ""))
-
-
-def find_command(name: str) -> str:
-    """Return the reference of a command of `zmqtriton`, or ""."""
-    return _find(lambda add_on: _command(add_on.commands.get(name, "")).run)
-
-
-def _find(text_of: Callable[[AddOn], str]) -> str:
-    """Return the first reference; other packages are looked at only if it is not our own."""
-    for found in (own_add_ons, add_ons):
+def find(field: str, name: str) -> str:
+    """Return the reference of one of a field that has names, or ""."""
+    for found in (own_add_ons, add_ons):  # other packages only if it is not our own
         for each in found().values():
-            if text := text_of(each.declared):
-                return each.reference(text)
+            if value := getattr(each.declared, field).get(name):
+                return each.reference(getattr(value, "run", value))
     return ""
 
 
 def verbs() -> dict[str, str]:
     """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none."""
-    declared = [each.declared for each in add_ons().values()]
-    return dict.fromkeys((name for one in declared for name in one.ctl), "") | {
-        name: group
-        for one in declared
-        for group, names in one.ctl_groups.items()
-        for name in names.split()
+    names = (name for each in add_ons().values() for name in each.declared.ctl)
+    rows = [row[1:] for row in offers().rows if row[0] == GROUPS]
+    return dict.fromkeys(names, "") | {
+        name: group for group, words in rows for name in words.split()
     }
 
 
@@ -157,20 +126,6 @@ def usages() -> dict[str, str]:
         for each in add_ons().values()
         for name, command in each.declared.commands.items()
     }
-
-
-def references_in_use(kind: str, value_of: Callable[[str], Any]) -> tuple[str, ...]:
-    """Return the references of a kind, but for add-ons whose process is off."""
-    return tuple(
-        each.reference(text)
-        for each in add_ons().values()
-        if _is_on(each.declared.process, value_of)
-        for text in _texts(getattr(each.declared, kind))
-    )
-
-
-def _is_on(process: Process | None, value_of: Callable[[str], Any]) -> bool:
-    return process is None or not process.on or bool(value_of(_field(process.on)))
 
 
 def processes() -> dict[str, tuple[str, Process]]:
@@ -217,44 +172,6 @@ def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
     return [port for port, value in values if value is not None and value is not False]
 
 
-def http_categories() -> tuple[str, ...]:
-    """Return the categories of routes that add-ons have beside the core's."""
-    return tuple(name for each in add_ons().values() for name in each.declared.http_categories)
-
-
-def problems(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the faults of the options, which are given by their fields."""
-    for each in add_ons().values():
-        if each.declared.check and _is_on(each.declared.process, values.__getitem__):
-            problem: str = load_reference(each.reference(each.declared.check))(values)
-            if problem:
-                yield problem
-
-
-def with_kind(kind: str) -> list[Installed]:
-    """Return the add-ons that have something of a kind."""
-    return [each for each in add_ons().values() if getattr(each.declared, kind)]
-
-
-def frameworks() -> Mapping[str, tuple[str, str]]:
-    """Return, by backends, the module that one imports and the packages that bring it."""
-    return {
-        name: (backend.module, backend.brought_by)
-        for each in add_ons().values()
-        for name, value in each.declared.backends.items()
-        if (backend := _backend(value)).module
-    }
-
-
-def extensions(value_of: Callable[[str], Any]) -> list[str]:
-    """Return the names of extensions of the protocol that options turn on."""
-    return [
-        each.declared.extension
-        for each in add_ons().values()
-        if each.declared.extension and value_of(_field(each.declared.extension_on))
-    ]
-
-
 def lack(name: str) -> str:
     """Say which add-on an option such as `--greeting`, or a parameter, lacks; "" if it is here.
 
@@ -275,43 +192,6 @@ def _known() -> dict[str, str]:
     }
 
 
-@cache
-def backend_package(name: str) -> Package | None:
-    """Return the package of an add-on's backend; None without one, or without its files."""
-    for each in add_ons().values():
-        if name in each.declared.backends:
-            package = each.reference(_backend(each.declared.backends[name]).package)
-            try:
-                return Package(package, directory_of(package))
-            except (ImportError, InvalidArgument) as error:
-                _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
-                return None
-    return None
-
-
-@cache
-def tasks() -> dict[str, TaskCode]:
-    """Return the functions that instances run when they are asked to, by name."""
-    codes: dict[str, TaskCode] = {}
-    for name, text in named("tasks").items():
-        module, _, function = text.partition(":")
-        spec = importlib.util.find_spec(module)  # not imported: it is for other Pythons
-        if spec is not None and spec.origin is not None:
-            codes[name] = TaskCode(spec.origin, function)
-    return codes
-
-
-def models_in(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the backend that runs a Python file, and its models; ("", ()) for Triton's own."""
-    for each in add_ons().values():
-        for name, value in each.declared.backends.items():
-            if reference := _backend(value).models_in:
-                models: tuple[str, ...] = load_reference(each.reference(reference))(path)
-                if models:
-                    return name, models
-    return "", ()
-
-
 def is_own(package: str) -> bool:
     """Return whether a package comes with the server."""
     return package.startswith(SHELVES)
@@ -323,11 +203,6 @@ def directory_of(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
     return Path(spec.submodule_search_locations[0])
-
-
-def parameters_of(kind: str) -> list[str]:
-    """Return the parameters of config.pbtxt of the first add-on that has something of a kind."""
-    return [*next((each.declared.parameters for each in with_kind(kind)), ())]
 
 
 def described_parameters() -> dict[str, dict[str, Parameter]]:
@@ -350,14 +225,6 @@ def parameters() -> list[str]:
 
 def _command(value: Command | str) -> Command:
     return Command(value) if isinstance(value, str) else value
-
-
-def _backend(value: Backend | str) -> Backend:
-    return Backend(value) if isinstance(value, str) else value
-
-
-def _texts(value: str | tuple[str, ...]) -> Iterable[str]:
-    return value if isinstance(value, tuple) else filter(None, [value])
 
 
 def _field(option: str) -> str:

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if words[:1] == [_PROGRAM]:
         words = words[1:]
     if words and not words[0].startswith("-"):
-        reference = addons.find_command(words[0])
+        reference = addons.find("commands", words[0])
         if reference:
             return _run(lazy_names.load_reference(reference), words[1:])
     options = read_options(words)

@@ -12,6 +12,7 @@
        ├─ Cancelled             CANCELLED
        ├─ DeadlineExceeded      DEADLINE_EXCEEDED   not one of Triton's
        ├─ LimitExceeded         RESOURCE_EXHAUSTED  likewise
+       ├─ StatusError           the nearest   a status that a model has chosen
        └─ ProtocolError         INTERNAL      a message of ours that does not decode
 
 Errors cross processes as (number, text), never pickled; `from_number` makes them errors again.
@@ -131,6 +132,32 @@ class LimitExceeded(ZmqTritonError):
     code, number, http_status, grpc_status = "RESOURCE_EXHAUSTED", 10, 429, 8
 
 
+#: gRPC's status and Triton's code for statuses that a model chooses; others have those of 400 or
+#: 500.
+_OF_STATUS = {
+    401: (16, "INVALID_ARG"),
+    403: (7, "INVALID_ARG"),
+    404: (5, "NOT_FOUND"),
+    408: (4, "CANCELLED"),
+    409: (6, "ALREADY_EXISTS"),
+    429: (8, "UNAVAILABLE"),
+    499: (1, "CANCELLED"),
+    501: (12, "UNSUPPORTED"),
+    503: (14, "UNAVAILABLE"),
+    504: (4, "CANCELLED"),
+}
+
+
+class StatusError(ZmqTritonError):
+    """Raised when a model has answered a request with an HTTP status of its own, its number."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.number = self.http_status = status
+        nearest = (3, "INVALID_ARG") if status < 500 else (13, "INTERNAL")
+        self.grpc_status, self.code = _OF_STATUS.get(status, nearest)
+
+
 class ProtocolError(ZmqTritonError):
     """Raised when a message between our processes does not decode; names kind and field."""
 
@@ -155,7 +182,11 @@ BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.
 
 def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTritonError:
     """Return the error that travelled as (number, text); an unknown number is an INTERNAL error."""
-    error = _BY_NUMBER.get(number, InternalError)(text)
+    error = (
+        StatusError(text, number)
+        if number >= InvalidArgument.http_status
+        else _BY_NUMBER.get(number, InternalError)(text)
+    )
     error._reason = reason
     return error
 

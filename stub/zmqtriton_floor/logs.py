@@ -3,7 +3,8 @@
     I1120 07:03:33.259775 4711 service.py:480] "loading: add_sub:1"
 
 The text is quoted as JSON, so that no name or message can forge a line of its own; unless Triton's
-variable TRITON_SERVER_ESCAPE_LOG_MESSAGES is 0 or FALSE.
+variable TRITON_SERVER_ESCAPE_LOG_MESSAGES is 0 or FALSE. A traceback has further lines, which begin
+with blanks.
 
 No process waits for the reader of its lines: what cannot be written is lost, whole lines at a time,
 and counted; once there is room again a line says how many there were.
@@ -41,6 +42,9 @@ LEVEL_NUMBERS = {
 FORMS = ("default", "ISO8601", "json")
 #: The levels in syslog's numbers, which journald reads at the beginning of a line.
 _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
+
+#: The line of Python that begins a traceback.
+_TRACEBACK = "Traceback (most recent call last):\n"
 
 #: The inode of the journal's stream: systemd's variable, and the supervisor's for its processes.
 JOURNAL = "JOURNAL_STREAM"
@@ -216,11 +220,11 @@ class Formatter(logging.Formatter):
         return "\n".join(mark + part for part in whole.splitlines() if part)
 
     def _show(self, text: str) -> str:
-        """Return the text quoted; on a terminal each line of several, such as of a traceback.
+        """Return the text quoted; each line of a traceback, on a terminal of any text.
 
         No line but the first can look like the head of a record.
         """
-        if not self._is_terminal or "\n" not in text:
+        if "\n" not in text or not (self._is_terminal or _TRACEBACK in text):
             return quote(text)
         first, *others = text.rstrip("\n").split("\n")
         return "\n    ".join([quote(first), *map(escape, others)])

@@ -7,10 +7,22 @@ anything. Knows no series and no values.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, List, Tuple
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Protocol, Tuple
 
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
 from zmqtriton_floor.process.named_tuples import NamedTuple
+from zmqtriton_floor.settings.offers import Hook
+
+
+class TokenCounts(Protocol):
+    """A module that knows the tokens that models have made."""
+
+    #: Returns the tokens by `model:version`, of the server with this runtime directory.
+    made_tokens: Callable[[Path], Dict[str, int]]
+
+
+TOKENS = Hook[TokenCounts]("metrics.tokens")
 
 COUNTER, GAUGE, HISTOGRAM = range(3)
 

@@ -18,7 +18,7 @@ MAX_DOCUMENT = 1 << 26  # characters
 
 INTEGERS = {
     **{"Count": (0, 2**63 - 1), "Number": (-(2**63), 2**63 - 1)},
-    **{"Code": (0, 99), "Flags": (0, 2**32 - 1)},
+    **{"Code": (0, 599), "Flags": (0, 2**32 - 1)},
 }
 LENGTHS = {
     **{"Name": (str, 0, 1024), "Text": (str, 0, 1 << 16)},

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import struct
 import sys
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.process.named_tuples import NamedTuple
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
+
+#: Returns an example of the JSON that a model reads in a text input, or "", by the model's
+#: configuration and the name of the input.
+EXAMPLE = Hook[Callable[[Mapping[str, Any], str], str]]("models.example")
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -23,9 +29,12 @@ _BATCH_NOTE = (
     "docs for more info on max_batch_size."
 )
 
+_LENGTH = struct.Struct("<I")
 _name_of = operator.attrgetter("name")
 #: Data that are here, and not where a reference or a frontend's region says.
 READABLE = (bytes, bytearray, memoryview)
+#: Counts the elements of a BYTES tensor for a model. Raises InvalidArgument.
+Count = Callable[[Tensor, str], None]
 
 
 class Input(NamedTuple):
@@ -111,8 +120,11 @@ class Signature:
             entry["name"], datatype.number, full, bool(entry.get("optional", False)), fixed
         )
 
-    def check(self, body: RequestBody) -> Admission:
-        """Check a request. Raises InvalidArgument that names the wrong part."""
+    def check(self, body: RequestBody, count: Count | None = None) -> Admission:
+        """Check a request; `count` counts the elements of BYTES, here without another function.
+
+        Raises InvalidArgument that names the wrong part, and what `count` raises.
+        """
         try:
             for name in body.outputs:
                 if name not in self.outputs:
@@ -127,7 +139,7 @@ class Signature:
             # the last one first, as they come out of Triton's hash table: of several wrong ones
             # the same is named
             for tensor in reversed(inputs):
-                self._check_tensor(tensor, self.inputs[tensor.name])
+                self._check_tensor(tensor, self.inputs[tensor.name], count or check_elements)
         except InvalidArgument as error:
             request_id = body.request_id or "<id_unknown>"
             raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
@@ -189,7 +201,7 @@ class Signature:
             )
         return max(0, size or 0)  # a negative one fits no shape, as _check_tensor says
 
-    def _check_tensor(self, tensor: Tensor, declaration: Input) -> None:
+    def _check_tensor(self, tensor: Tensor, declaration: Input, count: Count) -> None:
         if tensor.datatype != declaration.datatype:
             datatype = BY_NUMBER.get(tensor.datatype)
             raise InvalidArgument(
@@ -211,7 +223,7 @@ class Signature:
         data = tensor.data
         if declaration.datatype == BYTES:
             if type(data) in READABLE:  # whoever maps the others looks into the strings
-                check_elements(tensor, self.model)
+                count(tensor, self.model)
             return
         if declaration.fixed_size is not None:
             size = declaration.fixed_size * (shape[0] if self.max_batch_size else 1)
@@ -275,7 +287,7 @@ def check_elements(tensor: Tensor, model: str) -> None:
                 f"{end - position} bytes available. Please make sure the string length indicator "
                 "is in one buffer."
             )
-        length = int.from_bytes(data[position : position + 4], "little")
+        (length,) = _LENGTH.unpack_from(data, position)
         position += 4
         if position + length > end:
             raise InvalidArgument(

@@ -57,12 +57,9 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
 
     Raises InvalidArgument and InternalError.
     """
-    paths = places(files)
-    name = f"{serial}-{secrets.token_hex(8)}"
-    root = os.path.join(folder(runtime), name)
+    paths, root = places(files), ""
     try:
-        os.makedirs(folder(runtime), mode=0o700, exist_ok=True)
-        _make(root)
+        root = make(runtime, serial)
         made = {""}
         for parameter, content in files.items():
             path = paths[parameter]
@@ -74,7 +71,15 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
     except OSError as error:
         shutil.rmtree(root, ignore_errors=True)
         raise InternalError(f"cannot keep the files of the load: {error.strerror}") from error
-    return name
+    return os.path.basename(root)
+
+
+def make(runtime: str, serial: int) -> str:
+    """Make a directory that goes with the process, if it is not removed before. Raises OSError."""
+    path = os.path.join(folder(runtime), f"{serial}-{secrets.token_hex(8)}")
+    os.makedirs(folder(runtime), mode=0o700, exist_ok=True)
+    _make(path)
+    return path
 
 
 def discard(runtime: str, name: str) -> None:

@@ -6,7 +6,7 @@ BYTES elements travel as a little-endian 4-byte length and the bytes.
 from __future__ import annotations
 
 import struct
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -37,15 +37,16 @@ def encode_bytes(elements: Any) -> bytes:
 
     What is not bytes goes as UTF-8 of str().
     """
-    return encode_elements(np.ravel(elements, order="C").tolist())
+    return encode_elements(np.ravel(elements, order="C"))
 
 
-def encode_elements(elements: List[Any]) -> bytes:
-    """Encode a list of elements, as encode_bytes() does."""
+def encode_elements(elements: Any) -> bytes:
+    """Encode a list or an array of elements, as encode_bytes() does."""
     steps = []
     for at in range(0, len(elements), STEP):  # to join very many pieces takes a second
         pieces = []
-        for element in elements[at : at + STEP]:
+        step = elements[at : at + STEP]
+        for element in step if type(step) is list else step.tolist():
             data = element if type(element) is bytes else str(element).encode()
             pieces.append(_LENGTH.pack(len(data)))
             pieces.append(data)
@@ -75,7 +76,9 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
     """
     if datatype == BYTES:
         array = np.empty(count_elements(shape), dtype=np.object_)
-        array[:] = decode_bytes(data)
+        elements = decode_bytes(data)
+        for at in range(0, len(elements), STEP):  # other threads run between them
+            array[at : at + STEP] = elements[at : at + STEP]
         return array.reshape(shape)
     kind = _NUMPY[datatype]
     if kind is None:

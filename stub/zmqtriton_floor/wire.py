@@ -51,7 +51,7 @@ MAX_HEADER_BYTES, MAX_CONTROL_BYTES = 1 << 20, 256 << 20
 # Field types. To Python they are plain types; decode() enforces the bounds of each (schemas.py).
 Count = int  # 0 ... 2^63-1
 Number = int  # -2^63 ... 2^63-1
-Code = int  # 0: no error, else ZmqTritonError.number
+Code = int  # 0: no error, else ZmqTritonError.number, or a status from 400 on
 Flags = int  # 0 ... 2^32-1
 Name = str  # up to 1024 characters
 Text = str  # up to 64 Ki characters
@@ -459,7 +459,7 @@ class VersionInfo(NamedTuple):
     has_is_ready: Flags = 0  # 1: its readiness is asked of the model, by the supervisor
     labels: Document = ""  # output -> names of its classes, as JSON; "": none
     is_on_demand: Flags = 0  # 1: loaded by requests, so the server is ready without it
-    chat_template: Document = ""  # a Jinja template; "": none
+    files: Document = ""  # parameter of an add-on -> text of the file that it names, as JSON
     is_draining: Flags = 0  # 1: to be avoided, so not ready, though requests are answered
 
 

@@ -306,10 +306,25 @@ def import_class(load: wire.LoadModel) -> Any:
     parent, package = os.path.split(directory)
     sys.path.append(directory)
     if parent != load.directory:  # one file alone, or code shared by several models
-        return _import_file(name, load.path).TritonPythonModel
+        return _class_of(_import_file(name, load.path))
     sys.path.append(parent)
     _import_package(package, parent)
-    return importlib.import_module(f"{package}.{name}").TritonPythonModel
+    return _class_of(importlib.import_module(f"{package}.{name}"))
+
+
+def _class_of(module: ModuleType) -> Any:
+    """Return the class of a model; a module that has functions instead may lack their mark."""
+    if not hasattr(module, "TritonPythonModel"):
+        names = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) or "__call__" in getattr(value, "__dict__", ())
+            if getattr(value, "__module__", "") == module.__name__
+        ]
+        if names:
+            text = f"module '{module.__name__}' has no attribute 'TritonPythonModel'"
+            raise AttributeError(f"{text}; put @model of zmqtriton above {', '.join(names)}")
+    return module.TritonPythonModel
 
 
 def _import_package(name: str, directory: str) -> None:

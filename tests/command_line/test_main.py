@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import pwd
@@ -16,18 +17,21 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Authority
-from tests.support.needs import find_tool
+from tests.support.needs import ROOT, find_tool
 from tests.support.refusals import refusal
 from zmqtriton import addons, runtime_places
 from zmqtriton.command_line import read_options
 from zmqtriton.commit import full_version, read_checkout, read_installation
+from zmqtriton.config.backends import backend_package
 from zmqtriton.control_client import NoServerError
 from zmqtriton.main import main
 from zmqtriton.options import Options
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.otlp_destination import DestinationError, read
 from zmqtriton.sdk.process import connect
+from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton_floor import __version__, lazy_names
+from zmqtriton_floor.settings.frontends import FrontendSettings
 
 # -------------------------------------------------------------------------------- main
 # Refusals of the command before it starts anything.
@@ -110,7 +114,6 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
         (["--trace-config=triton,file=/x"], "--trace-config", "tracing"),
         (["--model-repository=s3://bucket/x"], "--model-repository", "storage"),
         (["--grpc-transport=grpcio"], "--grpc-transport", "grpcio"),
-        (["--exit-drain-secs=2"], "--exit-drain-secs", "draining"),
         (["--model-control-mode=explicit", "--load-on-demand"], "--load-on-demand", "on_demand"),
         (["--reload"], "--reload", "reloading"),
         (["--take-over", "--one-by-one"], "--one-by-one", "on_demand"),
@@ -147,7 +150,7 @@ def test_a_server_without_the_add_on_of_metrics_has_none(monkeypatch: pytest.Mon
 # Add-ons: our own first, then those that entry points of other packages name.
 
 
-_CACHED = (addons.add_ons, addons.own_add_ons, addons.backend_package)
+_CACHED = (addons.offers, addons.add_ons, addons.own_add_ons, backend_package)
 
 
 @pytest.fixture
@@ -171,7 +174,7 @@ def install(path: Path, name: str, rows: str, **declarations: str) -> None:
     metadata.mkdir()
     (metadata / "entry_points.txt").write_text(f"[zmqtriton.addons]\n{rows}\n")
     for module, words in declarations.items():
-        imports = "from zmqtriton.sdk import AddOn, Backend, Command"
+        imports = "from zmqtriton.sdk import AddOn, Command, Offer"
         (path / f"{module}.py").write_text(f"{imports}\nADDON = AddOn({words})\n")
 
 
@@ -250,6 +253,34 @@ def test_each_stands_behind_those_that_it_comes_after(path: Path) -> None:
     assert {"c", "cockpit"} == {*names[-2:]}, "those that come after all"
 
 
+def test_a_new_kind_touches_its_host_and_its_guest_alone(path: Path) -> None:
+    kind = "host_of_test.form"
+    (path / "host_of_test.py").write_text(
+        "from zmqtriton.sdk import AddOn\nfrom zmqtriton.sdk.offers import Hook\n\n"
+        f"FORM = Hook('{kind}')\nADDON = AddOn('host')\n"
+    )
+    install(path, "first", "host = host_of_test")
+    words = f"'loud', offers={{'{kind}': ('guest_of_test:shout', 'builtins:str')}}"
+    install(path, "second", "loud = loud_of_test", loud_of_test=words)
+    words = f"'ready', offers={{'{kind}': Offer('guest_of_test:shout', on='exit-on-error')}}"
+    install(path, "third", "ready = ready_of_test", ready_of_test=words)
+    (path / "guest_of_test.py").write_text("def shout(text):\n    return text.upper()\n")
+    form = importlib.import_module("host_of_test").FORM
+
+    in_use = addons.offers_in_use(Options(exit_on_error=False).value)
+    document = settings_of(Options(), Machine(offers=in_use)).document("http")
+    in_process = form.all_of(FrontendSettings.decode(document).offers)
+
+    assert ["HI", "hi", "HI"] == [each("hi") for each in form.all_of(addons.offers())]
+    assert ["HI", "hi"] == [each("hi") for each in in_process]
+
+
+def test_the_guide_lists_each_kind() -> None:
+    text = (ROOT / "docs/guides/extending.md").read_text("utf-8")
+
+    assert [] == [kind for kind, _, _ in addons.offers().rows if f"`{kind}`" not in text]
+
+
 @pytest.mark.parametrize("name", ["count", "count-all"])
 def test_a_command_of_a_package_runs_and_is_in_the_help(
     path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -265,33 +296,35 @@ def test_a_command_of_a_package_runs_and_is_in_the_help(
 def test_a_backend_whose_package_is_not_there_is_left_out(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backends = "{'here': Backend('backend_of_test'), 'gone': Backend('backend_of_test.gone')}"
-    install(path, "package", "more = more_of_test", more_of_test=f"'more', backends={backends}")
+    backends = "{'models.backend': {'here': 'backend_of_test', 'gone': 'backend_of_test.gone'}}"
+    install(path, "package", "more = more_of_test", more_of_test=f"'more', offers={backends}")
     (path / "backend_of_test").mkdir()
     (path / "backend_of_test" / "__init__.py").touch()
 
-    assert ("backend_of_test", path / "backend_of_test") == addons.backend_package("here")
-    assert addons.backend_package("gone") is None
+    assert ("backend_of_test", path / "backend_of_test") == backend_package("here")
+    assert backend_package("gone") is None
     assert "'gone'" in caplog.text
 
 
 def _references(add_on: addons.Installed) -> Iterator[str]:
     declared = add_on.declared
-    words = ("name", "title", "behind", "extension", "extension_on", "http", "feature")
-    single = [
-        value
-        for name, value in declared._asdict().items()
-        if isinstance(value, str) and name not in words
-    ]
-    # what `addons` reads, so that nothing it would load is missing here
-    several = [*addons._texts(declared.http), *addons._texts(declared.feature)]
-    several += [*declared.ctl.values(), *declared.public.values()]
+    several = [*declared.ctl.values(), *declared.public.values()]
     several += [option.kind for option in declared.options if isinstance(option.kind, str)]
-    several += [addons._command(command).run for command in declared.commands.values()]
-    several += [addons._backend(backend).package for backend in declared.backends.values()]
+    several += [
+        command.run for command in declared.commands.values() if not isinstance(command, str)
+    ]
     if declared.process is not None:
         several += [declared.process.module]
-    yield from (add_on.reference(text) for text in (*single, *several) if text)
+    yield from (add_on.reference(text) for text in several if text)
+
+
+#: The kinds of words.
+_WORDS = ("http.category", "models.framework", "options.behind", "protocol.extension")
+
+
+def test_each_thing_that_is_offered_is_there() -> None:
+    for kind, _, reference in addons.offers().rows:
+        assert kind in _WORDS or lazy_names.load_reference(reference)
 
 
 def test_each_reference_of_our_own_names_something() -> None:

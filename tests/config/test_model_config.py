@@ -13,9 +13,10 @@ import pytest
 from tests.support.refusals import refusal
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import (
+    ClientFile,
     check_paths,
     inherit_labels,
-    read_chat_template,
+    read_client_file,
     read_client_files,
     read_labels,
 )
@@ -25,7 +26,6 @@ from zmqtriton.config.model_config import (
     merge_completion,
 )
 from zmqtriton.config.pbtxt import parse_text, to_dict, to_json
-from zmqtriton.sdk import ChatTemplate
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig
 
@@ -270,7 +270,7 @@ def test_of_a_oneof_only_what_is_set_is_printed_even_if_it_is_false() -> None:
 # ------------------------------------------------------------------------------- files
 
 
-CHATS = ChatTemplate("TEMPLATE", "chat_template.jinja", on="chats")
+CHATS = ClientFile("TEMPLATE", "chat_template.jinja", "chat template")
 
 
 def config_of(template: str = "") -> Any:
@@ -281,19 +281,20 @@ def config_of(template: str = "") -> Any:
 
 
 def test_a_model_has_no_template_by_default(tmp_path: Path) -> None:
-    assert ("", "") == read_client_files(config_of(), tmp_path, CHATS)
+    assert ("", "") == read_client_files(config_of(), tmp_path, [CHATS])
 
 
 def test_a_template_has_a_usual_name_or_one_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("usual")
     (tmp_path / "own.jinja").write_text("own")
 
-    assert ("", "usual") == read_client_files(config_of(), tmp_path, CHATS)
-    assert ("", "own") == read_client_files(config_of("own.jinja"), tmp_path, CHATS)
+    assert ("", '{"TEMPLATE": "usual"}') == read_client_files(config_of(), tmp_path, [CHATS])
+    own = read_client_files(config_of("own.jinja"), tmp_path, [CHATS])
+    assert ("", '{"TEMPLATE": "own"}') == own
 
 
 def test_a_server_without_chats_reads_none(tmp_path: Path) -> None:
-    assert ("", "") == read_client_files(config_of("missing.jinja"), tmp_path, None)
+    assert ("", "") == read_client_files(config_of("missing.jinja"), tmp_path, [])
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_a_template_that_cannot_be_used_is_refused(
     (model / "link.jinja").symlink_to(tmp_path / "outside.jinja")
 
     with pytest.raises(error, match=text):
-        read_chat_template(config_of(name), model, CHATS)
+        read_client_file(config_of(name), model, CHATS)
 
 
 # ------------------------------------------------------------------- labels

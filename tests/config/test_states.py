@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refusal
-from zmqtriton import addons
-from zmqtriton.config.backends import complete_backend, find_backend_environment, find_model_file
+from zmqtriton.config.backends import (
+    complete_backend,
+    find_backend_environment,
+    find_model_file,
+    frameworks,
+)
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.states import check_states
@@ -299,7 +303,7 @@ def test_an_unknown_backend_is_refused_as_in_triton(
     with pytest.raises(ConfigError) as error:
         find_model_file(config, tmp_path / "m", 1, [backends])
 
-    names = ", ".join(sorted(["python", *addons.frameworks()]))
+    names = ", ".join(sorted(["python", *frameworks()]))
     where = f"This server has the backends {names}, and those in --backend-directory."
     if config.backend == "x":
         where = f"A backend is a Python file, such as {backends / 'x' / 'model.py'}."

@@ -16,6 +16,7 @@ from zmqtriton.config.parameters import chosen_user, parameter_problems
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.findings import Finding, warning
+from zmqtriton_floor.settings.offers import Offers
 
 # -------------------------------------------------------------------------- validation
 # Each rule that a configuration can break, with the text that Triton's users know.
@@ -284,6 +285,7 @@ def test_a_parameter_of_an_extra_that_is_left_out_is_refused_with_its_name(
 ) -> None:
     config = parse_text(f'name: "m" parameters {{ key: "{name}" value {{ string_value: "2" }} }}')
     monkeypatch.setattr("zmqtriton.addons.add_ons", dict)
+    monkeypatch.setattr("zmqtriton.addons.offers", Offers)
 
     [problem] = known_parameters.own_parameter_problems(config)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,33 @@ def test_long_lists_are_empty_after_their_block(monkeypatch: pytest.MonkeyPatch)
         assert 1000 == len(document["long"])
     assert len(document["long"]) < 100
     assert [1, 2, 3] == document["shape"]
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        "[]",
+        "{}",
+        "[1]",
+        '{"a":1}',
+        "0.5678%d",
+        '"%x"',
+        '"' + "a" * 100 + '"',
+        '"\\u4e00%d"',
+        '"é%d"',
+    ],
+)
+def test_the_cost_of_a_document_is_near_the_memory_that_it_takes(element: str) -> None:
+    elements = (element % number if "%" in element else element for number in range(20_000))
+    text = f"[{','.join(elements)}]".encode()
+
+    tracemalloc.start()
+    document = json.loads(text)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert document
+    assert taken * 0.8 < documents.cost_of(text) < taken * 2.5
 
 
 def test_no_piece_is_much_longer_than_its_limit() -> None:

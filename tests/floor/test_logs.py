@@ -204,6 +204,21 @@ def test_tritons_variable_has_headings_as_they_are(
     assert logs.Formatter().format(record).endswith(f'core.py:7] {heading}\nname: "m"\n')
 
 
+def test_a_traceback_has_lines_that_are_no_heads() -> None:
+    text = (
+        "it fails: Traceback (most recent call last):\n  File \"m.py\"\nKeyError: '\x1b'\nI1120 x\n"
+    )
+    record = logging.LogRecord("x", logging.ERROR, "/a/b.py", 1, text, None, None)
+    formatter = logs.Formatter()
+
+    shown = formatter.format(record).split("\n")
+
+    assert shown[0].endswith('b.py:1] "it fails: Traceback (most recent call last):"')
+    assert ['      File "m.py"', "    KeyError: '\\u001b'", "    I1120 x"] == shown[1:]
+    formatter.form = "json"
+    assert text == json.loads(formatter.format(record))["text"]
+
+
 def test_on_a_terminal_a_traceback_has_lines_that_are_no_heads() -> None:
     text = "it fails: Traceback:\n  File \"m.py\", line 1\nKeyError: '\x1b[1m\u202e'\n"
     record = logging.LogRecord("x", logging.ERROR, "/a/b.py", 1, text, None, None)

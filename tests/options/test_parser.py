@@ -536,11 +536,11 @@ _EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
         ([*_EXPLICIT, "--gpu-memory-budget=-1:70G"], "Must not be negative. Got -1"),
         (
             [*_EXPLICIT, "--load-on-demand", "--unload-idle-after=-1"],
-            "--unload-idle-after must not be negative",
+            "Must not be negative. Got -1",
         ),
         (
             [*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=-1"],
-            "--load-on-demand-timeout must not be negative",
+            "Must not be negative. Got -1",
         ),
     ],
 )

@@ -41,6 +41,7 @@ from zmqtriton.supervisor.settings import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.reasons import Reason
+from zmqtriton_floor.settings.offers import Offers
 
 # ---------------------------------------------------------------------- policy reading
 # The core's policy, as the options and the cores of this machine make it.
@@ -314,7 +315,7 @@ def test_where_nothing_can_be_read_nothing_is_told(tmp_path: Path) -> None:
 def test_without_the_add_on_of_control_groups_the_server_looks_itself(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addons, "reference", lambda kind: "")
+    monkeypatch.setattr(addons, "offers", Offers)
 
     world.enforcement.prepare_groups()
 

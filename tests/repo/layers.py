@@ -333,11 +333,13 @@ LAYERS = (
             _FLOOR,
             "zmqtriton_extras.functions",
             "zmqtriton_extras.routes.backend.multipart",
+            "zmqtriton_extras.routes.names",
             "zmqtriton_frontends.access.bearer_tokens",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
             "zmqtriton_frontends.tensors.arena_body",
+            "zmqtriton_standard.cockpit.pages",
             "zmqtriton_standard.generate",
         ),
         ("falcon", "numpy", "orjson"),
@@ -361,11 +363,38 @@ LAYERS = (
             "zmqtriton.config",
             "zmqtriton.repository",
             "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.imports",
             "zmqtriton_extras.functions.sources",
             "zmqtriton_stub",
         ),
         (),
         "writes models that need nothing of it",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.imports",
+        ("zmqtriton_floor.errors",),
+        (),
+        "tells what a file imports without importing it",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.taken_names",
+        ("zmqtriton.config", "zmqtriton_extras.routes.names"),
+        (),
+        "is asked about each configuration",
+    ),
+    Layer(
+        "zmqtriton_extras.functions.checking",
+        (
+            "zmqtriton.config",
+            "zmqtriton.findings",
+            "zmqtriton_extras.functions.backend",
+            "zmqtriton_extras.functions.sources",
+            "zmqtriton_extras.functions.taken_names",
+            "zmqtriton_floor.prctl",
+            "zmqtriton_stub",
+        ),
+        (),
+        "imports files of functions in a process of its own",
     ),
     Layer(
         "zmqtriton_extras.functions.sources",
@@ -380,7 +409,7 @@ LAYERS = (
             "zmqtriton_floor.descriptions",
             "zmqtriton_floor.documents",
         ),
-        ("numpy", "triton_python_backend_utils"),
+        ("numpy", "pydantic", "pydantic_core", "triton_python_backend_utils", "typing_extensions"),
         "runs in the model's Python, without the server, and is copied into exported models",
     ),
     Layer(
@@ -473,6 +502,7 @@ LAYERS = (
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
         ),
         ("falcon",),
         "gives requests to the process of jobs, and keeps nothing",
@@ -558,7 +588,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_frontends.access",
-        (_FLOOR, "zmqtriton_frontends.access"),
+        (_FLOOR, "zmqtriton_frontends.access", "zmqtriton_frontends.process.own_threads"),
         (),
         "decides who may ask, and knows no protocol",
     ),
@@ -810,6 +840,7 @@ LAYERS = (
     *(
         Layer(f"zmqtriton.sdk.{name}", (_FLOOR, *rooms), (), "has names of a room for add-ons")
         for name, rooms in (
+            ("clients", ("zmqtriton_frontends.http_api", "zmqtriton_frontends.process")),
             ("http", ("zmqtriton_frontends.http_api",)),
             ("requests", ("zmqtriton_frontends.entrance", *_REQUESTS)),
             (
@@ -823,6 +854,7 @@ LAYERS = (
             ("control", ("zmqtriton.supervisor",)),
             ("listeners", ("zmqtriton_frontends.process",)),
             ("models", ("zmqtriton.config",)),
+            ("offers", ("zmqtriton.addons",)),
         )
     ),
     Layer(
@@ -1257,6 +1289,7 @@ LAYERS = (
         "zmqtriton.reading",
         (
             _FLOOR,
+            "zmqtriton.addons",
             "zmqtriton.config",
             "zmqtriton.environments",
             "zmqtriton.options",

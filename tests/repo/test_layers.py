@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.repo.laws import listening
 from tests.repo.layers import LAYERS, Layer
 from tests.repo.sources import Source, imported, modules, sources, within
 from tests.repo.surface import SURFACE
@@ -133,13 +134,6 @@ SPAWNERS = {
     "zmqtriton_extras.bench.clients",  # clients that share no interpreter with the command
     "zmqtriton_extras.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }
-
-
-#: Names of functions and classes with which a program waits for connections.
-LISTENING = frozenset(
-    "accept listen create_server start_server create_unix_server start_unix_server Listener "
-    "HTTPServer ThreadingHTTPServer TCPServer ThreadingTCPServer UnixStreamServer".split()
-)
 
 
 _OF_SERVER = "a process of the server, at a path in its own directory"
@@ -314,32 +308,8 @@ def test_processes_are_started_in_one_module() -> None:
     assert [] == every(faults)
 
 
-def listening(source: Source) -> Iterator[str]:
-    """Name the calls of a module that wait for connections, without a ToolListener for them."""
-    names = {part for _, name in imported(source) for part in name.split(".")}
-    if names & {"asyncio", "http", "socket", "socketserver"} and "ToolListener" not in names:
-        yield from LISTENING & {
-            getattr(node.func, "attr", getattr(node.func, "id", ""))
-            for node in source.nodes
-            if isinstance(node, ast.Call)
-        }
-
-
 def test_sockets_for_a_person_s_tool_have_one_law() -> None:
-    assert {*LISTENERS} == {source.module for source in sources() if [*listening(source)]}
-
-
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("s.accept()", ["accept"]),
-        ("socket.create_server(())", ["create_server"]),
-        ("s.listen(4)\nfrom zmqtriton.sdk.listeners import ToolListener", []),
-        ("send()", []),
-    ],
-)
-def test_another_socket_is_found(text: str, calls: list[str]) -> None:
-    assert calls == [*listening(Source("x", ROOT, ast.parse(f"import socket\n{text}")))]
+    assert {*LISTENERS} == {source.module for source in sources() if listening(source.tree)}
 
 
 def test_a_module_is_named_for_what_it_does() -> None:

@@ -32,10 +32,10 @@ _KINDS = (StubSettings, BrokerSettings, FrontendSettings, TracerSettings)
 #: Options that the supervisor alone needs, and has from Options, or that do nothing.
 _OWN = frozenset(
     """
-    exit_drain_secs owner_descriptor max_model_segment_bytes max_model_memory_bytes early_liveness
+    owner_descriptor max_model_segment_bytes max_model_memory_bytes early_liveness
     take_over
     model_repository model_file reload exit_on_error strict_model_config repository_poll_secs
-    load_model unload_idle_after model_memory_budget gpu_memory_budget model_config_name
+    load_model model_config_name
     model_load_thread_count
     model_load_retry_count instance_retry_secs model_namespacing enable_peer_access
     build_environments model_env environment_directory

@@ -10,7 +10,7 @@ import json
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tests.floor.reasons import because
@@ -103,7 +103,8 @@ class SupervisorHarness:
             segment_bytes=dict,
         )
         features = policy.pop("features", all_features())
-        self.core = SupervisorCore(Policy(**policy), server, features, pid=1)
+        own = {each.name: policy.pop(each.name) for each in fields(Policy) if each.name in policy}
+        self.core = SupervisorCore(Policy(**own, of_add_ons=policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
         #: Seconds by which the wall clock was set.
         self.clock_step_s = 0.0

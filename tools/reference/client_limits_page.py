@@ -13,6 +13,7 @@ from zmqtriton_extras.openai.templates import __main__ as templates
 from zmqtriton_extras.openai.templates import children
 from zmqtriton_floor import documents, wire
 from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_frontends.gateway import loads
 from zmqtriton_frontends.grpc_api import call
 from zmqtriton_frontends.grpc_api.control import reading
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing, outbox, stream_infer
@@ -21,6 +22,7 @@ from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MAX_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
+from zmqtriton_frontends.http_api.asgi import request
 from zmqtriton_frontends.http_api.inference import heads, json_documents
 from zmqtriton_frontends.http_api.server import connection as http_connection
 from zmqtriton_frontends.process import client_progress, codecs, ledger, room, turns
@@ -91,6 +93,13 @@ def _requests() -> Iterator[Row]:
         "A request that controls the server",
         "gRPC",
         f"{_size(reading.MAX_BYTES)}; for a load {reading.MAX_FIELDS:,} fields, of {_SHARE}",
+        _REFUSED,
+    )
+    yield (
+        "A request that controls the server",
+        "HTTP",
+        f"{_size(request.MAX_CONTROL_BYTES)}; for a load {loads.MAX_PARAMETERS:,} parameters, and "
+        f"{_size(loads.MAX_CONFIG_BYTES)} of its config",
         _REFUSED,
     )
     yield (
@@ -212,7 +221,7 @@ def _work() -> Iterator[Row]:
         f"{documents_of.values:,} values, {documents_of.containers:,} arrays and objects, "
         f"{documents_of.members:,} members, and {documents_of.depth} levels. It is read in pieces "
         f"of {_size(documents.PIECE_BYTES)}, from {_size(json_documents.LARGE_BYTES)} on by a "
-        "thread",
+        f"thread. What it becomes is of {_SHARE}",
         _REFUSED,
     )
     limits = documents.limits_of(documents_of.bytes)

@@ -11,13 +11,13 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
-    "find_runtime",
+    "find_runtime frameworks models_in",
     "ensembles": (
         "check_cycle check_members member_names member_problems no_loaded_version_text "
         "version_not_loaded_text"
     ),
     "errors": "ConfigError FieldPath Problem",
-    "files": "chat_template path_problems read_client_files unreadable_file_problems",
+    "files": "client_files path_problems read_client_files unreadable_file_problems",
     "instances": "MAX_INSTANCES apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems own_parameter_problems",
     "model_config": "ModelHost apply_defaults load_config merge_completion source_of",
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         complete_backend,
         find_model_file,
         find_runtime,
+        frameworks,
+        models_in,
     )
     from zmqtriton.config.ensembles import (
         check_cycle,
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.errors import ConfigError, FieldPath, Problem
     from zmqtriton.config.files import (
-        chat_template,
+        client_files,
         path_problems,
         read_client_files,
         unreadable_file_problems,

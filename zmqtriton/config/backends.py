@@ -7,8 +7,10 @@ is an ONNX model, as in Triton, so the order of the tables below is part of the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +18,23 @@ from typing import Any, NamedTuple
 from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import is_name_inside, path_inside, special_file_text
-from zmqtriton_floor.errors import InternalError, closest_match
+from zmqtriton_floor.errors import InternalError, InvalidArgument, closest_match
+from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.reasons import Kind
+
+_log = logging.getLogger(__name__)
+
+
+class Package(NamedTuple):
+    """The package of a backend, and its directory."""
+
+    name: str
+    directory: Path
+
 
 #: Place of backends: a directory with one directory for each, or a function that finds an add-on's
 #: package by the name of its backend.
-BackendPlace = Path | Callable[[str], addons.Package | None]
+BackendPlace = Path | Callable[[str], Package | None]
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"
@@ -94,7 +107,7 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
         config.default_model_filename = config.default_model_filename or framework.filename
         if framework.backend == PYTHON and not names_backend:
             file = _first_version_entries(model_dir).get(config.default_model_filename)
-            config.backend = (addons.models_in(file)[0] if file else "") or PYTHON
+            config.backend = (models_in(file)[0] if file else "") or PYTHON
     elif not (config.backend or config.platform or config.default_model_filename):
         _complete_from_model_name(config, model_name)
 
@@ -104,7 +117,7 @@ def complete_for_file(config: Any, file: Path) -> None:
 
     Raises ConfigError if it is of a model of another kind.
     """
-    backend = addons.models_in(file)[0] or PYTHON
+    backend = models_in(file)[0] or PYTHON
     for field in ("platform", "backend"):
         named = getattr(config, field)
         if named not in ("", backend):
@@ -140,7 +153,7 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
         return None
     entries = _first_version_entries(model_dir)
     file = entries.get(PYTHON_FILE)
-    if not config.backend and file is not None and addons.models_in(file)[0]:
+    if not config.backend and file is not None and models_in(file)[0]:
         return _FRAMEWORKS[-1]
     fitting = (
         framework
@@ -213,20 +226,48 @@ def _where_backends_are(backend: str, places: Sequence[BackendPlace]) -> str:
     packages = _packages(backend, places) if _is_plain_name(backend) else ()
     if present := next((place.directory for place in packages if place.directory.is_dir()), None):
         return f"A backend is a Python file, such as {present / PYTHON_FILE}."
-    names = ", ".join(sorted([PYTHON, *addons.frameworks()]))
+    names = ", ".join(sorted([PYTHON, *frameworks()]))
     return f"This server has the backends {names}, and those in --backend-directory."
 
 
 def backend_places(directory: str = "") -> Sequence[BackendPlace]:
     """Return the places of backends: a directory of the operator's, and the packages of add-ons."""
-    return (*([Path(directory)] if directory else ()), addons.backend_package)
+    return (*([Path(directory)] if directory else ()), backend_package)
 
 
-def _packages(backend: str, places: Sequence[BackendPlace]) -> Iterator[addons.Package]:
+@cache
+def backend_package(name: str) -> Package | None:
+    """Return the package of an add-on's backend; None without one, or without its files."""
+    package = addons.offers().named("models.backend").get(name)
+    if package is None:
+        return None
+    try:
+        return Package(package, addons.directory_of(package))
+    except (ImportError, InvalidArgument) as error:
+        _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
+        return None
+
+
+def frameworks() -> dict[str, tuple[str, str]]:
+    """Return, by backends of add-ons, the module that one imports and the packages with it."""
+    texts = addons.offers().named("models.framework").items()
+    rows = {name: text.partition(" ") for name, text in texts}
+    return {name: (module, packages or module) for name, (module, _, packages) in rows.items()}
+
+
+def models_in(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the backend that runs a Python file, and its models; ("", ()) for Triton's own."""
+    for backend, reference in addons.offers().named("models.in_file").items():
+        if models := load_reference(reference)(path):
+            return backend, models
+    return "", ()
+
+
+def _packages(backend: str, places: Sequence[BackendPlace]) -> Iterator[Package]:
     """Yield the possible packages of a backend; one in the operator's directory has no name."""
     for place in places:
         if isinstance(place, Path):
-            yield addons.Package("", place / backend)
+            yield Package("", place / backend)
         elif package := place(backend):
             yield package
 

@@ -10,22 +10,35 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton.config.parameters import parameter_text
-from zmqtriton.sdk.addon import ChatTemplate
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.settings.offers import Hook
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
 #: Maximum size of a file of class names, which is sent to every frontend: no set of classes needs
 #: more.
 _MAX_LABEL_BYTES = 8 << 20
-_MAX_TEMPLATE_BYTES = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
+
+
+class ClientFile(NamedTuple):
+    """A file in a model's directory whose text frontends get with the model."""
+
+    #: The parameter of config.pbtxt that names it, and its name without that.
+    parameter: str
+    name: str
+    #: Name of the file in errors.
+    title: str
+
+
+FILE = Hook[ClientFile]("models.file")
 
 
 class ClientFiles(NamedTuple):
@@ -33,8 +46,8 @@ class ClientFiles(NamedTuple):
 
     #: The class names of outputs, as JSON.
     labels: str = ""
-    #: The template of chats.
-    chat_template: str = ""
+    #: Texts of files by the parameters that name them, as JSON.
+    files: str = ""
 
 
 def special_file_text(path: Path) -> str:
@@ -112,40 +125,40 @@ def read_labels(config: Any, model_dir: Path) -> str:
     return json.dumps(labels) if labels else ""
 
 
-def chat_template(value_of: Callable[[str], Any]) -> ChatTemplate | None:
-    """Return the file with the template of chats; None for a server that has no chats."""
-    found = (each.declared.chat_template for each in addons.add_ons().values())
-    return next((one for one in found if one and value_of(one.on.replace("-", "_"))), None)
+def client_files(value_of: Callable[[str], Any]) -> list[ClientFile]:
+    """Return the files that add-ons read with these options, which are asked for by field."""
+    return FILE.all_of(addons.offers_in_use(value_of))
 
 
-def read_client_files(config: Any, model_dir: Path, template: ChatTemplate | None) -> ClientFiles:
-    """Return the files, the template only for a server that has chats.
+def read_client_files(config: Any, model_dir: Path, declared: Iterable[ClientFile]) -> ClientFiles:
+    """Return labels, and the texts of files. Raises the errors of both readers."""
+    files = {
+        each.parameter: text
+        for each in declared
+        if (text := read_client_file(config, model_dir, each))
+    }
+    return ClientFiles(read_labels(config, model_dir), json.dumps(files) if files else "")
 
-    Raises what read_labels and read_chat_template raise.
-    """
-    text = read_chat_template(config, model_dir, template) if template else ""
-    return ClientFiles(read_labels(config, model_dir), text)
 
-
-def read_chat_template(config: Any, model_dir: Path, declared: ChatTemplate) -> str:
-    """Return the template of chats, or "".
+def read_client_file(config: Any, model_dir: Path, declared: ClientFile) -> str:
+    """Return the text of a file, or "" without one.
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
     text, or outside of the model's directory.
     """
     name = parameter_text(config, declared.parameter)
-    path = model_dir / (name or declared.file)
+    path = model_dir / (name or declared.name)
     if not name and not path.exists():
         return ""
-    if path_inside(model_dir, name or declared.file, model_dir) is None:
-        raise ConfigError(f"chat template '{path}' is outside model directory")
-    data = _read_regular_file(path, _MAX_TEMPLATE_BYTES + 1)
-    if len(data) > _MAX_TEMPLATE_BYTES:
-        raise ConfigError(f"chat template {path} is larger than {_MAX_TEMPLATE_BYTES} bytes")
+    if path_inside(model_dir, name or declared.name, model_dir) is None:
+        raise ConfigError(f"{declared.title} '{path}' is outside model directory")
+    data = _read_regular_file(path, _MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise ConfigError(f"{declared.title} {path} is larger than {_MAX_FILE_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"chat template {path} is no UTF-8") from None
+        raise ConfigError(f"{declared.title} {path} is no UTF-8") from None
 
 
 def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:

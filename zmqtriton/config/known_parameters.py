@@ -10,8 +10,8 @@ with the `TYPES` of values.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton import addons
 from zmqtriton.config.errors import Problem
@@ -38,15 +38,39 @@ from zmqtriton.config.parameters import (
 )
 from zmqtriton.findings import Severity
 from zmqtriton_floor import lazy_names
+from zmqtriton_floor.settings.offers import Hook
 
 #: Least similarity of a misspelled name of ours. Two names of a model's own may have 0.8; a name of
 #: ours without one letter has more than 0.9.
 _SIMILARITY_CUTOFF = 0.87
 
 
-def problems(config: Any, kind: str = "model_settings") -> Iterator[Problem]:
+class ModelSettings(Protocol):
+    """A module for the parameters of one add-on."""
+
+    problems: Callable[[Any], Iterable[Problem]]
+    #: Returns the values of a configuration; None without any.
+    read: Callable[[Any], Any]
+    #: The types of these values.
+    TYPES: Iterable[type]
+
+
+class TrialSettings(ModelSettings, Protocol):
+    """A module for a version that is tried beside the one that serves."""
+
+    #: The folder of decisions, in the state directory.
+    FOLDER: str
+    #: Takes a model and a version, and says how that is tried again.
+    again: Callable[[str, int], str]
+
+
+SETTINGS = Hook[ModelSettings]("models.settings")
+TRIAL = Hook[TrialSettings]("models.trial")
+
+
+def problems(config: Any, kind: str = SETTINGS.name) -> Iterator[Problem]:
     """Yield the faults of the parameters for add-ons, of one kind."""
-    for add_on in addons.with_kind(kind):
+    for add_on in addons.offering(kind):
         if any(name in config.parameters for name in add_on.declared.parameters):
             yield from _module(add_on, kind).problems(config)
 
@@ -55,18 +79,13 @@ def read(config: Any) -> dict[str, Any]:
     """Return the values of the parameters for add-ons, by these; of those that have any."""
     of_add_ons = (
         (add_on.declared.name, _module(add_on).read(config))
-        for add_on in addons.with_kind("model_settings")
+        for add_on in addons.offering(SETTINGS.name)
     )
     return {name: values for name, values in of_add_ons if values is not None}
 
 
-def _module(add_on: addons.Installed, kind: str = "model_settings") -> Any:
-    return lazy_names.load_reference(add_on.reference(getattr(add_on.declared, kind)))
-
-
-def trial_problems(config: Any) -> Iterator[Problem]:
-    """Yield the faults of the parameters of a trial."""
-    yield from problems(config, "trial")
+def _module(add_on: addons.Installed, kind: str = SETTINGS.name) -> Any:
+    return lazy_names.load_reference(add_on.reference(str(add_on.declared.offers[kind])))
 
 
 def read_trial(config: Any) -> Any:
@@ -89,18 +108,18 @@ def trial_folder() -> str:
 
 def trial_parameters() -> list[str]:
     """Return the names of the parameters of trials."""
-    return addons.parameters_of("trial")
+    return [name for each in addons.offering(TRIAL.name) for name in each.declared.parameters]
 
 
 def _trial() -> Any:
-    reference = addons.reference("trial")
-    return lazy_names.load_reference(reference) if reference else None
+    return TRIAL.first_of(addons.offers())
 
 
 def types() -> Iterator[type]:
     """Yield the types of all values."""
-    for reference in (*addons.references("model_settings"), *addons.references("trial")):
-        yield from lazy_names.load_reference(reference).TYPES
+    offers = addons.offers()
+    for module in (*SETTINGS.all_of(offers), *TRIAL.all_of(offers)):
+        yield from module.TYPES
 
 
 class KnownParameter(NamedTuple):
@@ -267,8 +286,8 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return values that cannot be meant."""
     yield from parameter_problems(config)
     yield from quota_problems(config)
-    yield from problems(config)
-    yield from trial_problems(config)
+    yield from problems(config, SETTINGS.name)
+    yield from problems(config, TRIAL.name)
     for name in sorted(config.parameters):
         if lack := addons.lack(name):
             yield Problem(f"{name}: {lack}", ("parameters", name))

@@ -7,15 +7,18 @@ known_parameters.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.config import instances
 from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.byte_sizes import parse_size
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.settings.offers import Hook
+
+#: Yields problems of a configuration, with which no server serves the model.
+PROBLEMS = Hook[Callable[[Any], Iterable[Problem]]]("models.problems")
 
 #: Limits a load, in seconds.
 MAX_LOAD_SECONDS = "max_load_seconds"
@@ -90,8 +93,8 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
             "variables of one process",
             ("parameters", CUDA_VISIBLE_DEVICES),
         )
-    for reference in addons.references("problems"):
-        yield from lazy_names.load_reference(reference)(config)
+    for problems in PROBLEMS.all_of(addons.offers()):
+        yield from problems(config)
     if MAX_STREAMS in config.parameters:
         yield from _stream_problems(config)
     if SPLIT_BATCHES in config.parameters:

@@ -19,16 +19,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zmqtriton import addons
-from zmqtriton.control_client import ServerSelector, own_name
+from zmqtriton.control_client import ServerIdentity, ServerSelector, own_name
 from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
+from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway import load, on_behalf_of
 from zmqtriton_standard.metrics.scraper import Scraper
 
@@ -179,6 +180,11 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
         self.close()
 
 
+#: Takes a model, and returns the function that the connection has by the model's name; None for a
+#: model that is not for it.
+CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
+
+
 class Connection(AbstractContextManager["Connection"]):
     """Takes part in a server. To be used with `with`, or closed."""
 
@@ -194,15 +200,29 @@ class Connection(AbstractContextManager["Connection"]):
 
     def __getattr__(self, name: str) -> Any:
         """Return a model as a function, if an add-on makes one of it."""
-        make = "" if name.startswith("_") else addons.reference("caller")
-        call = load_reference(make)(self.model(name)) if make else None
+        is_own = name.startswith("_")
+        call = None if is_own else self._function(name)
         if call is None:
-            raise AttributeError(f"the server has no function '{name}'")
+            raise AttributeError(name if is_own else self._lack_of(name))
         return call
 
     def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._function_names()]
+
+    def _function(self, name: str) -> Any:
+        make = CALLER.first_of(addons.offers())
+        return make(self.model(name)) if make else None
+
+    def _function_names(self) -> list[str]:
         models = self._guest.gateway.catalogue.newest() if "_guest" in vars(self) else ()
-        return [*super().__dir__(), *(each.name for each in models if hasattr(self, each.name))]
+        return [each.name for each in models if self._function(each.name)]
+
+    def _lack_of(self, name: str) -> str:
+        if not self.live:
+            return f"there is no server to ask for '{name}'"
+        server = ServerIdentity.from_document(self.control("identity")).describe()
+        names = ", ".join(self._function_names()) or "none"
+        return f"the server {server} has no function '{name}', it has: {names}"
 
     # ------------------------------------------------------------ the server
 
@@ -232,7 +252,13 @@ class Connection(AbstractContextManager["Connection"]):
         """Return the server's metrics as Prometheus reads them."""
         return self._guest.wait(Scraper(self._guest.gateway).scrape())
 
-    def call(self, verb: str, /, **arguments: Any) -> Any:
+    def call(self, name: str, /, *values: Any, **named: Any) -> Any:
+        """Return the answer of the function with this name, also if this has it, such as `load`."""
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a function must be a string, got {described(name)}")
+        return self.__getattr__(name)(*values, **named)
+
+    def control(self, verb: str, /, **arguments: Any) -> Any:
         """Return the answer of a control call, as the commands of `zmqtriton-ctl` make them."""
         return self._guest.wait(self._guest.gateway.call(verb, arguments))
 

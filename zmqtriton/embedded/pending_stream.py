@@ -22,6 +22,7 @@ from zmqtriton_frontends.inference import (
     check_parameter_name,
     now_ns,
 )
+from zmqtriton_frontends.process import Tasks
 
 # ------------------------------------ reading a request of this process's own code
 #
@@ -30,6 +31,8 @@ from zmqtriton_frontends.inference import (
 # InvalidArgument.
 
 _MAX_SEQUENCE_ID = 128
+#: Streams that are being closed, after their request.
+_closing = Tasks()
 
 
 def read_body(request: InferenceRequest, config: Mapping[str, Any]) -> RequestBody:
@@ -181,7 +184,7 @@ class PendingStream(PendingRequest):
         self.cancel()
         self._refuse(Cancelled(_CANCELLED))
         if self._stream is not None:
-            asyncio.get_running_loop().create_task(_close(self._stream))
+            _closing.begin(_close(self._stream))
 
     def fail(self, error: Exception) -> None:
         """Refuse the request with this error: the connection is gone."""

@@ -138,7 +138,7 @@ class Server(Connection):
 
     def _is_open(self) -> bool:
         """True once clients can connect, if there are ports for them."""
-        return bool(self.call("is_open"))
+        return bool(self.control("is_open"))
 
     def _check(self, deadline_s: float) -> None:
         assert self._process is not None
@@ -152,7 +152,7 @@ class Server(Connection):
         """Return the server's own words for what it still lacks; "" before it can be asked."""
         if not hasattr(self, "_guest"):
             return ""
-        return f": {self.call('identity')['ready']}"
+        return f": {self.control('identity')['ready']}"
 
 
 def command_words(options: Mapping[str, Any]) -> Iterator[str]:

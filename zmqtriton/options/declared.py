@@ -22,6 +22,9 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
 }
 
 
+#: The kind of words that name the group of options behind which an add-on's own stands; without
+#: one it is among the last.
+BEHIND = "options.behind"
 #: The options of all add-ons.
 DECLARED: tuple[DeclaredOption, ...] = tuple(
     option for each in addons.add_ons().values() for option in each.declared.options
@@ -32,7 +35,7 @@ def with_declared(groups: dict[str, tuple[KnownOption, ...]]) -> dict[str, tuple
     """Return all groups of options, with the add-ons' groups in their places."""
     groups, last = {**groups}, [*groups][-1]
     for each in addons.add_ons().values():
-        behind = each.declared.behind
+        behind = str(each.declared.offers.get(BEHIND, ""))
         for option in each.declared.options:
             group = option.group or each.declared.title or each.declared.name
             if group not in groups:

@@ -31,6 +31,7 @@ from zmqtriton.options.values import (
 )
 from zmqtriton_floor import hosts
 from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.settings.offers import Hook
 
 _HINT = "Try 'zmqtriton --help' for all options."
 #: Defaults of the values that rows write and `_resolve_options` turns into fields of Options.
@@ -285,15 +286,11 @@ def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
             "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
             "well."
         )
-    numbers = ("unload_idle_after", "load_on_demand_timeout")
-    for name in (*numbers, "model_memory_budget", "gpu_memory_budget"):
-        option = name.replace("_", "-")
-        if name in numbers and values[name] < 0:
-            raise OptionError(f"Error: --{option} must not be negative.")
-        if values[name] and values[name] != DEFAULTS[name] and not values["load_on_demand"]:
-            raise OptionError(
-                f"Error: Use of '--{option}' requires setting '--load-on-demand' as well."
-            )
+    usual = (0, DEFAULTS["load_on_demand_timeout"])
+    if values["load_on_demand_timeout"] not in usual and not values["load_on_demand"]:
+        raise OptionError(
+            "Error: Use of '--load-on-demand-timeout' requires setting '--load-on-demand' as well."
+        )
 
 
 def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:
@@ -354,9 +351,14 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
             )
 
 
+#: Returns what is wrong with the options, or ""; takes them by field.
+CHECK = Hook[Callable[[Mapping[str, Any]], str]]("options.check")
+
+
 def _check_add_ons(values: Mapping[str, Any]) -> None:
-    for problem in addons.problems(values):
-        raise OptionError(f"Error: {problem}")
+    for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
+        if problem := check(values):
+            raise OptionError(f"Error: {problem}")
     for name, required in unmet(values):
         raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 

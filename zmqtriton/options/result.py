@@ -27,7 +27,6 @@ class Options:
     config: str = ""
     id: str = "triton"
     exit_timeout_secs: int = 30
-    exit_drain_secs: int = 0
     take_over: bool = False
     one_by_one: bool = False
     #: File of bearer tokens; "": clients need none.
@@ -75,12 +74,6 @@ class Options:
     load_model: tuple[str, ...] = ()
     load_on_demand: bool = False
     load_on_demand_timeout: float = 60.0
-    #: Idle seconds after which models loaded on demand are unloaded; 0: never.
-    unload_idle_after: float = 0.0
-    #: Memory of all models' processes in bytes; 0: no limit.
-    model_memory_budget: int = 0
-    #: Numbers of GPUs and bytes.
-    gpu_memory_budget: tuple[tuple[int, int], ...] = ()
     model_config_name: str = ""
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton import addons
 from zmqtriton.options.kinds import Arity, KnownOption
@@ -17,7 +17,7 @@ from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import BadValue, OptionError
 from zmqtriton_floor.errors import closest_match
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
 
 COMMAND_LINE, ENVIRONMENT, COMMAND = "command line", "environment", "default of the command"
 #: A prefix of two words: Kubernetes sets ZMQTRITON_HTTP_PORT where a service is so named.
@@ -126,9 +126,21 @@ def _line_of(name: str, text: str) -> str:
     return f", line {text.count(chr(10), 0, match.start()) + 1}" if match else ""
 
 
+class Variables(Protocol):
+    """A module for variables of the environment; both functions raise `BadValue`."""
+
+    #: Returns the options that have other defaults there, by field.
+    defaults: Callable[[Mapping[str, str]], Mapping[str, Any]]
+    #: Takes a function that returns options by field, and the environment.
+    check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
+
+
+VARIABLES = Hook[Variables]("options.variables")
+
+
 def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options that have other defaults in this environment. Raises OptionError."""
-    modules = map(load_reference, addons.references("variables"))
+    modules = VARIABLES.all_of(addons.offers())
     try:
         return {k: v for module in modules for k, v in module.defaults(environment).items()}
     except BadValue as error:
@@ -138,7 +150,7 @@ def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
 def check_variables(options: Options, environment: Mapping[str, str]) -> None:
     """Raise OptionError if a service lacks a variable."""
     try:
-        for reference in addons.references("variables"):
-            load_reference(reference).check(options.value, environment)
+        for module in VARIABLES.all_of(addons.offers()):
+            module.check(options.value, environment)
     except BadValue as error:
         raise OptionError(str(error)) from None

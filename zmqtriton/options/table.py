@@ -34,11 +34,6 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         CONFIG_OPTION,
         a.text("id", "Name of this server in its metadata."),
         a.integer("exit-timeout-secs", "Seconds that a shutdown waits for unanswered requests."),
-        a.count(
-            "exit-drain-secs",
-            "Seconds before a shutdown in which the server is not ready but still answers, so that "
-            "load balancers go elsewhere.",
-        ),
         a.switch("take-over", "Replace the server on these ports when the models are loaded."),
         a.switch("one-by-one", "With --take-over: load models when the other server has ended."),
         a.count(
@@ -104,7 +99,8 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
     "Model Repository": (
         a.texts(
             "model-repository",
-            "Directory of models. May be repeated; model names must be unique across all of them.",
+            "Directory of models, or Python file with functions. May be repeated; model names must "
+            "be unique across all of them.",
         ),
         a.custom("name=file", read.model_file)(
             "model-file",
@@ -140,20 +136,6 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "In mode explicit, load a model when the first request for it arrives.",
         ),
         a.number("load-on-demand-timeout", "Seconds that a request waits for a load on demand."),
-        a.number(
-            "unload-idle-after",
-            "Idle seconds after which models loaded on demand are unloaded; 0 means never.",
-        ),
-        a.memory(
-            "model-memory-budget",
-            "Memory of all model processes, such as 32G, beyond which models loaded on demand "
-            "sleep or are evicted; 0 means no limit.",
-        ),
-        a.custom("gpu:size", read.pair(read.count, read.memory, ":"))(
-            "gpu-memory-budget",
-            "Memory of all models on one GPU, such as 0:70G, beyond which models loaded on demand "
-            "sleep or are evicted. May be repeated.",
-        ),
         a.text(
             "model-config-name",
             "Use configs/NAME.pbtxt instead of config.pbtxt in models that have it.",

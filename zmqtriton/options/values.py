@@ -53,7 +53,13 @@ RESTRICTING_OPTIONS = {
 }
 #: Categories of HTTP, which alone has APIs of add-ons, steers models while they serve, and shows
 #: people state and log.
-HTTP_CATEGORIES = (*CATEGORIES, *addons.http_categories(), "steering", "status", "logs")
+HTTP_CATEGORIES = (
+    *CATEGORIES,
+    *addons.offers().references("http.category"),
+    "steering",
+    "status",
+    "logs",
+)
 
 
 class BadValue(Exception):
@@ -147,7 +153,9 @@ def number(value: str) -> float:
     match = _LEADING_FLOAT.match(value)
     if match is None:
         raise BadValue(f"Invalid option value. Got {value}")
-    return float(match.group(1))
+    if (result := float(match.group(1))) < 0:
+        raise BadValue(_NEGATIVE.format(value=value))
+    return result
 
 
 def regular_expression(option: str) -> Callable[[str], str]:
@@ -206,6 +214,9 @@ def pair(
         return first(left), second(right)
 
     return read
+
+
+gpu_memory = pair(count, memory, ":")
 
 
 def model_file(value: str) -> ModelFile:

@@ -54,7 +54,7 @@ class FinalConfig:
     #: The class labels, for frontends.
     labels: str = ""
     #: The template of chats, for frontends.
-    chat_template: str = ""
+    files: str = ""
 
     @property
     def has_sequences(self) -> bool:

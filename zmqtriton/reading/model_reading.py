@@ -28,8 +28,8 @@ from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.files import (
     ClientFiles,
-    chat_template,
     check_paths,
+    client_files,
     read_client_files,
 )
 from zmqtriton.config.model_config import ModelHost, check_runnable, load_config, source_of
@@ -160,7 +160,7 @@ class ModelReader:
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
         self._users = options.stub_user
-        self._chat_template = chat_template(options.value)
+        self._files = client_files(options.value)
         self._host = host_of(options, gpus)
         self._agents = options.repoagent_directory
         self._backends = backend_places(options.backend_directory)
@@ -232,7 +232,10 @@ class ModelReader:
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
-        raise_first(locate(each, source) for each in known_parameters.trial_problems(config))
+        raise_first(
+            locate(problem, source)
+            for problem in known_parameters.problems(config, known_parameters.TRIAL.name)
+        )
         trial = configured_trial(config, scanned)
         versions, warnings = self._versions(config, scanned, source, trial)
         files = ClientFiles()
@@ -331,7 +334,7 @@ class ModelReader:
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)
-        return read_client_files(config, directory, self._chat_template)
+        return read_client_files(config, directory, self._files)
 
     def _versions(
         self,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zmqtriton.config.backends import models_in
 from zmqtriton.reading.blueprint import LoadOverride, ReadFailure
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import FoundModel, ModelReading, dumps, loads
@@ -34,7 +35,10 @@ from zmqtriton_floor.lifeline import Lifeline
 
 
 class ReaderTasks:
-    """A place of a model is its folder and its repository, or one file."""
+    """A place of a model is its folder and its repository, or one file.
+
+    A repository is a directory of models, or a Python file that has several.
+    """
 
     def __init__(self, reader: ModelReader) -> None:
         self._reader = reader
@@ -78,9 +82,15 @@ class ReaderTasks:
         place = ModelPlace(path, path.parent)
         return self._reader.read(name, place, override, selection, fingerprint)
 
-    def list_models(self, repository: str) -> dict[str, str]:
-        """Return the real path of each model by its folder. Raises InternalError."""
-        return list_places(Path(repository))
+    def list_models(self, repository: str) -> dict[str, str] | None:
+        """Return the real path of each model by its folder, or of the file that has it.
+
+        None for a file that shows no models now: it may be half written. Raises InternalError.
+        """
+        path = Path(repository)
+        if not path.is_file():
+            return list_places(path)
+        return dict.fromkeys(models_in(path)[1], repository) or None
 
     def fingerprints(
         self, places: Mapping[str, tuple[str, str]]
@@ -125,6 +135,11 @@ def _existing(place: tuple[str, str]) -> ModelPlace | None:
     path, repository = place
     if not repository:
         return place_of_file(Path(path))
+    if os.path.isfile(repository):
+        names = models_in(Path(repository))[1]
+        # without any, the load says what is wrong with the file
+        is_there = os.path.basename(path) in (names or [os.path.basename(path)])
+        return place_of_file(Path(repository)) if is_there else None
     # Path.is_dir() raises if a name is longer than the file system allows
     return ModelPlace(Path(path), Path(repository)) if os.path.isdir(path) else None
 

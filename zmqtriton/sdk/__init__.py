@@ -2,9 +2,8 @@
 
 from zmqtriton.sdk.addon import (
     AddOn,
-    Backend,
-    ChatTemplate,
     Command,
+    Offer,
     Option,
     Parameter,
     Port,
@@ -13,9 +12,8 @@ from zmqtriton.sdk.addon import (
 
 __all__ = [
     "AddOn",
-    "Backend",
-    "ChatTemplate",
     "Command",
+    "Offer",
     "Option",
     "Parameter",
     "Port",

@@ -26,8 +26,8 @@ class Option(NamedTuple):
 
     #: Name on the command line, without dashes: `greeting`, `greeting-group`.
     name: str
-    #: Type of the value: `bool`, `int` of 0 or more, `float`, `str`, or `tuple` for texts that the
-    #: user gives one at a time; or the reference of a function that reads a text, and raises
+    #: Type of the value: `bool`, `int` or `float` of 0 or more, `str`, or `tuple` for texts that
+    #: the user gives one at a time; or the reference of a function that reads a text, and raises
     #: `BadValue`.
     kind: type | str
     default: Any
@@ -103,16 +103,6 @@ class Port(NamedTuple):
     range_of_others: str = ""
 
 
-class ChatTemplate(NamedTuple):
-    """The file in a model's directory whose text frontends get with the model, for chats."""
-
-    #: The parameter of config.pbtxt that names it, and its name without that.
-    parameter: str
-    file: str
-    #: The option that must be on for the file to be read.
-    on: str
-
-
 class Parameter(NamedTuple):
     """A parameter of config.pbtxt, as the reference has it."""
 
@@ -130,126 +120,38 @@ class Command(NamedTuple):
     usage: str = ""
 
 
-class Backend(NamedTuple):
-    """A package with a `model.py`, which runs models whose configuration names the backend."""
+class Offer(NamedTuple):
+    """A thing that an add-on offers while an option is on."""
 
-    package: str
-    #: The module that it imports, and the packages that bring that.
-    module: str = ""
-    brought_by: str = ""
-    #: Takes the path of a Python file, and returns the names of the models in it: () for a file of
-    #: another kind. The backend runs such a file without a configuration that names it.
-    models_in: str = ""
+    reference: str
+    on: str
 
 
-class TaskCode(NamedTuple):
-    """A function that instances run, and the file that has it."""
-
-    file: str
-    function: str
+#: The things that an add-on offers of a kind: one, several, or some with names.
+Offered = str | Offer | tuple[str | Offer, ...] | Mapping[str, str]
 
 
 class AddOn(NamedTuple):
-    """The kinds of things that an add-on may have; none needs another."""
+    """An add-on; what it adds to a host is among its offers."""
 
     name: str
-    options: tuple[Option, ...] = ()
     #: The name of the group of its options; by default that of the add-on.
     title: str = ""
-    #: The group of options behind which a new one stands; by default it is among the last.
-    behind: str = ""
-    #: Name among the extensions of the protocol, while the option `extension_on` is true.
-    extension: str = ""
-    extension_on: str = ""
-    #: Returns what is wrong with the options, or ""; takes them by field, and is asked if the
-    #: process is on, or has no option that turns it on.
-    check: str = ""
+    #: Add-ons without which it is left out.
+    needs: tuple[str, ...] = ()
+    #: Names of add-ons whose offers come before.
+    after: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
     #: Parameters of config.pbtxt, and what each is good for.
     parameters: Mapping[str, Parameter | str] = {}
-    #: Yields the `Problem`s of a configuration, with which no server serves the model.
-    problems: str = ""
-    #: Yields warnings of a configuration, for `zmqtriton check`.
-    warnings: str = ""
-    #: A module with `problems(config)`, `read(config)`, and the `TYPES` of what that returns.
-    model_settings: str = ""
-    #: Functions that take a gateway and return a step, which each request of a frontend takes; if
-    #: the add-on has a process, while that is on.
-    step: str = ""
-    #: `HttpExtension`s of the HTTP frontend.
-    http: str | tuple[str, ...] = ()
-    #: Names of add-ons whose extensions come before.
-    after: tuple[str, ...] = ()
     process: Process | None = None
     ports: tuple[Port, ...] = ()
-    #: A module for variables of the environment: `defaults(environment)` returns the options that
-    #: have other defaults there, by field, and `check(value_of, environment)` asks for options by
-    #: field; both raise `BadValue`.
-    variables: str = ""
-    #: Categories of its routes, beside the core's, that `--http-restricted-api` may name.
-    http_categories: tuple[str, ...] = ()
-    #: `Feature`s of the supervisor.
-    feature: str | tuple[str, ...] = ()
-    #: Functions that an instance runs when a feature asks for them by `StubTasks`, by name: in a
-    #: thread beside the model, in the model's Python (3.8 and newer), so that its module imports
-    #: Python's library alone. One takes the instance, as a `Subject` of tasks, and the feature's
-    #: arguments, and returns what becomes JSON.
-    tasks: Mapping[str, str] = {}
+    #: Commands of `zmqtriton`.
+    commands: Mapping[str, Command | str] = {}
     #: Commands of `zmqtriton-ctl`: commands of click.
     ctl: Mapping[str, str] = {}
-    #: The group in `zmqtriton-ctl --help` of the commands that are named: `{"Debug": "stacks"}`.
-    ctl_groups: Mapping[str, str] = {}
-    commands: Mapping[str, Command | str] = {}
-    #: Makes, of a gateway, the coroutine function that returns its text for the page of metrics; if
-    #: the add-on has a process, while that is on.
-    metrics: str = ""
-    backends: Mapping[str, Backend | str] = {}
-    #: Takes a client, a model and a version, and returns why that is not ready.
-    explanation: str = ""
-    #: A module with more findings for `zmqtriton-ctl explain`: `read(reader, facts)` asks a server,
-    #: `findings(facts, read)` returns causes, `notes(facts, read)` the rest.
-    findings: str = ""
-    #: Yields the problems between models, each with its model, by the configurations of all.
-    conflicts: str = ""
     #: Modules below `zmqtriton` that programs import, such as `greeting`, and single names, such as
     #: `Greeting` and `testing.greeted`; a reference without an attribute is of a module.
     public: Mapping[str, str] = {}
-    #: Forms of `zmqtriton new`, by the word after it and an option that must be given; `NAME` is
-    #: the form for a name alone.
-    new: Mapping[str, str] = {}
-    #: Yields the requests that `zmqtriton run` prints for a model in place of one with tensors:
-    #: paths, and JSON for a POST. Takes the model's name, its configuration and the options.
-    requests: str = ""
-    #: Add-ons without which it is left out.
-    needs: tuple[str, ...] = ()
-
-    # Kinds of which a server has one each; the first add-on that fills one counts.
-    #: Carries RPCs by another library, where `--grpc-transport` has the add-on's name.
-    transport: str = ""
-    #: Makes a scheduler of the broker place requests by what they say.
-    placement: str = ""
-    #: A module for a version that is tried beside the one that serves: `problems(config)`,
-    #: `read(config)`, the `TYPES` of what that returns, `FOLDER` of decisions in the state
-    #: directory, and `again(model, version)`, which says how a version is tried again.
-    trial: str = ""
-    #: Divides the requests to a model between two versions.
-    division: str = ""
-    #: Returns the steps of the requests to one version.
-    model_steps: str = ""
-    #: Makes the kernel limit the processes of models.
-    process_groups: str = ""
-    #: A module that knows addresses of repositories.
-    stores: str = ""
-    #: Returns an example of the JSON that a model reads in a text input, or "", by the model's
-    #: configuration and the name of the input.
-    example: str = ""
-    #: A module with `made_tokens(directory)`: by `model:version`, the tokens that the models of the
-    #: server with this runtime directory have made.
-    tokens: str = ""
-    #: Keeps samples of the metrics, and answers for them.
-    samples: str = ""
-    #: Chooses the form of the page of metrics.
-    page_form: str = ""
-    chat_template: ChatTemplate | None = None
-    #: Takes a model of `zmqtriton.connect()`, and returns the function that the connection has by
-    #: the model's name; None for a model that is not for it.
-    caller: str = ""
+    #: Things for hosts, by kinds; a host has each of its kinds as a `Hook`, which says their type.
+    offers: Mapping[str, Offered] = {}

@@ -20,6 +20,7 @@ from zmqtriton.options import Options, Restriction
 from zmqtriton.options.values import RESTRICTING_OPTIONS
 from zmqtriton.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS, STUB
 from zmqtriton_floor import prctl, token_file
+from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_floor.settings.frontends import Access, Tls
 from zmqtriton_floor.token_file import TokenFileError
 
@@ -75,7 +76,7 @@ def check_tokens(options: Options) -> None:
     if not path:
         return
     try:
-        counted = addons.references_in_use("tokens", options.value)
+        counted = addons.offers_in_use(options.value).references(TOKENS.name)
         grants = token_file.read(path, counts_text=bool(counted))
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:

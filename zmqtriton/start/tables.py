@@ -39,7 +39,8 @@ EXTENSIONS = (
 def extensions(options: Options) -> list[str]:
     """Return the extensions of the protocol that the server has with these options."""
     own = f"zmqtriton({full_version()})"
-    return [*EXTENSIONS, own, *addons.extensions(options.value)]
+    of_add_ons = addons.offers_in_use(options.value).references("protocol.extension")
+    return [*EXTENSIONS, own, *of_add_ons]
 
 
 def startup_tables(

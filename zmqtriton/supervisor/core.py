@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from zmqtriton import addons
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.load_calls import LoadCalls, StagedFiles
@@ -34,7 +33,7 @@ from zmqtriton.supervisor.models.order import (
 )
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
-from zmqtriton.supervisor.models.stub_tasks import StubTasks
+from zmqtriton.supervisor.models.stub_tasks import StubTasks, task_codes
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
@@ -96,7 +95,7 @@ class SupervisorCore:
             gpus=info.gpus,
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
-        tasks = StubTasks(plan, addons.tasks)
+        tasks = StubTasks(plan, task_codes)
         parts = CoreParts(
             plan, policy, info, self, self._introductions, audience, self._counts, tasks
         )

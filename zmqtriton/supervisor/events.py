@@ -306,7 +306,7 @@ class LostConnections:
         if peer.serial in self._open:
             self._open.discard(peer.serial)
             if broker == self._introductions.broker_serial:
-                self._kill(peer)
+                self._peers.kill(peer, _LOST)
             self._judge()
 
     def _judge(self) -> None:
@@ -320,11 +320,7 @@ class LostConnections:
         if len(torn) > 1:
             self._replace_broker(torn)
         else:
-            self._kill(torn[0])
-
-    def _kill(self, peer: ServerProcess) -> None:
-        self._plan.log("E", f"the {peer.role} process {peer.pid} is killed: {_LOST}")
-        self._peers.kill(peer)
+            self._peers.kill(torn[0], _LOST)
 
     def _replace_broker(self, torn: Iterable[ServerProcess]) -> None:
         names = ", ".join(f"the {peer.role} process {peer.pid}" for peer in torn)

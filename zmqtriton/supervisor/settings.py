@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from zmqtriton.options import TraceOptions
 from zmqtriton.roles import BROKER, GUEST, STUB, TRACER
@@ -18,6 +18,8 @@ from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.frontends import Access, FrontendSettings
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings, TracingSettings
+
+T = TypeVar("T")
 
 #: Folder in the runtime directory.
 BYTECODE_FOLDER = "bytecode"
@@ -38,8 +40,6 @@ class Settings:
     frontend: FrontendSettings
     #: Secrets by the role that checks clients.
     access: Mapping[str, Access]
-    #: References to the steps of requests that other packages declare.
-    steps: tuple[str, ...] = ()
     #: The name and all options of an add-on with secret ones, by the role of its process.
     told_alone: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: Hash keys of the response cache, by role; empty without a cache.
@@ -86,8 +86,8 @@ class Settings:
         return frontend._replace(
             memory=frontend.memory._replace(cache_secret=secret),
             access=self.access.get(role, Access()),
-            # the Python of a guest need not have these packages
-            steps=() if role == GUEST else self.steps,
+            # the Python of a guest need not have the packages of steps
+            offers=frontend.offers.without("requests.step") if role == GUEST else frontend.offers,
         )
 
 
@@ -108,8 +108,6 @@ class Policy:
     load_retries: int = 0
     exit_on_error: bool = True
     exit_timeout_s: int = 30
-    #: Seconds that the server is not ready before it stops.
-    exit_drain_s: float = 0.0
     early_liveness: bool = False
     #: Other servers may have the ports of this one.
     shares_ports: bool = False
@@ -130,9 +128,10 @@ class Policy:
     one_by_one: bool = False
     #: Models are loaded when requests ask for them.
     load_on_demand: bool = False
-    #: Idle seconds after which a model that was loaded on demand is unloaded; 0: never.
-    unload_idle_after_s: float = 0.0
-    #: Maximum memory of all models' processes, kept by loads on demand; 0: no limit.
-    memory_budget_bytes: int = 0
-    #: Maximum memory of all models on a GPU, by its number.
-    gpu_memory_budgets: tuple[tuple[int, int], ...] = ()
+    #: Options of add-ons by field.
+    of_add_ons: Mapping[str, Any] = field(default_factory=dict)
+
+    def options_of(self, kind: type[T]) -> T:
+        """Return options of add-ons, which `kind` has as fields with their defaults."""
+        fields = get_type_hints(kind).keys() & self.of_add_ons.keys()
+        return kind(**{name: self.of_add_ons[name] for name in fields})

@@ -23,8 +23,10 @@ ADDON = AddOn(
             "They go to the idlest instance when theirs has so many requests more.",
         ),
     },
-    problems=".problems:affinity_problems",
-    warnings=".problems:affinity_warnings",
-    placement=".placement:follow",
-    model_steps=".step:steps_of",
+    offers={
+        "models.problems": ".problems:affinity_problems",
+        "check.warnings": ".problems:affinity_warnings",
+        "broker.placement": {"AFFINITY": ".placement:follow"},
+        "requests.steps_of_model": ".step:steps_of",
+    },
 )

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend
+from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "backends",
-    backends={
-        "dyna_sequence": Backend(".dyna_sequence"),
-        "fil": Backend(".fil", "treelite", "treelite"),
-        "identity": Backend(".identity"),
-        "iterative_sequence": Backend(".iterative_sequence"),
-        "onnxruntime": Backend(".onnxruntime", "onnxruntime", "onnxruntime"),
-        "openvino": Backend(".openvino", "openvino", "openvino"),
-        "pytorch": Backend(".pytorch", "torch", "torch"),
-        "repeat": Backend(".repeat"),
-        "sequence": Backend(".sequence"),
-        "square": Backend(".square"),
-        "tensorflow": Backend(".tensorflow", "tensorflow", "tensorflow"),
-        "tensorrt": Backend(".tensorrt", "tensorrt", "tensorrt cupy-cuda12x"),
-        "vllm": Backend(".vllm", "vllm", "vllm"),
+    offers={
+        "models.backend": {
+            "dyna_sequence": ".dyna_sequence",
+            "fil": ".fil",
+            "identity": ".identity",
+            "iterative_sequence": ".iterative_sequence",
+            "onnxruntime": ".onnxruntime",
+            "openvino": ".openvino",
+            "pytorch": ".pytorch",
+            "repeat": ".repeat",
+            "sequence": ".sequence",
+            "square": ".square",
+            "tensorflow": ".tensorflow",
+            "tensorrt": ".tensorrt",
+            "vllm": ".vllm",
+        },
+        "models.framework": {
+            "fil": "treelite",
+            "onnxruntime": "onnxruntime",
+            "openvino": "openvino",
+            "pytorch": "torch",
+            "tensorflow": "tensorflow",
+            "tensorrt": "tensorrt tensorrt cupy-cuda12x",
+            "vllm": "vllm",
+        },
     },
 )

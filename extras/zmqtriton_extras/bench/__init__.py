@@ -6,6 +6,7 @@ from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(
     "bench",
+    after=("tools",),
     commands={
         "simulate": Command(
             ".simulation.command:run_simulate",
@@ -13,6 +14,7 @@ ADDON = AddOn(
         ),
     },
     ctl={"bench": ".command:bench"},
-    ctl_groups={"Send requests": "bench"},
-    after=("tools",),
+    offers={
+        "ctl.group": {"Send requests": "bench"},
+    },
 )

@@ -7,6 +7,7 @@ from zmqtriton.sdk import AddOn, Parameter
 ADDON = AddOn(
     "canaries",
     title="Canaries",
+    needs=("capture",),
     parameters={
         "canary_version": Parameter("the number of a version", "", "The version that is tried."),
         "canary_weight": Parameter(
@@ -60,11 +61,12 @@ ADDON = AddOn(
             "When it becomes the version that serves.",
         ),
     },
-    trial=".settings",
-    feature=".registry:CanaryRegistry",
-    findings=".explaining",
     ctl={"canary": ".ctl:canary"},
-    ctl_groups={"Load and change models": "canary"},
-    division=".requests:division",
-    needs=("capture",),
+    offers={
+        "ctl.group": {"Load and change models": "canary"},
+        "models.trial": ".settings",
+        "supervisor.feature": ".registry:CanaryRegistry",
+        "explain.findings": ".explaining",
+        "requests.division": ".requests:division",
+    },
 )

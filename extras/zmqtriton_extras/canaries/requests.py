@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from zmqtriton.sdk.clients import Tasks
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.errors import ZmqTritonError
@@ -18,7 +19,7 @@ from zmqtriton_floor.routing import goes_to_trial, is_copied
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content, Division
 from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
-from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial
+from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial, count_none
 
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
@@ -107,7 +108,7 @@ class Shadows:
         self.copies = self._bytes = 0
         #: Results of copies that are not reported yet, by model and version.
         self._results: dict[tuple[str, int], _Results] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._is_report_due = False
         #: Lock of large comparisons: they run in a thread, one after the other.
         self._comparing = asyncio.Lock()
@@ -129,9 +130,7 @@ class Shadows:
         self._bytes -= size
 
     def run(self, awaited: Any) -> None:
-        task = asyncio.get_running_loop().create_task(awaited)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(awaited)
 
     async def find_difference(
         self, expected: ResponseBody, actual: ResponseBody, tolerance: float
@@ -210,7 +209,7 @@ class _Copy(PendingRequest):
             # the copy is ours, and no request of the client's token
             options = request.options._replace(flags=0, token=0)
             checked = CheckedRequest(
-                model, request.body, model.signature.check(request.body), options
+                model, request.body, model.signature.check(request.body, count_none), options
             )
             own_id = self._gateway.begin(checked, self)
         except ZmqTritonError as error:

@@ -6,10 +6,12 @@ records (`records.py`). `showing.py` prints them, `replaying.py` sends them agai
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Option, Process
+from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "capture",
+    title="Capture",
+    needs=("storage",),
     options=(
         Option(
             "capture",
@@ -32,15 +34,15 @@ ADDON = AddOn(
             "integer",
         ),
     ),
-    title="Capture",
-    behind="Tracing",
-    check=".options:problem",
-    step=".step:capture",
     process=Process(".process", on="capture", title="Capture", is_serving=True),
-    public={"testing.Case": ".cases:Case", "testing.captured": ".cases:captured"},
-    new={"test --from": ".cases:run_new_test"},
     ctl={"capture": ".showing:capture", "replay": ".command:replay"},
-    ctl_groups={"Send requests": "capture replay"},
-    metrics=".figures:metrics",
-    needs=("storage",),
+    public={"testing.Case": ".cases:Case", "testing.captured": ".cases:captured"},
+    offers={
+        "ctl.group": {"Send requests": "capture replay"},
+        "options.behind": "Tracing",
+        "options.check": Offer(".options:problem", on="capture"),
+        "requests.step": Offer(".step:capture", on="capture"),
+        "new.form": {"test --from": ".cases:run_new_test"},
+        "metrics.text": Offer(".figures:metrics", on="capture"),
+    },
 )

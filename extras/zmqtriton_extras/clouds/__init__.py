@@ -84,7 +84,6 @@ ADDON = AddOn(
             group=_VERTEX,
         ),
     ),
-    behind="Shared memory",
     ports=(
         Port(
             "sagemaker",
@@ -103,6 +102,9 @@ ADDON = AddOn(
             on="allow-vertex-ai",
         ),
     ),
-    variables=".variables",
-    feature=".default_model:DefaultModel",
+    offers={
+        "options.behind": "Shared memory",
+        "options.variables": ".variables",
+        "supervisor.feature": ".default_model:DefaultModel",
+    },
 )

@@ -8,7 +8,6 @@ tensors is a part of the content type there.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +22,12 @@ from zmqtriton_frontends.gateway import Gateway, load
 from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER, HttpRequest, Route
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.process import Application
+from zmqtriton_frontends.process import Application, Threads
 
 TARGET_MODEL = b"x-amzn-sagemaker-target-model"
 
 _CATEGORY = "model-repository"
+_threads = Threads("repositories", 2, 64)
 _ENSEMBLE = re.compile(r'platform:\s*"ensemble"')
 _NOT_FOR_MODELS = ("/dev/", "/proc/", "/sys/")
 _CONFIG = "config.pbtxt"
@@ -131,7 +131,6 @@ class Place(NamedTuple):
 class TargetModels:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings.http.max_input_size
         self._is_explicit = gateway.settings.models.control_mode == "explicit"
         #: Models and their repositories by the platform's name, as of the last message.
         self._models: dict[str, dict[str, str]] = {}
@@ -165,12 +164,11 @@ class TargetModels:
             _answer(resp, _row(name, self._models[name]))
 
     async def load(self, req: HttpRequest, resp: falcon.asgi.Response, name: str = "") -> None:
-        body = await req.read_body(self._max_input_size)
-        document = json_documents.parse(body) if body else {}
+        document = json_documents.parse(await req.read_control() or b"{}")
         found, url = (_text(document, key) for key in ("model_name", "url"))
         model = req.header(TARGET_MODEL) or found
         # where it is not allowed, the refusal must not depend on what there is
-        place = await asyncio.to_thread(_find_model, url) if self._is_explicit else Place(url, "")
+        place = await _threads.run(_find_model, url) if self._is_explicit else Place(url, "")
         arguments = {"path": place.repository, "names": {place.folder: model}, "key": found}
         try:
             await self._gateway.call("repository.register", arguments)
@@ -192,7 +190,7 @@ class TargetModels:
             return
         model, path = req.header(TARGET_MODEL) or entry["model"], entry["path"]
         await self._gateway.call("unload", {"model": model, "unload_dependents": True})
-        for member in await asyncio.to_thread(_members, path, entry["folder"]):
+        for member in await _threads.run(_members, path, entry["folder"]):
             await self._gateway.call("unload", {"model": member})
         await self._gateway.call("repository.unregister", {"path": path})
 

@@ -9,6 +9,7 @@ from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "door",
+    title="ZeroMQ",
     options=(
         Option(
             "zmq-door",
@@ -39,8 +40,6 @@ ADDON = AddOn(
             is_secret=True,
         ),
     ),
-    title="ZeroMQ",
-    behind="GRPC",
     process=Process(
         ".process",
         on="zmq-door",
@@ -50,4 +49,7 @@ ADDON = AddOn(
         restrictions="zmq-door-restricted",
     ),
     public={"door": ".client", "Door": ".client.connection:Door"},
+    offers={
+        "options.behind": "GRPC",
+    },
 )

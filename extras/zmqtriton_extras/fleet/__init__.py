@@ -6,6 +6,8 @@ from zmqtriton.sdk import AddOn, Command, Option, Port, Process
 
 ADDON = AddOn(
     "fleet",
+    title="Announcements",
+    after=("bench",),
     options=(
         Option(
             "announce",
@@ -50,19 +52,9 @@ ADDON = AddOn(
             group="Metrics",
         ),
     ),
-    title="Announcements",
-    behind="Server",
     process=Process(
         ".announcing", on="announce", name="announcer", title="Announcer", tells_others=True
     ),
-    commands={
-        "fleet": Command(
-            ".serve.command:run_fleet",
-            "fleet up file                   run servers on a cluster of Ray",
-        ),
-    },
-    ctl={"fleet": ".ctl:fleet", "proxy": ".proxies.command:proxy"},
-    ctl_groups={"Several servers": "fleet proxy"},
     ports=(
         Port(
             "agent-check",
@@ -73,6 +65,16 @@ ADDON = AddOn(
             requests="agent checks",
         ),
     ),
+    commands={
+        "fleet": Command(
+            ".serve.command:run_fleet",
+            "fleet up file                   run servers on a cluster of Ray",
+        ),
+    },
+    ctl={"fleet": ".ctl:fleet", "proxy": ".proxies.command:proxy"},
     public={"ray": ".ray"},
-    after=("bench",),
+    offers={
+        "ctl.group": {"Several servers": "fleet proxy"},
+        "options.behind": "Server",
+    },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections import namedtuple
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ class Call:
         parameters = [self._parameter(name, schema) for name, schema in rows]
         parameters.sort(key=lambda each: each.default is not each.empty)
         self.__signature__ = inspect.Signature(parameters)
+        outputs = interface.output["properties"]
+        self._record: Any = namedtuple(interface.tuple, outputs) if interface.tuple else dict
 
     def _parameter(self, name: str, schema: Mapping[str, Any]) -> inspect.Parameter:
         is_required = name in self._interface.input["required"]
@@ -35,7 +38,7 @@ class Call:
         return inspect.Parameter(name, kind, default=default, annotation=hint)
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """Return the function's answer, by the names of outputs if it has several, or a stream."""
+        """Return the function's answer, or a stream; several outputs are a tuple, or a dict."""
         bound = self.__signature__.bind(*values, **named).arguments
         kinds = self._interface.parameters
         inputs = self._interface.encode({n: _value(kinds[n], v) for n, v in bound.items()})
@@ -49,7 +52,7 @@ class Call:
         if response.error is not None:
             raise response.error
         values = self._interface.decode(response.outputs)
-        return values[OUTPUT] if [*values] == [OUTPUT] else values
+        return values[OUTPUT] if [*values] == [OUTPUT] else self._record(**values)
 
 
 def _value(kind: Kind, value: Any) -> Any:

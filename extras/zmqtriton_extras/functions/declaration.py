@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend, Command, Option, Parameter
+from zmqtriton.sdk import AddOn, Command, Option, Parameter
 
 ADDON = AddOn(
     "functions",
     title="Functions",
+    needs=("routes",),
+    after=("routes",),
     options=(
         Option(
             "functions-url-host",
@@ -17,27 +19,16 @@ ADDON = AddOn(
             metavar="HOST",
         ),
     ),
-    commands={
-        "export": Command(
-            ".exporting:run_export",
-            "export file.py directory        write functions as models that Triton serves",
-        ),
-    },
     parameters={
         "FUNCTION": Parameter(
             "JSON", "made of the hints", "Describes the function to the server; do not write it."
         ),
     },
-    http=".extension:EXTENSION",
-    caller=".calling:call_of",
-    findings=".explaining",
-    new={"NAME": ".new:run_new"},
-    requests=".example_requests:requests",
-    needs=("routes",),
-    after=("routes",),
-    backends={
-        "functions": Backend(".backend", models_in=".sources:models_in"),
-        "streams": Backend(".streams"),
+    commands={
+        "export": Command(
+            ".exporting:run_export",
+            "export file.py directory        write functions as models that Triton serves",
+        ),
     },
     public={
         "Array": ".backend.api:Array",
@@ -49,5 +40,19 @@ ADDON = AddOn(
         "Image": ".backend.api:Image",
         "Refused": ".backend.api:Refused",
         "model": ".backend.api:model",
+    },
+    offers={
+        "models.problems": ".taken_names:problems",
+        "check.file": ".checking:problems",
+        "http.extension": ".extension:EXTENSION",
+        "embedded.caller": ".calling:call_of",
+        "explain.findings": ".explaining",
+        "new.form": {"NAME": ".new:run_new"},
+        "run.requests": ".example_requests:requests",
+        "models.backend": {
+            "functions": ".backend",
+            "streams": ".streams",
+        },
+        "models.in_file": {"functions": ".sources:models_in"},
     },
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zmqtriton_extras.functions.backend.kinds import CONTENT, DATATYPE, DIMS
 from zmqtriton_extras.functions.backend.media import Audio, Image
-from zmqtriton_extras.functions.interface import interface_of
+from zmqtriton_extras.functions.interface import Interface, interface_of
 
 #: A picture of one pixel, as PNG.
 _PIXEL = (
@@ -23,40 +24,78 @@ _FILES = {
 _BASE64 = "aGVsbG8="
 #: Elements of arrays that are no numbers.
 _ELEMENTS: Mapping[str, Any] = {"BOOL": True, "STRING": "hello"}
-_VALUES: Mapping[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "string": "hello"}
+_VALUES: Mapping[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "null": None}
+#: Texts of a format, by its name in JSON schema.
+_FORMATS: Mapping[str, str] = {
+    "date": "2020-01-31",
+    "date-time": "2020-01-31T12:00:00Z",
+    "duration": "PT1H",
+    "email": "ada@example.com",
+    "time": "12:00:00",
+    "uri": "https://example.com",
+    "uuid": "12345678-1234-4234-8234-123456789012",
+}
 #: Longer requests cannot be read.
 _MAX_CHARACTERS = 1000
 
 
 def requests(name: str, config: Mapping[str, Any], options: object) -> Iterator[tuple[str, str]]:
     """Yield the path and the JSON, but not for other models, or if it would be long."""
-    if interface := interface_of(config):
-        text = json.dumps(_example(interface.input, interface.input), ensure_ascii=False)
-        if len(text) < _MAX_CHARACTERS:
-            yield f"/{name}", text
+    interface = interface_of(config)
+    if interface and (example := example_for(interface)) is not None:
+        yield f"/{name}", json.dumps(example, ensure_ascii=False)
 
 
-def _example(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
-    """Return a document that a schema describes; `whole` has what it refers to."""
-    kind = schema.get("type", "object")
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        example = _example(whole["$defs"][name], whole)
-    elif DATATYPE in schema:
+def example_for(interface: Interface) -> Any:
+    """Return the arguments of a call as JSON; None if they would be long."""
+    example = example_of(interface.input)
+    messages = example.get("messages")
+    for each in messages if isinstance(messages, list) else ():
+        if each == {} or (isinstance(each, dict) and "role" in each):  # one of a chat
+            each.update(role="user", content="hello")
+    return example if len(json.dumps(example, ensure_ascii=False)) < _MAX_CHARACTERS else None
+
+
+def example_of(schema: Mapping[str, Any]) -> Any:
+    """Return a document that a schema describes; a pattern is left out of account."""
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if DATATYPE in schema:
         example = _ELEMENTS.get(schema[DATATYPE], 1)
         for dim in reversed(schema[DIMS][kind == "number" :]):
             example = [example] * max(dim, 1)
-    elif several := schema.get("enum") or schema.get("examples"):
+    elif several := schema.get("enum") or schema.get("examples") or [*_constant(schema)]:
         example = several[0]
-    elif "anyOf" in schema:
-        example = _example(schema["anyOf"][0], whole)
+    elif several := schema.get("anyOf") or schema.get("oneOf"):
+        example = example_of(several[0])
     elif kind == "array":
-        example = [_example(schema["items"], whole)]
+        rows = schema.get("prefixItems", [schema.get("items", {})] * schema.get("minItems", 1))
+        example = [example_of(each) for each in rows]
     elif kind == "object":
-        own = schema if "$defs" in schema else whole
         rows = schema.get("properties", {})
-        example = {name: _example(rows[name], own) for name in schema.get("required", ())}
+        example = {name: example_of(rows[name]) for name in schema.get("required", ())}
+    elif kind == "string":
+        text = _BASE64 if "contentEncoding" in schema else _FORMATS.get(schema.get("format", ""))
+        text = text or "hello"[: schema.get("maxLength")].ljust(schema.get("minLength", 0), "o")
+        example = _FILES.get(schema.get(CONTENT, ""), text)
+    elif kind in ("integer", "number"):
+        example = _number(schema, _VALUES[kind])
     else:
-        value = _BASE64 if "contentEncoding" in schema else _VALUES[kind]
-        example = _FILES.get(schema.get(CONTENT, ""), schema.get("minimum", value))
+        example = _VALUES[kind]
     return example
+
+
+def _constant(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the only value of a schema that has one, or its default."""
+    yield from (schema[name] for name in ("const", "default") if name in schema)
+
+
+def _number(schema: Mapping[str, Any], usual: float) -> float:
+    """Return a number within the bounds of a schema, the usual one if it is."""
+    low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    above, below = (
+        schema.get("exclusiveMinimum", -math.inf),
+        schema.get("exclusiveMaximum", math.inf),
+    )
+    middle = (max(low, above) + min(high, below)) / 2
+    numbers = (schema.get("multipleOf", usual), low, high, above + 1, below - 1, middle)
+    return next((n for n in numbers if low <= n <= high and above < n < below), usual)

@@ -1,6 +1,7 @@
 """`zmqtriton export`: functions as models of a repository that Triton serves.
 
-Each has its configuration, its file, and a copy of the backend, which needs numpy alone.
+Each has its configuration, its file with the modules of the project that it imports, and a copy of
+the backend, which needs numpy alone.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 
 from zmqtriton.config import parse_json, parse_text, read_text, to_json, to_text
 from zmqtriton.repository import find_config
+from zmqtriton_extras.functions.imports import Imports
 from zmqtriton_extras.functions.sources import models_in
 from zmqtriton_floor import descriptions, documents
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import LoadModel
 from zmqtriton_stub.api import TritonModelException
 from zmqtriton_stub.model import PythonModel, provide_api
@@ -51,20 +53,28 @@ def run_export(words: list[str]) -> int:
     parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="a model repository")
     arguments = parser.parse_args(words)
     try:
-        names = models_in(arguments.file)
+        file: Path = arguments.file.absolute()
+        names, imports = models_in(file), Imports(file)
         for name in names:
-            export(arguments.file.absolute(), name, arguments.directory / name)
+            export(file, name, arguments.directory / name, imports)
             sys.stdout.write(f"{arguments.directory / name}\n")
     except (OSError, ZmqTritonError, TritonModelException) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     if not names:
         sys.stderr.write(f"error: {arguments.file} has no function with @model of zmqtriton\n")
+    elif packages := imports.packages:
+        sys.stdout.write(f"needed where it is served: pip install {' '.join(packages)}\n")
     return 0 if names else 1
 
 
-def export(file: Path, name: str, directory: Path) -> None:
-    """Write the model with this name. Raises FileExistsError if it is there."""
+def export(file: Path, name: str, directory: Path, imports: Imports) -> None:
+    """Write the model with this name.
+
+    Raises FileExistsError if it is there, and InvalidArgument if it cannot be copied as it is.
+    """
+    if _MODEL_FILE in imports.modules:
+        raise InvalidArgument(f"{file} imports {_MODEL_FILE}, the name of the file for Triton")
     provide_api()
     # only now: it needs the API of models
     from zmqtriton_extras.functions.backend.model import TritonPythonModel
@@ -79,7 +89,9 @@ def export(file: Path, name: str, directory: Path) -> None:
     version.mkdir(parents=True)
     (directory / _CONFIG_FILE).write_text(to_text(parse_json(completed)), "utf-8")
     target = _FUNCTION_FILE if file.name == _MODEL_FILE else file.name
-    shutil.copyfile(file, version / target)
+    for place, module in {**imports.modules, target: file}.items():
+        (version / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(module, version / place)
     (version / _MODEL_FILE).write_text(_CODE.format(file=target), "utf-8")
     _copy_backend(version / "zmqtriton_extras" / "functions")
 

@@ -1,7 +1,8 @@
-"""Functions over HTTP: POST /NAME takes plain JSON, or a form."""
+"""Functions over HTTP: POST /NAME takes plain JSON, a form or a file; GET is its description."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -11,7 +12,14 @@ import falcon.asgi
 
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
-from zmqtriton_extras.functions.interface import Interface, interface_of, is_form
+from zmqtriton_extras.functions.example_requests import example_for
+from zmqtriton_extras.functions.interface import (
+    NO_HEAD,
+    Interface,
+    Request,
+    interface_of,
+    is_form,
+)
 from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
 from zmqtriton_floor.arrays import to_tensors
@@ -32,17 +40,22 @@ from zmqtriton_frontends.http_api import (
     Operation,
     Route,
     RouteDescriptions,
+    TooLarge,
     inflate,
 )
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBody, ArenaBuffer, ByteBudget
+from zmqtriton_standard.cockpit.pages import Pages, wants_html
 from zmqtriton_standard.generate.response import Events, as_event
 
 #: Any path that no other route has: those of routes.py have the same.
 _PATH = "/{path:path}"
 #: Bytes at the beginning of a form that are searched for its first file.
 _HEAD_BYTES = 4096
+#: A name in the place of an error, and a line of a refusal: place and text.
+_NAME = re.compile(r"'[^']*'|[^.:']+")
+_PLACED = re.compile(rf"(?P<place>(?:{_NAME.pattern})(?:\.(?:{_NAME.pattern}))*): (?P<text>.*)")
 #: The errors for a name that no model has.
 _UNKNOWN = (InvalidArgument.number, NotFound.number)
 
@@ -57,6 +70,7 @@ class Functions:
         self._budget = ByteBudget()
         hosts = gateway.settings.option("functions_url_host") or ()
         self._urls = Urls(tuple(hosts), self._max_bytes)
+        self._pages = Pages("function.html") if gateway.settings.http.allow_web_page else None
 
     def is_there(self, path: str) -> bool:
         """Return whether a path is the name of a function, or of a model that may be loaded."""
@@ -68,13 +82,13 @@ class Functions:
         return interface_of(model.config) is not None
 
     async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-        """Call the function that has the name of the path."""
-        if not await self.try_call(req, resp, path):
+        """Call the function that has the name of the path, or describe it."""
+        if not await self._try(req, resp, path):
             await req.drop_body()
             raise falcon.HTTPNotFound
 
-    async def try_call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
-        """Call the function; return whether there is one."""
+    async def _try(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
+        """Answer for a function; return whether there is one."""
         try:
             model = await self._entrance.find(path, grant=req.grant, deadline_ns=req.deadline_ns)
         except ZmqTritonError as error:
@@ -85,37 +99,65 @@ class Functions:
         interface = interface_of(model.config)
         if interface is None:
             return False
-        kind = req.header(b"content-type") or ""
-        try:
-            with await self._body(req, is_form(kind)) as body:
-                inputs = await self._read(req, interface, kind, body, model.config)
-                await self._answer(req, resp, model, interface, inputs)
-        except RefusedError as error:
-            resp.status, resp.data = error.args[0], json_documents.write({"error": error.args[1]})
-        except (MismatchError, InvalidArgument) as error:
-            resp.status, resp.data = 422, _refusal(interface, str(error))
+        if req.method == "POST":
+            await self._call(req, resp, model, interface)
+        elif req.method not in ("GET", "HEAD"):
+            raise falcon.HTTPError(405, headers={"Allow": "GET, HEAD, POST"})
+        elif self._pages is not None and wants_html(req.header(b"accept") or ""):
+            self._pages.send(req, resp, "function.html")
+        else:
+            resp.set_header("Vary", "Accept")
+            resp.data = json_documents.write(_operation(self._gateway, model.name, interface))
         return True
 
-    async def _body(self, req: HttpRequest, is_form: bool) -> ArenaBuffer:
-        """Return the body; the files of a form lie where models read them."""
+    async def _call(
+        self,
+        req: HttpRequest,
+        resp: falcon.asgi.Response,
+        model: ModelVersion,
+        interface: Interface,
+    ) -> None:
+        accepted = req.client_prefers(interface.offers)
+        if accepted is None:
+            await req.drop_body()
+            text = f"the function answers with {', '.join(dict.fromkeys(interface.offers))}"
+            raise falcon.HTTPNotAcceptable(description=text)
+        kind = req.header(b"content-type") or ""
+        head = NO_HEAD if interface.file_for(kind) else b""
+        try:
+            with await self._body(req, head, has_file=bool(head) or is_form(kind)) as body:
+                inputs = await self._read(req, interface, kind, body, model.config)
+                await self._answer(req, resp, model, interface, inputs, accepted)
+        except RefusedError as error:
+            resp.status, resp.data = error.args[0], json_documents.write({"error": error.args[1]})
+        except TooLarge:
+            text = f"the body has more than the {self._max_bytes} bytes of --http-max-input-size"
+            resp.status, resp.data = 413, json_documents.write({"error": text})
+        except (MismatchError, InvalidArgument) as error:
+            resp.status, resp.data = 422, _refusal(interface, str(error))
+
+    async def _body(self, req: HttpRequest, head: bytes, *, has_file: bool) -> ArenaBuffer:
+        """Return the body behind a head; its files lie where models read them."""
         coding, limit = req.header(b"content-encoding"), self._max_bytes
         size = int(req.header(b"content-length") or 0)
-        if is_form and coding is None and MIN_BYTES <= size <= limit:
-            return await self._large_form(req, size)
+        if has_file and coding is None and MIN_BYTES <= size <= limit:
+            return await self._large_body(req, head, size)
         pieces: list[Any]
         pieces, size = await req.read_pieces(limit)
         if coding is not None:
             whole = b"".join(pieces)
             pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
             size = len(pieces[0])
-        return await self._gateway.payload.gather(pieces, size, 0 if is_form else size, req.hold)
+        pieces[:0] = [head][not head :]
+        size += len(head)
+        return await self._gateway.payload.gather(pieces, size, 0 if has_file else size, req.hold)
 
-    async def _large_form(self, req: HttpRequest, size: int) -> ArenaBuffer:
-        """Receive a form of a known size; it lies in memory once."""
-        form = ArenaBody(self._gateway.payload, size, self._budget, _file_at)
+    async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> ArenaBuffer:
+        """Receive a body of a known size behind a head; it lies in memory once."""
+        form = ArenaBody(self._gateway.payload, len(head) + size, self._budget, _file_at)
         try:
             read = req.begin_body()
-            form.add(memoryview(b"".join(read.pieces)))
+            form.add(memoryview(b"".join([head, *read.pieces])))
             while read.has_more:
                 read.pieces.clear()
                 await req.read_piece(read, size)
@@ -138,21 +180,24 @@ class Functions:
         kind: str,
         body: Any,
         config: Mapping[str, Any],
-    ) -> dict[str, Any]:
+    ) -> Request:
         files: dict[str, bytes] = {}
+        query = req.scope["query_string"]
 
         def fetch(url: str) -> bytes:
             if url not in files:
                 raise NotFetched(url)
             return files[url]
 
-        def read() -> dict[str, Any]:
-            inputs = interface.read(kind, body, fetch if self._urls else None)
-            return {tensor.name: tensor for tensor in to_tensors(inputs, config)}
+        def read() -> Request:
+            request = interface.read(kind, body, fetch if self._urls else None, query)
+            tensors = {each.name: each for each in to_tensors(request.inputs, config)}
+            return request._replace(inputs=tensors)
 
         while True:
             try:
-                return await json_documents.perform(len(body), read)
+                async with json_documents.room_for(req.hold, b"" if is_form(kind) else body):
+                    return await json_documents.perform(len(body), read)
             except NotFetched as needed:
                 with Place(".".join(needed.place)):
                     files[needed.url] = await self._urls.fetch(needed.url)
@@ -164,7 +209,8 @@ class Functions:
         resp: falcon.asgi.Response,
         model: ModelVersion,
         interface: Interface,
-        inputs: dict[str, Any],
+        request: Request,
+        accepted: str,
     ) -> None:
         async def write(outputs: dict[str, Any]) -> bytes:
             size = sum(map(_size, outputs.values()))
@@ -173,10 +219,19 @@ class Functions:
                 await req.wait_for_room(len(data))
             return as_event(data) if interface.is_stream else data
 
+        inputs, more = request
         if not interface.is_stream:
-            resp.data = await write(await self._entrance.infer(req, model.name, inputs))
+            answer = await self._entrance.infer(req, model.name, inputs, parameters=more)
+            if accepted == interface.offers[0]:
+                resp.data = await write(answer)
+            elif (file := interface.file(answer)) is None:
+                resp.status = 204
+            else:
+                await req.wait_for_room(len(file[0]))
+                resp.data, resp.content_type = file
+                resp.set_header("X-Content-Type-Options", "nosniff")
             return
-        answers: Any = self._entrance.stream(req, model.name, inputs)
+        answers: Any = self._entrance.stream(req, model.name, inputs, parameters=more)
         try:
             outputs = await anext(answers, None)
             first = b"" if outputs is None else await write(outputs)
@@ -192,7 +247,7 @@ class Functions:
 
         @wraps(inner)
         async def respond(req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-            if not (self.is_there(path) and await self.try_call(req, resp, path)):
+            if not (self.is_there(path) and await self._try(req, resp, path)):
                 await inner(req, resp, path=path)
 
         return route._replace(responder=respond)
@@ -213,28 +268,37 @@ def _size(array: Any) -> int:
 
 def _refusal(interface: Interface, text: str) -> bytes:
     """Return the document of an error that the client's arguments are the reason of."""
-    text = clipped(text)
-    place, _, expected = text.partition(": ")
-    path = [part.strip("'") for part in place.split(".")]
-    detail = [{"loc": path, "msg": expected}] if path[0] in interface.input["properties"] else []
-    return bytes(json_documents.write({"error": text, "detail": detail}))
+    lines = clipped(text).split("\n")
+    rows = [match for match in map(_PLACED.fullmatch, lines) if match]
+    paths = [[part.strip("'") for part in _NAME.findall(row["place"])] for row in rows]
+    detail = [
+        {"loc": path, "msg": row["text"]}
+        for row, path in zip(rows, paths, strict=True)
+        if path[0] in interface.input["properties"] or row["place"].startswith("'")
+    ]
+    return bytes(json_documents.write({"error": "; ".join(lines), "detail": detail}))
 
 
 def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     functions = Functions(gateway)
     if any(route.path == _PATH for route in table):
-        return [
-            functions.around(route) if (route.method, route.path) == ("POST", _PATH) else route
-            for route in table
-        ]
-    return [*table, Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)]
+        return [functions.around(route) if route.path == _PATH else route for route in table]
+    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)
+    return [*table, own, own._replace(method="GET")]
 
 
 _DESCRIPTIONS = RouteDescriptions(
     {
-        "Functions.call": Operation("Call the function with this name, by POST; 404 for all else"),
+        "Functions.call": Operation("Call the function with this name, by POST; GET describes it"),
     }
 )
+
+
+def _operation(gateway: Gateway, name: str, interface: Interface) -> dict[str, Any]:
+    operation = interface.operation(name, example_for(interface))
+    if gateway.settings.access.tokens:
+        operation["security"] = [{"token": []}]
+    return operation
 
 
 async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
@@ -242,9 +306,7 @@ async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]
     for model in gateway.catalogue.newest():
         interface = interface_of(model.config) if DESCRIPTION in model.config_text else None
         if interface is not None and may_see(req.grant, model.name):
-            operation = interface.operation(model.name)
-            if gateway.settings.access.tokens:
-                operation["security"] = [{"token": []}]
+            operation = _operation(gateway, model.name, interface)
             document["paths"][f"/{model.name}"] = {"post": operation}
             document["tags"].append({"name": model.name})
 

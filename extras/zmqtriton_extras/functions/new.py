@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from zmqtriton_extras.functions.backend.names import model_name
+from zmqtriton_extras.routes.names import OWN_PATHS
 
 _FUNCTION = '''\
 """A function is a model, and its hints are the interface."""
@@ -61,7 +62,10 @@ def run_new(words: list[str]) -> int:
 
 
 def _problem(name: str) -> str:
-    is_taken = keyword.iskeyword(name) or name in sys.stdlib_module_names or name == "zmqtriton"
-    if is_taken or name != model_name(name):
-        return f"'{name}': a function's name has small letters, and is no word or module of Python"
+    is_taken = keyword.iskeyword(name) or name in {*sys.stdlib_module_names, *OWN_PATHS}
+    if is_taken or name == "zmqtriton" or name != model_name(name):
+        return (
+            f"'{name}': a function's name has small letters, and is no word or module of Python, "
+            "and no path of the server"
+        )
     return ""

@@ -6,19 +6,17 @@ has one deadline; threads of its own wait for hosts, and no more than these.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import time
 import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from zmqtriton.sdk.clients import Threads
 from zmqtriton_extras.functions.backend.kinds import MismatchError, PlacedError
 from zmqtriton_floor.descriptions import shown
-from zmqtriton_floor.errors import Unavailable
 
 #: Maximum time for a whole file, and its maximum size.
 WITHIN_S = 10.0
@@ -91,26 +89,14 @@ class Urls(urllib.request.HTTPRedirectHandler):
         """Set up with origins, or hosts for https."""
         self._origins = {each if "://" in each else f"https://{each}" for each in hosts}
         self._max_bytes = min(max_bytes, _MAX_BYTES)
-        self._threads = ThreadPoolExecutor(MAX_FETCHES, "urls")
-        self._fetches = 0
+        self._threads = Threads("files at URLs", MAX_FETCHES)
 
     def __bool__(self) -> bool:
         return bool(self._origins)
 
     async def fetch(self, url: str) -> bytes:
         """Return the file at a URL. Raises MismatchError; Unavailable beside too many others."""
-        if self._fetches >= MAX_FETCHES:
-            raise Unavailable(f"{MAX_FETCHES} files at URLs are being read; retry later")
-        reading = asyncio.get_running_loop().run_in_executor(self._threads, self.read, url)
-        self._fetches += 1
-        # a client that leaves does not end the thread
-        reading.add_done_callback(self._have_read)
-        return await asyncio.shield(reading)
-
-    def _have_read(self, reading: asyncio.Future[bytes]) -> None:
-        self._fetches -= 1
-        if not reading.cancelled():
-            reading.exception()  # its client may have left
+        return await self._threads.run(self.read, url)
 
     def redirect_request(
         self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, to: str
@@ -122,7 +108,8 @@ class Urls(urllib.request.HTTPRedirectHandler):
     def _check(self, url: str) -> None:
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}".lower() not in self._origins:
-            raise MismatchError(f"the server reads no URLs of '{shown(parts.netloc)}'")
+            host = f"'{shown(parts.netloc)}'"
+            raise MismatchError(f"the server reads no URLs of {host}, see --functions-url-host")
 
     def read(self, url: str) -> bytes:
         """Return the file at a URL, in a thread. Raises MismatchError."""

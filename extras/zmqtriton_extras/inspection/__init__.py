@@ -11,20 +11,22 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn(
     "inspection",
     title="Inspection",
-    tasks={
-        "profile": ".sampler:sample",
-        "memory": ".growth:measure",
-        "debug": ".debugger:debug",
-        "debug_here": ".debugger:debug_here",
-        "debug_again": ".debugger:debug_again",
-    },
-    http=".extension:EXTENSION",
-    feature=(".feature:Inspections", ".debugging:Debugging"),
-    findings=".explaining",
     ctl={
         "profile": ".command:profile",
         "memory": ".memory_command:memory",
         "debug": ".debug_command:debug",
     },
-    ctl_groups={"Debug a model": "debug memory profile"},
+    offers={
+        "ctl.group": {"Debug a model": "debug memory profile"},
+        "stub.task": {
+            "profile": ".sampler:sample",
+            "memory": ".growth:measure",
+            "debug": ".debugger:debug",
+            "debug_here": ".debugger:debug_here",
+            "debug_again": ".debugger:debug_again",
+        },
+        "http.extension": ".extension:EXTENSION",
+        "supervisor.feature": (".feature:Inspections", ".debugging:Debugging"),
+        "explain.findings": ".explaining",
+    },
 )

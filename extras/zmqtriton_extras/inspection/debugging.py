@@ -27,6 +27,7 @@ from zmqtriton.supervisor import (
 from zmqtriton_extras.inspection.feature import named_in, running, text_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.numbers import number
 
 #: The tasks, as the declaration names them.
 DEBUG, DEBUG_HERE, DEBUG_AGAIN = "debug", "debug_here", "debug_again"
@@ -124,15 +125,13 @@ class Debugging(Feature):
         arguments = call.arguments
         check_names("a debugger", arguments, ("model", "instance", "seconds"))
         model, chosen = required_model_name(arguments), text_of(arguments, "instance")
-        seconds = arguments.get("seconds", _SILENT_S)
-        if type(seconds) not in (int, float) or not 0 < seconds <= _MOST_SILENT_S:
-            raise InvalidArgument(f"seconds must be a number above 0, up to {_MOST_SILENT_S:g}")
+        seconds = number("seconds", arguments.get("seconds", _SILENT_S), 1e-3, _MOST_SILENT_S)
         find_model(self._server.models, model)
         instance = self._choose(model, chosen)
         address, token = (secrets.token_hex(16) for _ in range(2))
         # who may connect to the control socket
         users = [0, os.geteuid()]
-        values = {"address": address, "token": token, "seconds": float(seconds), "users": users}
+        values = {"address": address, "token": token, "seconds": seconds, "users": users}
         stop = self._stops.get(instance.serial)
         if stop is not None and stop.code is not None:
             self._stops[instance.serial] = stop._replace(code=None)

@@ -5,12 +5,12 @@ Who may restart a model may profile it: the route has the category of operations
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.clients import Threads
 from zmqtriton_extras.inspection.figures import figures_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -27,7 +27,7 @@ from zmqtriton_frontends.http_api import (
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_standard.cockpit import operations
 
-_MOST_BYTES = 1 << 16
+_threads = Threads("profiles", 2, 16)
 _SETTINGS = {
     "seconds": {"type": "number", "exclusiveMinimum": 0},
     "instance": STRING,
@@ -55,7 +55,7 @@ class Profiling:
         self._gateway = gateway
 
     async def profile(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
-        body = await req.read_body(_MOST_BYTES)
+        body = await req.read_control()
         if not operations.is_open(self._gateway.settings):
             raise falcon.HTTPForbidden(description=_REFUSAL)
         # only now: most servers are never asked
@@ -71,7 +71,7 @@ class Profiling:
         file = BY_FORM[form]
         answer = await self._gateway.call("profile", {**document, "model": model})
         # of many stacks it may take a while
-        resp.data = await asyncio.to_thread(lambda: file.write(read(answer).without_directories()))
+        resp.data = await _threads.run(lambda: file.write(read(answer).without_directories()))
         resp.content_type = file.media
         resp.set_header("Content-Disposition", f'attachment; filename="profile{file.end}"')
 

@@ -23,6 +23,7 @@ from zmqtriton.supervisor import (
     required_model_name,
 )
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.numbers import number
 
 #: The tasks, as the declaration names them.
 PROFILE, MEMORY = "profile", "memory"
@@ -139,10 +140,7 @@ def named_in(instances: Sequence[StubPlace], chosen: str) -> list[StubPlace]:
 
 
 def _seconds(arguments: dict[str, Any], default: float) -> float:
-    seconds = arguments.get("seconds", default)
-    if type(seconds) not in (int, float) or not 0 < seconds <= _MOST_SECONDS:
-        raise InvalidArgument(f"seconds must be a number above 0, up to {_MOST_SECONDS:g}")
-    return float(seconds)
+    return number("seconds", arguments.get("seconds", default), 1e-3, _MOST_SECONDS)
 
 
 def text_of(arguments: dict[str, Any], name: str) -> str:

@@ -6,10 +6,13 @@ and `routes.py` take them from clients of HTTP.
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Option, Process
+from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "jobs",
+    title="HTTP",
+    needs=("openai", "routes"),
+    after=("generate", "openai", "web_sockets"),
     options=(
         Option(
             "jobs",
@@ -45,14 +48,13 @@ ADDON = AddOn(
             is_secret=True,
         ),
     ),
-    title="HTTP",
-    check=".process.webhooks.signatures:problem",
-    # batches behind jobs, which would take their uploads for inferences
-    http=(".extension:EXTENSION", ".batches.extension:EXTENSION"),
     process=Process(".process", on="jobs", title="Jobs", is_serving=True),
     ctl={"batches": ".batches.ctl:batches", "jobs": ".ctl:jobs"},
-    ctl_groups={"Send requests": "batches jobs"},
-    metrics=".metrics:metrics",
-    after=("generate", "openai", "web_sockets"),
-    needs=("openai", "routes"),
+    offers={
+        "ctl.group": {"Send requests": "batches jobs"},
+        "options.check": Offer(".process.webhooks.signatures:problem", on="jobs"),
+        # batches behind jobs, which would take their uploads for inferences
+        "http.extension": (".extension:EXTENSION", ".batches.extension:EXTENSION"),
+        "metrics.text": Offer(".metrics:metrics", on="jobs"),
+    },
 )

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton_frontends.process import Threads
+
 #: The lengths of the document and of the bytes behind it.
 _LENGTHS = struct.Struct("!IQ")
 #: Value in place of the number of bytes if they come in frames, up to an empty one.
@@ -93,6 +95,10 @@ class Contents(NamedTuple):
     size: int
 
 
+#: Threads that read and write files for clients; and those for the process's own work, which is
+#: never that much.
+DISK = Threads("jobs-disk", 8, 1024)
+OWN = Threads("jobs", 4, 4096)
 #: A document, and the bytes behind it.
 Message = tuple[Document, Contents | bytes]
 
@@ -104,14 +110,13 @@ def frame(part: bytes) -> bytes:
 
 async def write_file(writer: asyncio.StreamWriter, document: Document, contents: Contents) -> None:
     """Send a message whose bytes lie in a file. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    file: Any = await loop.run_in_executor(None, open, contents.path, "rb")
+    file: Any = await DISK.run(open, contents.path, "rb")
     with file:
         writer.write(head(document, contents.size))
         file.seek(contents.begin)
         left = contents.size
         while left:
-            part = await loop.run_in_executor(None, file.read, min(left, PART_BYTES))
+            part = await DISK.run(file.read, min(left, PART_BYTES))
             if not part:
                 raise EOFError(f"{contents.path} is shorter than it was")
             left -= len(part)

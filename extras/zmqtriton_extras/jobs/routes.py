@@ -19,6 +19,7 @@ from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.openai import tensor_names
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.numbers import in_text
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
@@ -230,7 +231,7 @@ class Submissions:
     async def _find_model(self, req: HttpRequest, text: bytes) -> str:
         """Return the model that a document of OpenAI's API names; "" if its route refuses it."""
         try:
-            name = await json_documents.read(text, _model_in)
+            name = await json_documents.read(req.hold, text, _model_in)
             model = tensor_names.queue_of(self._gateway.catalogue, name) if name else ""
             if not (model and may_see(req.grant, model)):
                 return ""
@@ -339,9 +340,9 @@ def _webhook_in(req: HttpRequest, pieces: Sequence[bytes], size: int) -> str:
     text = b"".join(pieces)
     if b'"webhook"' not in text:
         return ""
-    length = req.header(b"inference-header-content-length")
+    length: Any = in_text(req.header(b"inference-header-content-length") or "")
     try:
-        webhook = json.loads(text[: int(length)] if length else text)["webhook"]
+        webhook = json.loads(text[:length])["webhook"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return ""  # the route tells what is wrong with it
     if type(webhook) is not str:

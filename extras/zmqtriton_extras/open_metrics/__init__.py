@@ -6,5 +6,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "open_metrics",
-    page_form=".form:OpenMetrics",
+    offers={
+        "metrics.page_form": ".form:OpenMetrics",
+    },
 )

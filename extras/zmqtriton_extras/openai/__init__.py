@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, ChatTemplate, Option, Parameter, Process
+from zmqtriton.sdk import AddOn, Offer, Option, Parameter, Process
 
 ADDON = AddOn(
     "openai",
+    title="OpenAI's API",
+    needs=("routes", "web_sockets"),
+    after=("generate",),
     options=(
         Option(
             "allow-openai",
@@ -22,7 +25,6 @@ ADDON = AddOn(
             group="Metrics",
         ),
     ),
-    title="OpenAI's API",
     parameters={
         "openai_text_input": Parameter(
             "name of a tensor of type STRING", "`text_input`", "The prompt."
@@ -68,6 +70,12 @@ ADDON = AddOn(
             "name of a tensor of type STRING",
             "`text_output`",
             "An element for each choice; of several responses each has its new part.",
+        ),
+        "openai_message_output": Parameter(
+            "name of a tensor of type STRING",
+            "",
+            "For each choice a message in place of the text: a JSON object with `content`, and "
+            "perhaps `tool_calls`.",
         ),
         "openai_finish_reason_output": Parameter(
             "name of a tensor of type STRING",
@@ -124,15 +132,6 @@ ADDON = AddOn(
             "text", "`_lora_`", "Between the names of model and adapter."
         ),
     },
-    example=".json_inputs:json_example",
-    requests=".json_inputs:requests",
-    tokens=".token_metrics.texts",
-    extension="openai",
-    extension_on="allow-openai",
-    http=(".extension:EXTENSION",),
-    http_categories=("openai",),
-    chat_template=ChatTemplate("openai_chat_template", "chat_template.jinja", on="allow-openai"),
-    step=".token_metrics.step:count_tokens_of",
     process=Process(
         ".token_metrics.process",
         on="token-metrics",
@@ -140,7 +139,15 @@ ADDON = AddOn(
         title="Token metrics",
         is_serving=True,
     ),
-    metrics=".token_metrics.figures:metrics",
-    after=("generate",),
-    needs=("routes", "web_sockets"),
+    offers={
+        "models.example": ".json_inputs:json_example",
+        "run.requests": ".json_inputs:requests",
+        "metrics.tokens": Offer(".token_metrics.texts", on="token-metrics"),
+        "protocol.extension": Offer("openai", on="allow-openai"),
+        "http.extension": ".extension:EXTENSION",
+        "http.category": "openai",
+        "models.file": Offer(".template_file:CHAT_TEMPLATE", on="allow-openai"),
+        "requests.step": Offer(".token_metrics.step:count_tokens_of", on="token-metrics"),
+        "metrics.text": Offer(".token_metrics.figures:metrics", on="token-metrics"),
+    },
 )

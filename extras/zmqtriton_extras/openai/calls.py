@@ -47,7 +47,9 @@ class Calls:
         # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._max_input_size)
         _refuse_coding(req)
-        return await json_documents.read(text, lambda text: reader(json_documents.parse(text)))
+        return await json_documents.read(
+            req.hold, text, lambda text: reader(json_documents.parse(text))
+        )
 
     async def receive(self, req: HttpRequest) -> ArenaBuffer:
         """Return the body, a large one where models can read it. Raises InvalidArgument."""
@@ -93,7 +95,7 @@ class Calls:
         """
         ask = Ask(
             (model.name, ""),
-            lambda _: Content(body),
+            lambda _: Content(body, is_counted=True),
             req.header,
             None,
             req.grant,

@@ -22,6 +22,8 @@ from zmqtriton_floor.wire import ResponseBody, Tensor
 
 #: Probabilities of one token, as models tell them: its alternatives by their numbers.
 EXAMPLE = '[{"791": {"decoded_token": "The", "logprob": -0.1, "rank": 1}}]'
+#: A message of a model.
+MESSAGE = '{"role": "assistant", "content": "hello"}'
 #: Log probability of an impossible token in OpenAI's API; JSON has no infinity.
 _LEAST = -9999.0
 
@@ -100,6 +102,26 @@ def completion_document(tokens: Sequence[TokenLogprob], offset: int) -> dict[str
         "tokens": [token.taken.token for token in tokens],
         "top_logprobs": [dict(token.most_probable) for token in tokens],
     }
+
+
+def parts_of_messages(output: str, messages: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the text of each message, and its calls as JSON.
+
+    Raises InternalError if one is no message.
+    """
+    texts, calls = [], []
+    for data in messages:
+        try:
+            message = json.loads(data)
+            message = {"content": message} if isinstance(message, str) else message
+            text = message.get("content") or ""
+            texts.append(text.encode())
+            calls.append(json.dumps(message.get("tool_calls")).encode())
+        except (ValueError, AttributeError, RecursionError):
+            raise InternalError(
+                f"output '{output}' must hold a message, such as {MESSAGE}"
+            ) from None
+    return texts, calls
 
 
 def read_calls(output: str, data: bytes, first: int) -> list[CallPart]:
@@ -317,7 +339,9 @@ class Choices:
         reasons: list[bytes] = []
         names = self._names
         for tensor in body.outputs:
-            if tensor.name == names.text_output:
+            if tensor.name == names.message:
+                texts, calls = parts_of_messages(names.message, _strings(tensor))
+            elif tensor.name == names.text_output:
                 texts = _strings(tensor)
             elif tensor.name == names.finish_reason:
                 reasons = _strings(tensor)

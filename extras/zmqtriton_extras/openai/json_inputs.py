@@ -19,6 +19,8 @@ _JSON_INPUTS: Mapping[str, tuple[str, object]] = {
     "openai_tool_choice_input": ("tool_choice", "auto"),
     "openai_response_format_input": ("response_format", {"type": "text"}),
 }
+#: The backend whose other requests another add-on prints.
+_FUNCTIONS = "functions"
 
 
 def json_example(config: Mapping[str, Any], name: str) -> str:
@@ -30,7 +32,12 @@ def json_example(config: Mapping[str, Any], name: str) -> str:
 
 
 def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tuple[str, str]]:
-    """Yield the path and the JSON of a chat, for a model that reads messages."""
-    if options.value("allow_openai") and config_parameter(config, "openai_messages_input"):
+    """Yield the path and the JSON of a chat, and a comment, for a model that reads messages."""
+    if not config_parameter(config, "openai_messages_input"):
+        return
+    if options.value("allow_openai"):
         _, messages = _JSON_INPUTS["openai_messages_input"]
         yield "/v1/chat/completions", json.dumps({"model": name, "messages": messages})
+        yield "", f'# OpenAI\'s client: base_url="{{url}}/v1", model="{name}"'
+    elif config.get("backend") == _FUNCTIONS:
+        yield "", "# For OpenAI's clients, start it with --allow-openai"

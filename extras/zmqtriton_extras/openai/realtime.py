@@ -27,6 +27,7 @@ from zmqtriton_extras.openai.responses import Response, read_response
 from zmqtriton_extras.openai.text import Texts
 from zmqtriton_extras.web_sockets.frames import TRY_AGAIN_LATER, FrameReader, Violation
 from zmqtriton_extras.web_sockets.web_socket import WebSocket, begin, watch
+from zmqtriton_floor.documents import cost_of
 from zmqtriton_floor.errors import (
     NO_MEMORY,
     TOO_MANY_UNREAD,
@@ -304,13 +305,16 @@ class _Session:
         """Do what an event says. Its error is the client's, and changes nothing."""
         own_id = None
         try:
-            fields = read.fields_of(await json_documents.read(text, json_documents.parse))
-            own_id = fields.get("event_id")
-            act = self._events.get(str(fields.get("type")))
-            if act is None:
-                kinds = ", ".join(self._events)
-                raise RefusedField(f"'type' must be one of {kinds}", "type")
-            await act(fields)
+            async with json_documents.room_for(self._req.hold, text):
+                fields = read.fields_of(
+                    await json_documents.perform(len(text), json_documents.parse, text)
+                )
+                own_id = fields.get("event_id")
+                act = self._events.get(str(fields.get("type")))
+                if act is None:
+                    kinds = ", ".join(self._events)
+                    raise RefusedField(f"'type' must be one of {kinds}", "type")
+                await act(fields)
         except ZmqTritonError as error:
             code = getattr(error, "openai_code", None) or "invalid_value"
             await self._send(error_event(error, own_id if type(own_id) is str else None, code))
@@ -323,6 +327,7 @@ class _Session:
         changed = {name: session[name] for name in _SETTINGS if session.get(name) is not None}
         settings = {**self._settings, **changed}
         self._read(settings, [])
+        self._req.hold(_size(settings) - _size(self._settings))
         self._settings = settings
         await self._send(event("session.updated", session=self._document()))
 
@@ -484,4 +489,4 @@ def _object(fields: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _size(item: dict[str, Any]) -> int:
-    return len(orjson.dumps(item))
+    return cost_of(orjson.dumps(item))

@@ -56,7 +56,7 @@ def _takes_choice(names: TensorNames) -> bool:
 
 
 def _can_be_forced(names: TensorNames) -> bool:
-    return names.keeps_to_formats or _takes_choice(names)
+    return _takes_choice(names) or (names.keeps_to_formats and not names.message)
 
 
 class _Need(NamedTuple):
@@ -224,7 +224,8 @@ def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
         (names.tool_choice, tools.choice_document()),
     ):
         if target is not None and (tools.documents or not target.optional):
-            yield _text(target, written(document))
+            is_word = isinstance(document, str) and not names.takes_json(target.name)
+            yield _text(target, str(document).encode() if is_word else written(document))
 
 
 def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:

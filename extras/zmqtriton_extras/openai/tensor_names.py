@@ -7,9 +7,11 @@ configurations only, and no request.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.signature import Input, Signature, config_parameter
@@ -32,6 +34,7 @@ INPUTS = {
 }
 OUTPUTS = {
     "openai_text_output": "text_output",
+    "openai_message_output": "",
     "openai_finish_reason_output": "finish_reason",
     "openai_prompt_tokens_output": "num_input_tokens",
     "openai_completion_tokens_output": "num_output_tokens",
@@ -51,6 +54,8 @@ VALUES = (
 )
 #: Inputs of TensorRT-LLM's models for the form of a text: the kind of form, and its schema.
 _GUIDES = ("guided_decoding_guide_type", "guided_decoding_guide")
+#: The parameter that describes a function, and the member of its schemas that only JSON has here.
+_FUNCTION, _CONTENT = "FUNCTION", "contentMediaType"
 #: An output of this name behind it may have to be asked for, by an input of type BOOL.
 _WISH = "return_"
 _ADAPTERS, _SEPARATOR = "openai_lora_adapters", "openai_lora_separator"
@@ -78,12 +83,14 @@ class TensorNames:
         self.response_format = self._input("openai_response_format_input")
         self.lora = self._input("openai_lora_input")
         self.audio = self._input("openai_audio_input")
-        self.text_output = self._output("openai_text_output")
+        #: The output with whole messages, which have text and calls.
+        self.message = self._text_output("openai_message_output")
+        self.text_output = self.message or self._output("openai_text_output")
         self.finish_reason = self._output("openai_finish_reason_output")
         self.prompt_tokens = self._output("openai_prompt_tokens_output")
         self.completion_tokens = self._output("openai_completion_tokens_output")
         self.logprobs = self._text_output("openai_logprobs_output")
-        self.tool_calls = self._text_output("openai_tool_calls_output")
+        self.tool_calls = self.message or self._text_output("openai_tool_calls_output")
         self.embedding = self._output("openai_embedding_output")
         self.audio_output = self._text_output("openai_audio_output")
 
@@ -138,6 +145,12 @@ class TensorNames:
         """Return True if a field of the sampling reaches the model."""
         return self.sampling is not None or self.input(field) is not None
 
+    def takes_json(self, name: str) -> bool:
+        """Return True for each input of JSON, False for one that is a function's plain text."""
+        function = json.loads(self.value(_FUNCTION) or "{}")
+        schema = function.get("input", {}).get("properties", {}).get(name)
+        return schema is None or _CONTENT in schema
+
     def wishes(self, outputs: Sequence[str]) -> list[Input]:
         """Return the inputs that ask for these outputs."""
         inputs = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
@@ -172,7 +185,9 @@ class TensorNames:
 
 def names_of(model: ModelVersion) -> TensorNames:
     """Return the tensors of a model."""
-    return TensorNames(model.config, model.signature, has_template=bool(model.chat_template))
+    return TensorNames(
+        model.config, model.signature, has_template=CHAT_TEMPLATE.parameter in model.files
+    )
 
 
 def adapters_of(names: TensorNames) -> list[str]:

@@ -6,9 +6,7 @@ client goes away, the connection cancels the task, and that cancels the requests
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +25,7 @@ from zmqtriton_extras.openai.problems import RefusedField, UnfitAnswer
 from zmqtriton_extras.openai.request_tensors import text_body, written
 from zmqtriton_extras.openai.requests import TextRequest
 from zmqtriton_extras.openai.responses import Response, read_response
+from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
 from zmqtriton_extras.openai.templates import RefusedChatError
 from zmqtriton_extras.openai.templates.children import Children, request_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
@@ -37,6 +36,7 @@ from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import HttpRequest, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
+from zmqtriton_frontends.process import Threads
 from zmqtriton_standard.generate.response import Events
 
 #: The texts of an answer that is given as a whole take room in steps.
@@ -44,7 +44,7 @@ _STEP_BYTES = 64 << 10
 Documents = Sequence[dict[str, Any]]
 
 #: A long chat delays other chats only.
-_lane = ThreadPoolExecutor(1, "chat-prompts")
+_lane = Threads("chat-prompts", 1, 1024)
 #: Maximum number of messages of a chat without a template that is rendered on the loop.
 _FEW_MESSAGES = 256
 _VARIABLES = "openai_chat_template_variables"
@@ -63,12 +63,11 @@ async def prompt_of(
 
     Raises RefusedField, and what Children.render raises.
     """
-    loop = asyncio.get_running_loop()
     if names.messages is not None or not template:
         if len(messages) <= _FEW_MESSAGES:
             return _prompt(messages, names)
-        return await loop.run_in_executor(_lane, _prompt, messages, names)
-    request = await loop.run_in_executor(_lane, _request, messages, tools, names, template)
+        return await _lane.run(_prompt, messages, names)
+    request = await _lane.run(_request, messages, tools, names, template)
     try:
         return await children.render(names.model, names.value(_USER), request)
     except RefusedChatError as error:
@@ -221,7 +220,7 @@ class Texts:
             request.messages or [],
             request.tools.documents,
             names,
-            model.chat_template,
+            model.files.get(CHAT_TEMPLATE.parameter, ""),
             self._templates,
         )
         return _Exchange(req, request, model.name, [prompt], form, begun_ns)

@@ -16,13 +16,15 @@ import orjson
 
 from zmqtriton_extras.openai import problems
 from zmqtriton_extras.openai.calls import Calls, as_it_is
-from zmqtriton_extras.openai.fields import Range, model_name, number, refuse
+from zmqtriton_extras.openai.fields import model_name, refuse
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.request_tensors import shape_of_one, tensor_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_extras.routes.backend.multipart import RefusedError, element_of, parts_of
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.numbers import in_text, number
 from zmqtriton_floor.tensors import decode_bytes
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.gateway import Gateway
@@ -113,11 +115,9 @@ def _seconds(sound: memoryview) -> float | None:
 
 def _temperature(text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
-        value = -1
-    number({"temperature": value}, "temperature", Range(0, 1))
-    return value
+        return number("temperature", in_text(text), 0, 1)
+    except InvalidArgument as error:
+        raise RefusedField(error.text, "temperature") from None
 
 
 def body_of(request: Transcription, names: TensorNames) -> RequestBody:

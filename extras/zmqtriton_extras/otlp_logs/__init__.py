@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Option, Process
+from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "otlp_logs",
+    title="Logging",
+    needs=("otlp_metrics",),
     options=(
         Option(
             "otlp-logs",
@@ -14,9 +16,9 @@ ADDON = AddOn(
             "URL of an OpenTelemetry collector to which the log is pushed, too, over OTLP/HTTP.",
         ),
     ),
-    title="Logging",
-    check=".options:problem",
     process=Process(".process", on="otlp-logs", title="Push of the log", is_serving=True),
-    metrics=".options:metrics",
-    needs=("otlp_metrics",),
+    offers={
+        "options.check": Offer(".options:problem", on="otlp-logs"),
+        "metrics.text": Offer(".options:metrics", on="otlp-logs"),
+    },
 )

@@ -20,7 +20,7 @@ from zmqtriton_extras.otlp_metrics.pusher import POST_WITHIN_S, Exporter, Pusher
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process import in_own_thread
+from zmqtriton_frontends.process import Threads
 from zmqtriton_frontends.serving import run_local
 from zmqtriton_protos import message
 from zmqtriton_standard.metrics.model_metrics import head
@@ -153,7 +153,7 @@ class LogsPusher(Pusher):
         if not answer["lines"]:
             return 0.0
         lines = answer["lines"]
-        pause_s = await in_own_thread(lambda: exporter.export(lines, within_s), "exporter")
+        pause_s = await Threads("exporter", 1).run(exporter.export, lines, within_s)
         with suppress(OSError):  # the directory is gone
             self._place.write_text(str(exporter.after))
         return pause_s

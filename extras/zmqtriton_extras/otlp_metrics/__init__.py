@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Option, Process
+from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "otlp_metrics",
+    title="Metrics",
     options=(
         Option(
             "otlp-metrics",
@@ -20,8 +21,9 @@ ADDON = AddOn(
             "Seconds between pushes. 0: OTEL_METRIC_EXPORT_INTERVAL's, else 60.",
         ),
     ),
-    title="Metrics",
-    check=".options:problem",
     process=Process(".process", on="otlp-metrics", title="Push of metrics", is_serving=True),
-    metrics=".options:metrics",
+    offers={
+        "options.check": Offer(".options:problem", on="otlp-metrics"),
+        "metrics.text": Offer(".options:metrics", on="otlp-metrics"),
+    },
 )

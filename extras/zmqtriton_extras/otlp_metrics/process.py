@@ -31,7 +31,7 @@ from zmqtriton_extras.otlp_metrics.pusher import LAST_POST_S, Exporter, Pusher
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process import in_own_thread
+from zmqtriton_frontends.process import Threads
 from zmqtriton_frontends.serving import run_local
 from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
@@ -131,9 +131,7 @@ class MetricsPusher(Pusher):
             _log.debug("no page of metrics: %r", error)
             return 0.0
         now_ns = time.time_ns()
-        return await in_own_thread(
-            lambda: self._exporter.export(page, now_ns, within_s), "exporter"
-        )
+        return await Threads("exporter", 1).run(self._exporter.export, page, now_ns, within_s)
 
     def figures(self) -> list[str]:
         pages, refused = self._exporter.pages, self._exporter.refused_points

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk import AddOn, Backend, Option, Process
+from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "routes",
+    title="HTTP",
+    after=("generate", "jobs"),
     options=(
         Option(
             "routes",
@@ -14,18 +16,20 @@ ADDON = AddOn(
             "Serve the routes of models that have a routes.py, at /models/NAME/.",
         ),
     ),
-    title="HTTP",
-    http=(".extension:EXTENSION",),
     # it has no clients of its own: frontends send requests to the models that it loads
     process=Process(".process", on="routes", title="Routes", is_serving=True, has_socket=False),
-    backends={"routes": Backend(".backend")},
-    warnings=".checks:warnings",
-    conflicts=".checks:conflicts",
-    findings=".explaining",
     public={
         "routes": ".backend.api",
         "testing.RouteAnswer": ".testing:RouteAnswer",
         "testing.call_route": ".testing:call_route",
     },
-    after=("generate", "jobs"),
+    offers={
+        "http.extension": ".extension:EXTENSION",
+        "models.backend": {
+            "routes": ".backend",
+        },
+        "check.warnings": ".checks:warnings",
+        "check.conflicts": ".checks:conflicts",
+        "explain.findings": ".explaining",
+    },
 )

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.clients import Threads
 from zmqtriton_extras.routes import names
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
@@ -54,6 +55,7 @@ _OWN_HEADERS = frozenset(
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _log = logging.getLogger(__name__)
+_threads = Threads("routes", 2, 1024)
 
 _DESCRIBED = ("get", "post", "put", "patch", "delete")
 _SCHEMAS = "#/components/schemas/"
@@ -285,7 +287,7 @@ class Forwarding:
         if generation != version.generation:
             code = await self._gateway.call(names.CODE, {"models": [version.name]})
             row = code.get(version.name)
-            has = row is not None and await asyncio.to_thread(
+            has = row is not None and await _threads.run(
                 Path(row["directory"], str(row["version"]), names.FILE).is_file
             )
             self._has_routes[version.name] = version.generation, has
@@ -330,7 +332,7 @@ def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
         Tensor(names.HEAD, _BYTES, [1], len(head).to_bytes(4, "little") + head),
         Tensor(names.BODY, _UINT8, [len(body)], body),
     ]
-    return Content(RequestBody("", {}, [], inputs))
+    return Content(RequestBody("", {}, [], inputs), is_counted=True)
 
 
 class Answer:

@@ -7,6 +7,8 @@ from zmqtriton.sdk import AddOn, Process
 ADDON = AddOn(
     "storage",
     process=Process(".", title="Storage", is_on_demand=True),
-    feature=".object_stores:ObjectStores",
-    stores=".places",
+    offers={
+        "supervisor.feature": ".object_stores:ObjectStores",
+        "repository.stores": ".places",
+    },
 )

@@ -58,7 +58,7 @@ class RunningServer:
                     until_started.callback(os.close, stderr)
                     stop = partial(_stop, stop, begin_delivery(ours, log_callback))
                 self.connection.start(wait_until_ready=False, timeout_s=math.inf, stderr=stderr)
-            while not self.connection.call("is_open"):
+            while not self.connection.control("is_open"):
                 time.sleep(_LOOK_S)
         except Unavailable as error:
             stop()

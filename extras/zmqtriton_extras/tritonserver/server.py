@@ -166,14 +166,14 @@ class Server:
         if self.options.model_control_mode is not ModelControlMode.POLL:
             raise UnavailableError("polling is disabled")
         with translation():
-            running.connection.call("reload")
+            running.connection.control("reload")
 
     def register_model_repository(
         self, repository_path: str, name_mapping: dict[str, str] | None = None
     ) -> None:
         """Add a directory of models, some of them under other names; in mode EXPLICIT."""
         with translation():
-            self.running.connection.call(
+            self.running.connection.control(
                 "repository.register",
                 path=os.path.abspath(repository_path),
                 names=name_mapping or {},
@@ -182,6 +182,6 @@ class Server:
     def unregister_model_repository(self, repository_path: str) -> None:
         """Remove a directory of models, whose loaded models stay; in mode EXPLICIT."""
         with translation():
-            self.running.connection.call(
+            self.running.connection.control(
                 "repository.unregister", path=os.path.abspath(repository_path)
             )

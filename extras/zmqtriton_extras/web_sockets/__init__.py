@@ -6,6 +6,8 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "web_sockets",
-    http=(".extension:EXTENSION",),
     after=("generate", "openai"),
+    offers={
+        "http.extension": ".extension:EXTENSION",
+    },
 )

@@ -99,6 +99,9 @@ class _Form:
     #: The client's id of the request, once its document is read.
     own_id = ""
 
+    def __init__(self, hold: json_documents.Hold) -> None:
+        self.hold = hold
+
     def take(self, content: Content) -> Content:
         self.own_id = content.body.request_id
         return content._replace(classes=self.form.classes)
@@ -217,7 +220,7 @@ class _Conversation:
         except Unavailable as error:
             await self._send_error(message, error)
             return
-        form = _Form()
+        form = _Form(self._req.hold)
         try:
             body, length = _divided(message)
             read = partial(self._content, form, body, length)

@@ -22,18 +22,20 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, timezone
 from typing import Any, NamedTuple, NoReturn
 
 from zmqtriton_floor import token_file
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.hosts import ip_of
+from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
+from zmqtriton_frontends.process.own_threads import Threads
 
 _log = logging.getLogger(__name__)
 
@@ -147,6 +149,7 @@ class BearerTokens:
         #: Names of all tokens that the file has had, by digest: a stream outlives its token.
         self._names: dict[bytes, str] = {}
         self._failures = FailureLimit()
+        self._threads = Threads("tokens", 1)
         #: Functions that are called when the set of valid tokens has changed.
         self.on_change: list[Callable[[], None]] = []
         self._day = _today()
@@ -212,18 +215,10 @@ class BearerTokens:
 
     def _look_again(self) -> None:
         """Look in a thread: the file may lie anywhere."""
-        try:
-            looking = asyncio.get_running_loop().run_in_executor(None, self._examine)
-        except RuntimeError as error:  # no thread can begin now
-            _log.warning("%s cannot be looked at: %s", self._path, error)
-            self.watch()
-        else:
-            looking.add_done_callback(self._end_look)
-
-    def _end_look(self, looking: asyncio.Future[_Look]) -> None:
-        if not looking.cancelled():
-            self.watch()
-            self._take_look(*looking.result())
+        self.watch()
+        with suppress(Unavailable):  # the last look goes on, or no thread can begin now
+            looking = self._threads.run(self._examine)
+            looking.add_done_callback(lambda done: self._take_look(*done.result()))
 
     def look(self) -> None:
         """Apply the changes of the token file since the last look."""
@@ -275,7 +270,7 @@ def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
         return None
     tokens = BearerTokens(
         settings.access.tokens,
-        counts_text=bool(settings.metrics_service.tokens),
+        counts_text=bool(settings.offers.references(TOKENS.name)),
     )
     tokens.watch()
     return tokens

@@ -24,10 +24,12 @@ class Content(NamedTuple):
     places: Mapping[str, RegionSlice] = NO_PLACES
     #: Outputs of which the client wants classes only.
     classes: Classes = NO_CLASSES
+    #: True if its BYTES tensors have as many elements as their shapes say.
+    is_counted: bool = False
 
 
 class TakesLong(Exception):
-    """Raised by Ask.read where a body is read aside, so that other clients have their turns."""
+    """Raised where a body is read or checked aside, so that other clients have their turns."""
 
     def __init__(self, reading: Coroutine[Any, Any, Content]) -> None:
         """Set up; `reading` reads the body."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import ANY_VERSION
 from zmqtriton_frontends.access.bearer_tokens import check_model
@@ -26,12 +26,25 @@ from zmqtriton_frontends.entrance.forwarding import Forwarding
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.admission import (
+    CheckedRequest,
+    ManyElements,
+    count_all,
+    count_few,
+    count_none,
+    prepare,
+)
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import followed
 from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process.own_threads import aside
+
+#: Makes a step that each request of a frontend takes.
+STEP = Hook[Callable[[Gateway], Step]]("requests.step")
+#: Makes what divides the requests to a model between two versions.
+DIVISION = Hook[Callable[[Gateway], Division]]("requests.division")
 
 
 class _Shared(NamedTuple):
@@ -47,11 +60,11 @@ class _Shared(NamedTuple):
 
     @classmethod
     def make(cls, gateway: Gateway) -> _Shared:
-        makers = map(lazy_names.load_reference, gateway.settings.steps)
-        steps = tuple(make(gateway) for make in makers)
+        offers = gateway.settings.offers
+        steps = tuple(make(gateway) for make in STEP.all_of(offers))
         refusals = tuple(step.refused for step in steps if hasattr(step, "refused"))
-        reference = gateway.settings.models.division
-        division = lazy_names.load_reference(reference)(gateway) if reference else None
+        make_division = DIVISION.first_of(offers)
+        division = make_division(gateway) if make_division else None
         return cls(division, steps, refusals)
 
 
@@ -100,25 +113,35 @@ class Entrance:
         """Return the request, ready to be sent.
 
         Raises the client's errors, and where it has to wait before it enters, NotLoaded for a
-        model that is to be loaded and TakesLong for a body that is to be read aside.
+        model that is to be loaded and TakesLong for a body that is to be read or checked aside.
         """
         try:
             if ask.grant is not None:
                 check_model(ask.grant, ask.target[0])
             model = self._catalogue.find(*ask.target)
-            content = ask.read(model)
+            content = read = ask.read(model)
             for choice in self._choices:
                 model, content = choice(ask, model, content)
-            body, options, places, classes = content
+            body, options, places, classes, is_counted = content
             if ask.deadline_ns:
                 options = options._replace(deadline_ns=ask.deadline_ns)
             # the version may be unloaded while the request is on its way
             more_flags = 0 if ask.target[1] else ANY_VERSION
-            checked = prepare(self._catalogue, model, body, options, places, more_flags=more_flags)
+            checked = prepare(
+                self._catalogue,
+                model,
+                body,
+                options,
+                places,
+                more_flags=more_flags,
+                count=count_none if is_counted else count_few,
+            )
             if classes:
                 checked = checked._replace(classes=classes)
             for step in self._steps + model.steps + ask.steps:
                 checked = step(ask, checked)
+        except ManyElements:
+            raise TakesLong(_count_aside(read, model.name)) from None
         except ZmqTritonError as error:
             if not isinstance(error, NotLoaded):
                 for refused in self._shared.refusals:
@@ -190,6 +213,13 @@ class Entrance:
         if arrivals is not None:
             checked = checked.with_arrivals(arrivals)
         return followed(self.gateway.stream(checked), checked.observer, self._sending)
+
+
+async def _count_aside(content: Content, model: str) -> Content:
+    """Return the content once a thread has counted its strings. Raises InvalidArgument."""
+    body = content.body
+    await aside(sum(len(tensor.data) for tensor in body.inputs), count_all, body, model)
+    return content._replace(is_counted=True)
 
 
 def _with(ask: Ask, content: Content) -> Ask:

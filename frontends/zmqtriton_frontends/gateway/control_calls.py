@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, from_number
+from zmqtriton_floor.errors import InvalidArgument, ProtocolError, from_number
 
 #: The client whose request is being answered, in words; "" if that is of no interest.
 _client: ContextVar[str] = ContextVar("client", default="")
@@ -41,9 +41,7 @@ class ControlCalls:
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Return the result of a control call. Raises the supervisor's error."""
-        if len(document := json.dumps(arguments)) > wire.MAX_DOCUMENT:
-            raise InvalidArgument(f"the request is too large: {len(document)} bytes")
-        question = wire.Call(next(self._ids), verb, document, _client.get())
+        question = wire.Call(next(self._ids), verb, json.dumps(arguments), _client.get())
         return await self._answer(question, self._ask_supervisor)
 
     async def statistics(
@@ -61,6 +59,10 @@ class ControlCalls:
             del self._for_broker[question.id]
 
     async def _answer(self, question: Any, ask: Callable[[Any], None]) -> Any:
+        try:
+            wire.SCHEMAS[type(question).__name__].read([*question])
+        except ProtocolError as error:  # nobody would answer a message that cannot be read
+            raise InvalidArgument(f"the call cannot be sent: {error}") from None
         answer = self._answers[question.id] = asyncio.get_running_loop().create_future()
         ask(question)
         try:

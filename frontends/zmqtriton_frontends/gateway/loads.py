@@ -13,6 +13,14 @@ from typing import Any
 
 from zmqtriton_floor import staging
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.process.own_threads import Threads
+
+_threads = Threads("staging", 2, 32)
+
+#: Parameters that a load may have, its files among them.
+MAX_PARAMETERS = 4096
+#: Bytes of the largest parameter that is no file.
+MAX_CONFIG_BYTES = 1 << 20
 
 
 async def load(
@@ -27,8 +35,7 @@ async def load(
         await gateway.call("load", {"model": model, "parameters": dict(parameters), **more})
         return
     runtime: str = gateway.settings.server.runtime_directory
-    staging_arguments = (runtime, gateway.serial, model, parameters, files)
-    writing = asyncio.ensure_future(asyncio.to_thread(staging.arguments, *staging_arguments))
+    writing = _threads.run(staging.arguments, runtime, gateway.serial, model, parameters, files)
     try:
         arguments = await asyncio.shield(writing)
     except asyncio.CancelledError:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from zmqtriton_floor import lazy_names
+from collections.abc import Callable
+from typing import Any
+
 from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import Call, OnDemandLoader
+from zmqtriton_frontends.inference.model_version import ModelVersion
+
+#: Returns the steps of the requests to a version.
+STEPS_OF_MODEL = Hook[Callable[[ModelVersion], tuple[Any, ...]]]("requests.steps_of_model")
 
 
 def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call) -> None:
@@ -14,5 +21,4 @@ def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call)
     catalogue.can_name_models = not (settings.access.tokens or settings.access.restrictions)
     on_demand = settings.models.on_demand
     catalogue.demand = OnDemandLoader(call, on_demand.timeout_s) if on_demand.is_on else None
-    if settings.models.steps:
-        catalogue.steps_of = lazy_names.load_reference(settings.models.steps)
+    catalogue.steps_of = STEPS_OF_MODEL.first_of(settings.offers) or catalogue.steps_of

@@ -17,10 +17,12 @@ from zmqtriton_frontends.serving import process
 
 
 def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Service:
-    if gateway.settings.grpc.transport == "native":
+    transport = gateway.settings.grpc.transport
+    if transport == "native":
         return NativeServer(gateway, list(bound.values()))
     # only now: grpc takes 20 MB and has threads of its own
-    service: process.Service = lazy_names.load_reference(gateway.settings.grpc.grpcio)(gateway)
+    reference = gateway.settings.offers.named("grpc.transport")[transport]
+    service: process.Service = lazy_names.load_reference(reference)(gateway)
     return service
 
 

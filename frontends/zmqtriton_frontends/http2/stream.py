@@ -25,7 +25,8 @@ _NOWHERE = memoryview(b"")
 _MAX_READY = 1 << 20
 #: Bytes that a stream may send before another one has its turn.
 _TURN_BYTES = 256 * 1024
-#: Largest piece, in bytes, that is copied; a larger one is sent from where it lies.
+#: Largest piece, in bytes, that is copied, and that small ones are joined to; a larger one is sent
+#: from where it lies.
 _COPIED_BYTES = 4 * 1024
 #: Largest answer, in bytes, that is joined into one piece.
 _JOINED_BYTES = 64 * 1024
@@ -233,9 +234,12 @@ class Sending:
             header = frames.HEADER.pack(size >> 8, size & 255, frames.DATA, 0, stream.id)
             self.write(b"".join((header, *pieces)))
             return
-        for piece in pieces:
-            if piece:
-                stream.outgoing.append(memoryview(piece))
+        outgoing = stream.outgoing
+        if size <= _COPIED_BYTES:
+            # each piece that waits takes hundreds of bytes beside its own
+            has_room = outgoing and len(outgoing[-1]) + size <= _COPIED_BYTES
+            pieces = (b"".join((outgoing.pop() if has_room else b"", *pieces)),)
+        outgoing.extend(memoryview(piece) for piece in pieces if piece)
         stream.outgoing_bytes += size
         self.waiting_bytes += size
         self.has_room(stream)

@@ -12,7 +12,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "app": "build routes",
     "asgi.access": "AccessRules Responder Route need_of_route",
-    "asgi.request": "HttpRequest",
+    "asgi.request": "HttpRequest TooLarge",
     "extension": "BOOLEAN COUNT STRING EndpointParts Example HttpExtension Operation "
     "RouteDescriptions array_of extensions object_of schema_named",
     "inference.infer": "HttpEntrance Inference JSON_LENGTH inflate",
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Route,
         need_of_route,
     )
-    from zmqtriton_frontends.http_api.asgi.request import HttpRequest
+    from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge
     from zmqtriton_frontends.http_api.extension import (
         BOOLEAN,
         COUNT,

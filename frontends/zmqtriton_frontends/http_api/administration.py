@@ -6,7 +6,6 @@ which is judged by its form and opened by processes of models.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from zmqtriton_floor.staging import PREFIX
 from zmqtriton_frontends.access.bearer_tokens import check_unload, places_hidden, visible_entries
 from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.gateway.loads import MAX_CONFIG_BYTES, MAX_PARAMETERS, load
 from zmqtriton_frontends.http_api.asgi.access import Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -63,7 +62,10 @@ class RepositoryResponders:
         resp.data = json_documents.write(visible_entries(entries, req.grant))
 
     async def load(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
-        parameters = _parameters(await self._document(req))
+        body = await req.read_body(self._gateway.settings.http.max_input_size) or b"{}"
+        parameters = _parameters(await json_documents.read(req.hold, body, _object_in))
+        if len(parameters) > MAX_PARAMETERS:
+            raise InvalidArgument(f"a load has at most {MAX_PARAMETERS} parameters")
         encoded: dict[str, str] = {}
         for key, value in parameters.items():
             _check(value, str)
@@ -71,8 +73,11 @@ class RepositoryResponders:
                 encoded[key] = value
             elif key != "config":
                 raise InternalError("unexpected error on creating Triton parameter")
-        files = await asyncio.to_thread(decode, encoded) if encoded else {}
+        size = sum(map(len, encoded.values()))
+        files = await json_documents.perform(size, decode, encoded)
         config = {"config": parameters["config"]} if "config" in parameters else {}
+        if config and len(config["config"]) > MAX_CONFIG_BYTES:
+            raise InvalidArgument(f"the config of a load has at most {MAX_CONFIG_BYTES} bytes")
         with places_hidden(req.grant, model):
             await load(self._gateway, model, config, files)
 
@@ -92,16 +97,12 @@ class RepositoryResponders:
 
     async def _document(self, req: HttpRequest) -> dict[str, Any]:
         """Return the body's object; an empty body is an empty object."""
-        return await _object_in(await _body_of(req, self._gateway) or b"{}")
+        return _object_in(await req.read_control() or b"{}")
 
 
-async def _body_of(req: HttpRequest, gateway: Gateway) -> bytes:
-    return await req.read_body(gateway.settings.http.max_input_size)
-
-
-async def _object_in(body: bytes) -> dict[str, Any]:
+def _object_in(body: bytes) -> dict[str, Any]:
     """Return the object in a body; an empty one in place of another value."""
-    document = await json_documents.read(body, json_documents.parse)
+    document = json_documents.parse(body)
     return document if type(document) is dict else {}
 
 
@@ -148,7 +149,7 @@ class SettingsResponders:
         resp.data = await self._log({})
 
     async def change_log(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        document = await _object_in(await _body_of(req, self._gateway))
+        document = _object_in(await req.read_control())
         resp.data = await self._log(_log_changes(document))
 
     async def trace(self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "") -> None:
@@ -158,7 +159,7 @@ class SettingsResponders:
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str = ""
     ) -> None:
         trace_settings.check_model(self._gateway, model)
-        document = await _object_in(await _body_of(req, self._gateway))
+        document = _object_in(await req.read_control())
         trace_settings.check_names(document)
         changes = _trace_changes(document)
         resp.data = json_documents.write(await trace_settings.apply(self._gateway, model, changes))
@@ -223,7 +224,7 @@ class RegionResponders:
         resp.data = json_documents.write(await self._call("status", region))
 
     async def register(self, req: HttpRequest, resp: falcon.asgi.Response, region: str) -> None:
-        fields = await _object_in(await _body_of(req, self._gateway))
+        fields = _object_in(await req.read_control())
         is_system = self._kind == "system"
         for key in ("key" if is_system else "raw_handle", "byte_size"):
             if key not in fields:
@@ -237,7 +238,7 @@ class RegionResponders:
             await self._call("register", region, **_read_handle(fields))
 
     async def register_nameless(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        await _body_of(req, self._gateway)
+        await req.read_control()
         raise InvalidArgument(
             f"'region name' is necessary to register {self._kind} shared memory region"
         )
@@ -245,7 +246,7 @@ class RegionResponders:
     async def unregister(
         self, req: HttpRequest, resp: falcon.asgi.Response, region: str = ""
     ) -> None:
-        await _body_of(req, self._gateway)
+        await req.read_control()
         await self._call("unregister", region)
 
     async def _call(self, verb: str, region: str, **arguments: Any) -> Any:

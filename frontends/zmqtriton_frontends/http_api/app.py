@@ -14,6 +14,7 @@ import falcon.asgi
 import falcon.routing
 import orjson
 
+from zmqtriton_floor.descriptions import clipped
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import AccessRefused
@@ -24,7 +25,7 @@ from zmqtriton_frontends.http_api.administration import (
     shared_memory_routes,
 )
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.access import AccessRules, Responder, Route
+from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -38,8 +39,6 @@ from zmqtriton_frontends.http_api.server.inference_heads import (
 
 #: The statuses of refusals that are no AccessRefused: a key, a page or a host name.
 _REFUSALS = frozenset({403, 421})
-#: The page, and the route of all paths that have no other.
-_OF_ADD_ONS = ("/", "/{path:path}")
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -116,18 +115,12 @@ class _Path:
     """A resource of Falcon: one path with a responder for each method."""
 
     def __init__(self, rows: list[Route], access: AccessRules) -> None:
-        methods = [row.method for row in rows]
-        for row in rows:
-            responder = access.responder(row)
-            self._answer(row.method, responder)
-            if row.method == "GET":  # the same without its body, which is left out below
-                self._answer("HEAD", responder)
-                methods.append("HEAD")
-        for method, refusal in access.others(rows[0], methods).items():
-            self._answer(method, refusal)
-
-    def _answer(self, method: str, responder: Responder) -> None:
-        setattr(self, f"on_{method.lower()}", responder)
+        responders = {row.method: access.responder(row) for row in rows}
+        if "GET" in responders:  # the same without its body, which is left out below
+            responders["HEAD"] = responders["GET"]
+        responders |= access.others(rows[0], sorted(responders))
+        for method, responder in responders.items():
+            setattr(self, f"on_{method.lower()}", responder)
 
 
 def build(
@@ -185,14 +178,14 @@ class _Errors:
 
         An unknown path, a wrong method, a missing key.
         """
-        if req.uri_template in _OF_ADD_ONS and isinstance(error, falcon.HTTPMethodNotAllowed):
-            error = falcon.HTTPNotFound()  # of Triton's paths it is none
+        if req.uri_template == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
+            error = falcon.HTTPNotFound()  # Triton does not have this path
         resp.status = error.status
         headers = dict(error.headers or {})
         if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too
             headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
         resp.set_headers(headers)
-        text = error.description or falcon.code_to_http_status(error.status_code)[4:]
+        text = clipped(error.description or falcon.code_to_http_status(error.status_code)[4:])
         if error.status_code in _REFUSALS:
             model = params.get("model", "")
             refusals.report_text(req.source(), refusals.NOT_PERMITTED, text, model)

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
@@ -106,6 +106,10 @@ class HttpExtension(NamedTuple):
     describe: Callable[[Gateway, HttpRequest, dict[str, Any]], Awaitable[None]] | None = None
 
 
+#: Routes of add-ons, and changes of others.
+EXTENSION = Hook[HttpExtension]("http.extension")
+
+
 def extensions(gateway: Gateway) -> list[HttpExtension]:
     """Return the extensions of all add-ons that this server has, in their order."""
-    return [lazy_names.load_reference(reference) for reference in gateway.settings.http.addons]
+    return EXTENSION.all_of(gateway.settings.offers)

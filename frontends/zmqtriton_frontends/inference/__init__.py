@@ -7,7 +7,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "admission": "CheckedRequest Copy MAX_NAME NO_OPTIONS SchedulingOptions check_parameter_name "
-    "reported texts_of",
+    "count_none reported texts_of",
     "catalogue": "Catalogue parse_version",
     "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionContents RegionSlice",
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Copy,
         SchedulingOptions,
         check_parameter_name,
+        count_none,
         reported,
         texts_of,
     )

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_floor.datatypes import BY_NUMBER
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.signature import READABLE, Admission, Count, check_elements
 from zmqtriton_floor.wire import (
     BYTE_WINDOW,
     SEQUENCE_START,
     WANT_STAGES,
     RequestBody,
     ResponseBody,
+    Tensor,
     make,
 )
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -39,6 +40,8 @@ Pairs = Sequence[tuple[str, str | bytes]]
 Report = Callable[[], Coroutine[Any, Any, Pairs]]
 #: The limit for names that clients give.
 MAX_NAME = 1024
+#: Elements of a BYTES tensor that are counted on the loop, in 2 ms.
+FEW_ELEMENTS = 1 << 14
 
 
 async def reported(reports: Sequence[Report]) -> Pairs:
@@ -172,6 +175,28 @@ class CheckedRequest(NamedTuple):
         return bool(correlation) and not is_start and self.model.has_sequences
 
 
+class ManyElements(Exception):
+    """Raised for strings that take long to count."""
+
+
+def count_few(tensor: Tensor, model: str) -> None:
+    """Count the elements of a BYTES tensor on the loop. Raises ManyElements, InvalidArgument."""
+    if len(tensor.data) > 4 * FEW_ELEMENTS and count_elements(tensor.shape) > FEW_ELEMENTS:
+        raise ManyElements
+    check_elements(tensor, model)
+
+
+def count_none(tensor: Tensor, model: str) -> None:
+    """Count no elements: a thread has done that, or they are the server's own."""
+
+
+def count_all(body: RequestBody, model: str) -> None:
+    """Count the elements of all BYTES tensors, for a thread. Raises InvalidArgument."""
+    for tensor in body.inputs:
+        if tensor.datatype == BYTES and type(tensor.data) in READABLE:
+            check_elements(tensor, model)
+
+
 def prepare(
     catalogue: Catalogue,
     model: ModelVersion,
@@ -180,6 +205,7 @@ def prepare(
     places: Mapping[str, RegionSlice] = NO_PLACES,
     *,
     more_flags: int = 0,
+    count: Count = count_few,
 ) -> CheckedRequest:
     """Check a request to a version that the catalogue has found, in this turn of the loop.
 
@@ -195,7 +221,7 @@ def prepare(
             if type(tensor.data) is RegionSlice:
                 body, options = _fill(catalogue, body, options)
                 break
-        admission = model.signature.check(body)
+        admission = model.signature.check(body, count)
     except ZmqTritonError as error:
         request_log.log_refusal(body.request_id, error.text)
         raise

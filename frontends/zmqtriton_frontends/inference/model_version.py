@@ -43,7 +43,8 @@ class ModelVersion:
         #: Clients should ask elsewhere, though the version still answers.
         self.is_draining = bool(news.is_draining)
         #: Template that makes a prompt of a chat; "" without one.
-        self.chat_template = news.chat_template
+        #: Texts of files that add-ons read, by parameter.
+        self.files: dict[str, str] = json.loads(news.files) if news.files else {}
         #: Answers are kept in the response cache, for equal requests.
         self.is_cached = self._mentions("response_cache") and is_cached(self.config)
         #: Inputs of requests to it may be looked up: in its own cache, or for a member.

@@ -9,10 +9,10 @@ _NAMES = {
     "allocator": "unused_of",
     "arrivals": "Arrivals",
     "client_progress": "ClientProgress",
-    "futures": "wake",
+    "futures": "Tasks wake",
     "room": "max_connections",
     "ledger": "Application ClientAccount Ledger Share",
-    "own_threads": "in_own_thread settle settle_here",
+    "own_threads": "Threads settle settle_here",
     "peer_user": "Endpoint",
     "handshakes": "Certificates",
     "turns": "RequestShares TaskTurn",
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.allocator import unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.client_progress import ClientProgress
-    from zmqtriton_frontends.process.futures import wake
+    from zmqtriton_frontends.process.futures import Tasks, wake
     from zmqtriton_frontends.process.handshakes import Certificates
     from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledger, Share
-    from zmqtriton_frontends.process.own_threads import in_own_thread, settle, settle_here
+    from zmqtriton_frontends.process.own_threads import Threads, settle, settle_here
     from zmqtriton_frontends.process.peer_user import Endpoint
     from zmqtriton_frontends.process.room import max_connections
     from zmqtriton_frontends.process.turns import RequestShares, TaskTurn

@@ -21,7 +21,7 @@ PART = 32
 PAUSE_S = 600.0
 PAUSE_BYTES = 1 << 20
 #: Bytes that the kernel keeps of what it cannot send yet. The writer is woken at half of it. Pieces
-#: may be small, and each costs the server the same.
+#: may be small, and each costs the server the same. As many wait here for a stream of gRPC.
 UNSENT_BYTES = 16 << 10
 
 

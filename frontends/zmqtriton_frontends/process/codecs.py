@@ -15,6 +15,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from zmqtriton_floor.numbers import in_text
+from zmqtriton_frontends.process.own_threads import Threads
+
 #: The window bits of zlib for each coding.
 _WINDOW = {"gzip": 31, "deflate": 15}
 #: Level 1 does nine tenths of what 6 does to tensors and their JSON, in a third of the time.
@@ -88,10 +91,7 @@ def choose(accepted: str) -> str:
 
 def _quality(attributes: list[str]) -> float:
     quality = next((one[2:] for one in attributes if one.startswith("q=")), "1")
-    try:
-        return float(quality)
-    except ValueError:
-        return 0.0
+    return float(in_text(quality) or 0)
 
 
 class InflatingBudgets:
@@ -123,6 +123,8 @@ class InflatingBudgets:
 
 #: Budgets of the connections of this process.
 budgets = InflatingBudgets()
+#: Threads for large messages and pages. Each has room in the memory of its client.
+threads = Threads("codecs", 4, 1024)
 
 
 async def inflate(
@@ -132,7 +134,7 @@ async def inflate(
     client: object,
     *,
     hold: Callable[[int], None],
-    aside: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+    aside: Callable[..., Awaitable[Any]] = threads.run,
 ) -> bytes | bytearray | None:
     """Inflate data; None if they are not exactly one stream of the coding.
 

@@ -1,11 +1,30 @@
-"""The end of a wait for something that has no value."""
+"""Tasks with an owner, and the end of a wait for something that has no value."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 
 def wake(waiting: asyncio.Future[None] | None, *_: object) -> None:
     """Settle a future, if there is one that is still waited for; may be a callback of another."""
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
+
+
+class Tasks:
+    """The tasks of an owner: they are kept until they end, and end with it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()

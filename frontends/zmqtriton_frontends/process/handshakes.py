@@ -15,12 +15,14 @@ import math
 import ssl
 import time
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.settings.frontends import Tls
-from zmqtriton_frontends.process.futures import wake
+from zmqtriton_frontends.process.futures import Tasks, wake
+from zmqtriton_frontends.process.own_threads import Threads
 
 _log = logging.getLogger(__name__)
 
@@ -148,34 +150,24 @@ class Handshakes:
         """Set up; `refusal` answers clients that speak without TLS."""
         self._encryption = encryption
         self._refusal = refusal
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._renewing: asyncio.Future[None] | None = None
+        self._tasks = Tasks()
+        self._threads = Threads("certificates", 1)
 
     def renew(self) -> None:
         """Use the newest certificate soon; to be called now and then.
 
         A thread reads it: the files may lie anywhere.
         """
-        if self._renewing is None or self._renewing.done():
-            loop = asyncio.get_running_loop()
-            try:
-                self._renewing = loop.run_in_executor(None, self._encryption.renew)
-            except RuntimeError as error:  # no thread can begin now
-                _log.warning("the files of TLS cannot be looked at: %s", error)
+        with suppress(Unavailable):  # it goes on, or no thread can begin now
+            self._threads.run(self._encryption.renew)
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
         """Return a listener's factory of protocols, which make connections after the handshake."""
-        return lambda: _Opening(partial(self._begin, make))
+        return lambda: _Opening(lambda opening: self._tasks.begin(self._open(make, opening)))
 
     def close(self) -> None:
         """Close: handshakes in progress need not go on."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _begin(self, make: Make, opening: _Opening) -> None:
-        task = asyncio.ensure_future(self._open(make, opening))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.close()
 
     async def _open(self, make: Make, opening: _Opening) -> None:
         plain = opening.transport
@@ -265,7 +257,7 @@ def _feed(protocol: Any, data: bytearray) -> None:
 class _Opening(asyncio.Protocol):
     """A connection that has not shown yet whether it speaks TLS, or that does not."""
 
-    def __init__(self, begin: Callable[[_Opening], None]) -> None:
+    def __init__(self, begin: Callable[[_Opening], object]) -> None:
         self._begin = begin
         loop = asyncio.get_running_loop()
         self.transport: Any = None

@@ -1,39 +1,113 @@
-"""Threads for calls that may hang: the end of the process does not wait, unlike for asyncio's."""
+"""Threads for long work: bounded and named; they end soon after it.
+
+The end of the process does not wait for them, unlike for asyncio's: a call may hang.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from zmqtriton_floor.errors import Unavailable
+
+#: Seconds that a thread waits for more work.
+_IDLE_S = 1.0
+
 _T = TypeVar("_T")
+_Call = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
-async def in_own_thread(call: Callable[[], _T], name: str) -> _T:
-    """Make a call in a thread of this name, and return its result. Raises its errors."""
-    future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+class Threads:
+    """The threads of one kind of work: `count` at the same time, and `waiting` calls behind them.
 
-    def run() -> None:
+    A further call is refused. A call whose client leaves counts until its thread has done it.
+    """
+
+    def __init__(self, name: str, count: int, waiting: int = 0) -> None:
+        self._name, self._count, self._bound = name, count, count + waiting
+        self._lock = threading.Condition()
+        self._waiting: deque[_Call] = deque()
+        self._calls = self._threads = self._idle = 0
+
+    def run(self, work: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
+        """Return the future result of the work, done by a thread. Raises Unavailable."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._calls >= self._bound:
+                raise Unavailable(f"too many requests wait for '{self._name}'; retry later")
+            if self._idle <= len(self._waiting) and self._threads < self._count:
+                self._begin()
+            self._calls += 1
+            self._waiting.append((future, work, arguments))
+            self._lock.notify()
+        return future
+
+    def _begin(self) -> None:
         try:
-            result = call()
-        except Exception as error:  # noqa: BLE001 - the waiting coroutine gets it
-            settle(future, None, error)
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError as error:  # no thread can begin now
+            if not self._threads:
+                raise Unavailable(f"no thread can begin for '{self._name}'; retry later") from error
         else:
-            settle(future, result)
+            self._threads += 1
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await future
+    def _work(self) -> None:
+        while call := self._next():
+            self._do(*call)
+            del call  # a thread that waits keeps no work
+
+    def _next(self) -> _Call | None:
+        with self._lock:
+            if not self._waiting:
+                self._idle += 1
+                self._lock.wait(_IDLE_S)
+                self._idle -= 1
+            if self._waiting:
+                return self._waiting.popleft()
+            self._threads -= 1
+            return None
+
+    def _do(self, future: asyncio.Future[Any], work: Callable[..., Any], arguments: Any) -> None:
+        try:
+            result = None if future.cancelled() else work(*arguments)
+        except BaseException as error:  # noqa: BLE001 - the waiting coroutine gets it
+            self._end(future, None, error)
+        else:
+            self._end(future, result)
+        finally:
+            del future, work, arguments  # an error keeps this frame
+
+    def _end(self, *outcome: Any) -> None:
+        with self._lock:
+            self._calls -= 1
+        settle(*outcome)
 
 
-def settle(future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
+#: Documents from these sizes on wait for each other only.
+_LANES = (0, 1 << 20, 8 << 20)
+#: Threads that read documents one after another, which also limits the memory that they take; but
+#: no document waits for one that is much larger.
+_lanes = [Threads(f"documents-{begin >> 20}-MiB", 1, 1024) for begin in _LANES]
+
+
+async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
+    """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
+    lane = _lanes[bisect(_LANES, size) - 1]
+    return await lane.run(work, *arguments)
+
+
+def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
     """Settle a future of a loop from another thread, unless it is done or its loop has ended."""
     with suppress(RuntimeError):  # the loop has ended
         future.get_loop().call_soon_threadsafe(settle_here, future, result, error)
 
 
-def settle_here(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+def settle_here(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     """Settle a future in its loop's thread, unless it is done: its waiter may have left."""
     if future.done():
         return

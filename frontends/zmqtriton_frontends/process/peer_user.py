@@ -7,7 +7,6 @@ of all of them. A client in another network namespace, such as that of a contain
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zmqtriton_floor.hosts import ip_of
+from zmqtriton_frontends.process.own_threads import Threads
 
 #: Stands for a user that is not known: the client is elsewhere, or its user has no number here.
 UNKNOWN = -1
@@ -45,12 +45,15 @@ class Endpoint(NamedTuple):
     port: int
 
 
+_threads = Threads("tables of connections", 2, 1024)
+
+
 async def user_of(client: Endpoint, server: Endpoint) -> int:
     """Return the user of a client that is connected to this server; UNKNOWN if not found.
 
     A thread looks: with many connections the tables are long.
     """
-    return await asyncio.to_thread(find_user, client, server)
+    return await _threads.run(find_user, client, server)
 
 
 def find_user(client: Endpoint, server: Endpoint) -> int:

@@ -3,10 +3,11 @@
 `step.py` makes the lines in each frontend; `process.py` writes them to the file.
 """
 
-from zmqtriton.sdk import AddOn, Option, Process
+from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "access_log",
+    title="Capture",
     options=(
         Option(
             "access-log",
@@ -16,12 +17,13 @@ ADDON = AddOn(
             "model, status, times, bytes.",
         ),
     ),
-    title="Capture",
-    behind="Tracing",
-    check=".options:problem",
-    step=".step:access_log",
     process=Process(
         ".process", on="access-log", title="Access log", is_serving=True, ends_last=True
     ),
-    metrics=".refusals:metrics",
+    offers={
+        "options.behind": "Tracing",
+        "options.check": Offer(".options:problem", on="access-log"),
+        "requests.step": Offer(".step:access_log", on="access-log"),
+        "metrics.text": Offer(".refusals:metrics", on="access-log"),
+    },
 )

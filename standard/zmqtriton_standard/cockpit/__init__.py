@@ -4,7 +4,9 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "cockpit",
-    http=(".pages:EXTENSION",),
     # it describes the routes of all
     after=("*",),
+    offers={
+        "http.extension": ".pages:EXTENSION",
+    },
 )

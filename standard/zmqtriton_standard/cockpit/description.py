@@ -15,8 +15,7 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.lazy_names import load_reference
-from zmqtriton_floor.signature import Input
+from zmqtriton_floor.signature import EXAMPLE, Input
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
 from zmqtriton_frontends.gateway import Gateway
@@ -66,8 +65,7 @@ class Description:
         self._gateway = gateway
         self._table = table
         self._operations = all_operations(gateway)
-        example = gateway.settings.http.example
-        text_of: _TextOf = load_reference(example) if example else lambda config, name: ""
+        text_of = EXAMPLE.first_of(gateway.settings.offers) or (lambda config, name: "")
         infer, generate = partial(_infer_example, text_of), partial(_generate_example, text_of)
         #: Function that makes an example body, by the responder's qualified name.
         self._examples_of: dict[str, Example] = {

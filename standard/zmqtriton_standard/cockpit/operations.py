@@ -51,7 +51,6 @@ class Operations:
         #: A key or a token guards steering. Without one, explicit mode lets clients steer models,
         #: but not drain the whole server.
         self._is_guarded = is_guarded(gateway.settings)
-        self._max_input_size: int = gateway.settings.http.max_input_size
 
     def routes(self) -> list[Route]:
         return [
@@ -136,10 +135,10 @@ class Operations:
 
     async def _changes(self, req: HttpRequest, *, is_of_server: bool = False) -> dict[str, Any]:
         """Return the body's object, if the client may change anything."""
-        body = await req.read_body(self._max_input_size)
+        body = await req.read_control()
         if not (self._is_guarded if is_of_server else self._is_open):
             raise falcon.HTTPForbidden(description=_REFUSAL_OF_SERVER if is_of_server else _REFUSAL)
-        document = await json_documents.read(body, json_documents.parse) if body else {}
+        document = json_documents.parse(body) if body else {}
         if type(document) is not dict:
             raise InvalidArgument("the body must be a JSON object")
         return document

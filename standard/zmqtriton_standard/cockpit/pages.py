@@ -59,8 +59,8 @@ a model that is not ready. Browsers get a page here.
 class Pages:
     """Responders for the files of the pages."""
 
-    def __init__(self) -> None:
-        self._files = {path.name: path.read_bytes() for path in sorted(DIRECTORY.iterdir())}
+    def __init__(self, pattern: str = "*") -> None:
+        self._files = {path.name: path.read_bytes() for path in sorted(DIRECTORY.glob(pattern))}
         self._packed = {name: gzip.compress(data, mtime=0) for name, data in self._files.items()}
 
     def routes(self) -> list[Route]:
@@ -71,21 +71,21 @@ class Pages:
         ]
 
     async def front(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        if not _wants_html(req.header(b"accept") or ""):
+        if not wants_html(req.header(b"accept") or ""):
             resp.content_type, resp.data = _TEXT_TYPE, _SIGNPOST
             resp.set_header("Vary", "Accept")
             return
-        self._send(req, resp, "front.html")
+        self.send(req, resp, "front.html")
 
     async def docs(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        self._send(req, resp, "docs.html")
+        self.send(req, resp, "docs.html")
 
     async def asset(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         if file not in self._files or file.endswith(".html"):
             raise falcon.HTTPNotFound
-        self._send(req, resp, file)
+        self.send(req, resp, file)
 
-    def _send(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
+    def send(self, req: HttpRequest, resp: falcon.asgi.Response, file: str) -> None:
         resp.set_headers(_HEADERS)
         resp.content_type = _TYPES[Path(file).suffix]
         if "gzip" in (req.header(b"accept-encoding") or ""):
@@ -95,7 +95,7 @@ class Pages:
             resp.data = self._files[file]
 
 
-def _wants_html(accept: str) -> bool:
+def wants_html(accept: str) -> bool:
     """True if HTML is listed by name, as browsers do; other clients send `*/*`."""
     return any(part.partition(";")[0].strip().lower() == "text/html" for part in accept.split(","))
 

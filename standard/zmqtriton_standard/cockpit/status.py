@@ -16,6 +16,7 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.hosts import is_loopback
+from zmqtriton_floor.numbers import in_text, number
 from zmqtriton_floor.reasons import ASLEEP, AT_REST, Kind
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, Grant
@@ -155,13 +156,7 @@ def _text(req: HttpRequest, name: str) -> str:
 
 def _number(req: HttpRequest, name: str, default: float, *, least: int = 0) -> float:
     text = _text(req, name)
-    try:
-        number = float(text) if text else default
-    except ValueError:
-        number = -1.0
-    if not least <= number <= _LARGEST:
-        raise InvalidArgument(f"'{name}' must be a number from {least} to {_LARGEST:,}")
-    return number
+    return number(name, in_text(text) if text else default, least, _LARGEST)
 
 
 def _visible(

@@ -4,6 +4,7 @@ from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(
     "commands",
+    after=("tools",),
     commands={
         "completion": Command(
             ".completion:run_completion",
@@ -22,5 +23,4 @@ ADDON = AddOn(
             "token new|list|remove ...       make tokens for clients of a server",
         ),
     },
-    after=("tools",),
 )

@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "control_groups",
-    process_groups=".groups:prepare_control_groups",
+    offers={
+        "supervisor.process_groups": ".groups:prepare_control_groups",
+    },
 )

@@ -38,15 +38,17 @@ ADDON = AddOn(
         "wait": ".waiting:wait",
         "wake": ".loading:wake",
     },
-    ctl_groups={
-        "Look": "clients config models servers stats status top",
-        "Health and logs": "log-settings logs wait",
-        "Load and change models": "env load reload repository restart scale sleep unload wake",
-        "Send requests": "disconnect infer",
-        "Debug a model": "stacks",
-        "Drain and replace servers": "drain replace undrain",
-        "Several servers": "",
-        "Shell": "completion",
+    offers={
+        "ctl.group": {
+            "Look": "clients config models servers stats status top",
+            "Health and logs": "log-settings logs wait",
+            "Load and change models": "env load reload repository restart scale sleep unload wake",
+            "Send requests": "disconnect infer",
+            "Debug a model": "stacks",
+            "Drain and replace servers": "drain replace undrain",
+            "Several servers": "",
+            "Shell": "completion",
+        }
     },
 )
 

@@ -12,8 +12,8 @@ import click
 from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, connect
 from zmqtriton.findings import Finding
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import NotFound, ZmqTritonError, closest_match
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_standard.ctl.output import print_error, print_note
 
 EXIT_REFUSED = 1
@@ -81,7 +81,11 @@ def unknown_model(model: str, names: Iterable[str]) -> NotFound:
     return NotFound(f"there is no model '{model}'{meant}")
 
 
+#: Yields why a version is not ready.
+EXPLANATION = Hook[Callable[[Client, str, int], Iterator[Finding]]]("ctl.explanation")
+
+
 def explain(client: Client, model: str = "", version: int = 0) -> Iterator[Finding]:
     """Yield the findings about a model, or about each that is in trouble, the worst first."""
-    for reference in addons.references("explanation"):
-        yield from lazy_names.load_reference(reference)(client, model, version)
+    for explain_model in EXPLANATION.all_of(addons.offers()):
+        yield from explain_model(client, model, version)

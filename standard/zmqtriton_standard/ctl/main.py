@@ -15,7 +15,6 @@ from zmqtriton import addons, standard_output
 from zmqtriton.commit import full_version
 from zmqtriton.control_client import ServerSelector
 from zmqtriton_floor import lazy_names, prctl
-from zmqtriton_standard.ctl import ADDON
 from zmqtriton_standard.ctl.selecting import CommandGroup, move_to_front, parse_server
 
 _PROGRAM = "zmqtriton-ctl"
@@ -33,7 +32,7 @@ class _Commands(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, those of a group together."""
         groups = addons.verbs()
-        order = [*ADDON.ctl_groups, *groups.values()]
+        order = [*(row[1] for row in addons.offers().rows if row[0] == addons.GROUPS), ""]
         return sorted(groups, key=lambda name: (order.index(groups[name]), name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -20,7 +20,7 @@ import click
 from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
 from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_standard.ctl import (
     MODEL,
     check_name,
@@ -300,9 +300,8 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
 
 def _made_tokens(directory: Path) -> Mapping[str, int]:
     """Return the tokens by `model:version`; none of a server that does not count them."""
-    module = addons.reference("tokens")
-    made: Mapping[str, int] = load_reference(module).made_tokens(directory) if module else {}
-    return made
+    counts = TOKENS.first_of(addons.offers())
+    return counts.made_tokens(directory) if counts else {}
 
 
 def _gpu_bytes(

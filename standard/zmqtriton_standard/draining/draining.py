@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import (
     ControlCall,
@@ -82,11 +82,15 @@ class _Drained:
         answered(result)
 
 
+class DrainingOptions(NamedTuple):
+    exit_drain_secs: float = 0
+
+
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         #: Seconds between a request to stop and the stop: the server serves, but is not ready.
-        self._exit_drain_s = core.policy.exit_drain_s
+        self._exit_drain_s = core.policy.options_of(DrainingOptions).exit_drain_secs
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.
         self._past: dict[Key, dict[str, Any]] = {}

@@ -29,6 +29,7 @@ from zmqtriton.supervisor import (
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.numbers import number
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: Seconds without a new request after which an idle target counts as drained.
@@ -90,15 +91,9 @@ class DrainWish(NamedTuple):
         within_s = arguments.get("within_s")
         return cls(
             Follow(follow),
-            None if within_s is None else _seconds("within_s", within_s),
-            _seconds("quiet_s", arguments.get("quiet_s", QUIET_S)),
+            None if within_s is None else number("within_s", within_s, 0, _MAX_S),
+            number("quiet_s", arguments.get("quiet_s", QUIET_S), 0, _MAX_S),
         )
-
-
-def _seconds(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= _MAX_S:
-        raise InvalidArgument(f"'{name}' must be a number of seconds, at most {_MAX_S:.0f}")
-    return float(value)
 
 
 class Drain:

@@ -4,6 +4,8 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "generate",
-    http=(".extension:EXTENSION",),
-    warnings=".checks:warnings",
+    offers={
+        "http.extension": ".extension:EXTENSION",
+        "check.warnings": ".checks:warnings",
+    },
 )

@@ -141,7 +141,7 @@ def _parse(req: HttpRequest, text: bytes, model: ModelVersion) -> Content:
         )
     if not _JSON.match(kind):
         return Content(generate_request.read_bytes(text, model.signature.inputs))
-    return json_documents.read_now(len(text), _read_text, text or b"{}", model)
+    return json_documents.read_now(req.hold, text or b"{}", _read_text, model)
 
 
 def _read_text(text: bytes, model: ModelVersion) -> Content:
@@ -180,22 +180,27 @@ class InferStream(Generate):
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:
-            read = partial(self._read_body, body, req.header(JSON_LENGTH))
+            read = partial(self._read_body, _AllJson(req.hold), body, req.header(JSON_LENGTH))
             ask = self._ask(req, (model, version), read, begun_ns)
             checked = await self._inference.entrance.admit(
                 ask._replace(spelled_headers=req.spelled_headers)
             )
             await self._send_events(req, resp, checked, InferWriter)
 
-    def _read_body(self, body: Any, header: str | None, model: ModelVersion) -> Content:
+    def _read_body(
+        self, receiver: _AllJson, body: Any, header: str | None, model: ModelVersion
+    ) -> Content:
         length = None if header is None else tensor_data.json_length(header, len(body))
-        return self._inference.read(_AllJson(), body, length, model)
+        return self._inference.read(receiver, body, length, model)
 
 
 class _AllJson:
     """Raises InvalidArgument where a client wants other answers."""
 
     takes_streams = True
+
+    def __init__(self, hold: json_documents.Hold) -> None:
+        self.hold = hold
 
     @property
     def form(self) -> infer_request.OutputForm:

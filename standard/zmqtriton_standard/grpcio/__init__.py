@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "grpcio",
-    transport=".server:Server",
+    offers={
+        "grpc.transport": {"grpcio": ".server:Server"},
+    },
 )

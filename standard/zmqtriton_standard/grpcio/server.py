@@ -24,18 +24,15 @@ from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.entrance import REPORT_HEADERS
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.grpc_api import (
+from zmqtriton_frontends.grpc_api.call import Begin, answered, client_error
+from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
+from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
+from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
-    MAX_MESSAGE_BYTES,
     MAX_STREAMS,
     SERVICE,
-    Begin,
-    Exchange,
-    Rpc,
     RpcLifecycle,
-    answered,
-    client_error,
     compression_of,
     details_of,
     pushback,

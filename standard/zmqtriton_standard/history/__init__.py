@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "history",
-    samples=".sampler:Sampler",
+    offers={
+        "metrics.samples": ".sampler:Sampler",
+    },
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +20,8 @@ from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.metrics import TOKENS
+from zmqtriton_floor.numbers import number
 from zmqtriton_floor.token_file import matches
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.history.samples import (
@@ -108,9 +108,9 @@ class TokenRates:
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""
-        module = gateway.settings.metrics_service.tokens
+        tokens = TOKENS.first_of(gateway.settings.offers)
         directory = Path(gateway.settings.server.runtime_directory)
-        self._made = partial(load_reference(module).made_tokens, directory) if module else None
+        self._made = partial(tokens.made_tokens, directory) if tokens else None
         #: The sum of each version at its last sample; None before the first answer.
         self._before: dict[str, int] | None = None
         self._at_s = 0.0
@@ -209,13 +209,10 @@ class Sampler:
             return self._describe_latest()
         if verb != "history":
             raise Unsupported(f"'{verb}' cannot be asked here")
-        seconds, model = arguments.get("seconds", 3600), arguments.get("model", "")
-        if (
-            type(seconds) not in (int, float)
-            or not 0 < seconds < math.inf
-            or type(model) is not str
-        ):
-            raise InvalidArgument("'seconds' must be a positive number, and 'model' a string")
+        seconds = number("seconds", arguments.get("seconds", 3600), 1e-3, 1e9)
+        model = arguments.get("model", "")
+        if type(model) is not str:
+            raise InvalidArgument("'model' must be a string")
         offset_s = time.time() - time.clock_gettime(_CLOCK)
         globs = arguments.get("visible_models")  # a reader without them may see all
         is_visible = None if globs is None else lambda name: matches(name, globs)

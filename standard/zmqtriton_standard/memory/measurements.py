@@ -24,11 +24,19 @@ HOST = -1
 Sizes = Counter[int]
 
 
+class OnDemandOptions(NamedTuple):
+    """The options of the add-on that loads models on demand."""
+
+    unload_idle_after: float = 0.0
+    model_memory_budget: int = 0
+    #: Bytes by the number of a GPU.
+    gpu_memory_budget: tuple[tuple[int, int], ...] = ()
+
+
 def budgets_of(policy: Policy) -> Sizes:
     """Return the limits by place, where there are any."""
-    budgets = Sizes(dict(policy.gpu_memory_budgets))
-    budgets[HOST] = policy.memory_budget_bytes
-    return +budgets
+    budgets = policy.options_of(OnDemandOptions)
+    return +Sizes({**dict(budgets.gpu_memory_budget), HOST: budgets.model_memory_budget})
 
 
 def budgeted_gpus(budgets: Sizes) -> list[int]:

@@ -9,11 +9,12 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Protocol
 
-from zmqtriton_floor import lazy_names, prctl
+from zmqtriton_floor import lazy_names, prctl, wire
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.process.hosts import AllowedHosts
@@ -29,6 +30,18 @@ _log = logging.getLogger(__name__)
 #: The limit for a running scrape at the end, however long requests are given.
 _STOP_WITHIN_S = 2.0
 _PAGE = "socket"
+
+
+class Samples(Protocol):
+    """An object that keeps samples of the metrics, and answers for them."""
+
+    run: Callable[[], Coroutine[Any, Any, None]]
+    answer: Callable[[wire.Call], wire.CallResult]
+
+
+SAMPLES = Hook[Callable[[Gateway, MachineLoad], Samples]]("metrics.samples")
+#: Makes what chooses the form of the page.
+PAGE_FORM = Hook[Callable[[Gateway], Any]]("metrics.page_form")
 
 
 class MetricsService(Service):
@@ -57,9 +70,8 @@ class MetricsService(Service):
             await page.start(listener)
             self._parts.push_async_callback(page.stop, _STOP_WITHIN_S)
             listening.append(("Metrics Service", address_of(listener)))
-        history = self._gateway.settings.metrics_service.history
-        if history:
-            sampler = lazy_names.load_reference(history)(self._gateway, self._load)
+        if make_sampler := SAMPLES.first_of(self._gateway.settings.offers):
+            sampler = make_sampler(self._gateway, self._load)
             self._gateway.on_call = sampler.answer
             self._begin(sampler.run())
         return listening
@@ -81,8 +93,8 @@ class MetricsService(Service):
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
         hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
         tokens = bearer_tokens_of(settings)
-        reference = settings.metrics_service.open_metrics
-        negotiate = lazy_names.load_reference(reference)(self._gateway) if reference else None
+        make_form = PAGE_FORM.first_of(settings.offers)
+        negotiate = make_form(self._gateway) if make_form else None
         return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
 
     async def close(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from zmqtriton_floor import lazy_names, wire
+from zmqtriton_floor import wire
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.metrics import (
@@ -22,6 +23,9 @@ from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
 from zmqtriton_standard.metrics.model_metrics import Series
 from zmqtriton_standard.metrics.processes import ModelUse
+
+#: Makes what returns an add-on's text for the page.
+TEXT = Hook[Callable[[Gateway], Callable[[], Awaitable[str]]]]("metrics.text")
 
 
 class Scraper:
@@ -43,10 +47,7 @@ class Scraper:
         #: The files of certificates by service; None before the options are known.
         self._certificates: dict[str, str] | None = None
         self._has_latencies = gateway.settings.metrics.has_counters
-        self._of_services = [
-            lazy_names.load_reference(reference)(gateway)
-            for reference in gateway.settings.metrics_service.of_services
-        ]
+        self._of_services = [make(gateway) for make in TEXT.all_of(gateway.settings.offers)]
 
     async def scrape(self) -> str:
         """Return the text of the page."""

@@ -188,7 +188,7 @@ async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
     if not coding or len(page) < _LEAST_COMPRESSED_BYTES:
         return page, ()
     # in a thread, since agent checks must not wait for a page of thousands of models
-    data = await asyncio.to_thread(codecs.deflate, (page,), coding)
+    data = await codecs.threads.run(codecs.deflate, (page,), coding)
     return data, (("Content-Encoding", coding), ("Vary", "Accept-Encoding"))
 
 

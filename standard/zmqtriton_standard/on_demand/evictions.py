@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor import Plan, Policy, ServedModel, reaches
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_standard.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
+from zmqtriton_standard.memory.measurements import (
+    HOST,
+    OnDemandOptions,
+    Sizes,
+    budgeted_gpus,
+    budgets_of,
+)
 
 #: After a load on demand, the requests that caused it get this long to arrive.
 GRACE_S = 5.0
@@ -174,7 +180,7 @@ class Evictor:
         self._plan = plan
         self._models = models
         self._budgets = budgets_of(policy)
-        self.usage = ModelUsage(plan, models, policy.unload_idle_after_s)
+        self.usage = ModelUsage(plan, models, policy.options_of(OnDemandOptions).unload_idle_after)
         self._asleep_s: dict[str, float] = {}
         #: Models with instances that may be asleep.
         self._sleepers: set[str] = set()

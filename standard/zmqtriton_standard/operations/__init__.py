@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "operations",
-    feature=(".operations:Operations", ".repositories:RepositoryRegistry"),
+    offers={
+        "supervisor.feature": (".operations:Operations", ".repositories:RepositoryRegistry"),
+    },
 )

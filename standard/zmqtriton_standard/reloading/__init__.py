@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "reloading",
-    feature=(".reloading:ReloadCalls", ".reloading:Reloader"),
+    offers={
+        "supervisor.feature": (".reloading:ReloadCalls", ".reloading:Reloader"),
+    },
 )

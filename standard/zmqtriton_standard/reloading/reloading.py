@@ -69,9 +69,9 @@ class Reloader(Feature):
         self._plan.call_later(max(pause_s, report.took_s * _SHARE), self._look)
 
     def _tell(self, model: ServedModel, error: ZmqTritonError | None) -> None:
-        """Say last why a change is not served."""
-        if error is not None:
-            self._plan.log("E", f"{model.name}: {_why_not_loaded(model) or error.text}")
+        """Say last why a change is not served; a poll may have tried it before."""
+        if why := _why_not_loaded(model) or (error and error.text):
+            self._plan.log("E", f"{model.name}: {why}")
 
 
 def _why_not_loaded(model: ServedModel) -> str:

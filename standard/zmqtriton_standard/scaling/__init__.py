@@ -17,6 +17,8 @@ ADDON = AddOn(
             "above 0", "30", "Time of spare capacity before the number of instances falls."
         ),
     },
-    model_settings=".limits",
-    feature=".autoscaler:Autoscaler",
+    offers={
+        "models.settings": ".limits",
+        "supervisor.feature": ".autoscaler:Autoscaler",
+    },
 )

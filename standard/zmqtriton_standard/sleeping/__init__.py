@@ -4,5 +4,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "sleeping",
-    feature=".sleeping:Sleeping",
+    offers={
+        "supervisor.feature": ".sleeping:Sleeping",
+    },
 )

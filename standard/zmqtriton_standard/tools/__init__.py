@@ -30,7 +30,9 @@ ADDON = AddOn(
         "doctor": ".doctor.command:doctor",
         "explain": ".explaining.command:explain",
     },
-    ctl_groups={"Health and logs": "doctor explain"},
     public={"testing": ".testing"},
-    explanation=".explaining.command:explain_model",
+    offers={
+        "ctl.group": {"Health and logs": "doctor explain"},
+        "ctl.explanation": ".explaining.command:explain_model",
+    },
 )

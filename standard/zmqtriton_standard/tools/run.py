@@ -10,24 +10,30 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.command_line import ctl_command, read_options
-from zmqtriton.config import ConfigError, parse_text, read_text
+from zmqtriton.config import ConfigError, models_in, parse_text, read_text
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
+from zmqtriton_floor.signature import EXAMPLE
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
+#: Yields the requests that are printed for a model in place of one with tensors: paths, and JSON
+#: for a POST. Takes the model's name, its configuration and the options.
+REQUESTS = Hook[Callable[[str, Mapping[str, Any], Options], Iterable[tuple[str, str]]]](
+    "run.requests"
+)
 _EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
@@ -42,10 +48,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
-    lines = "".join(
-        f"  {line}\n"
-        for line in _requests(name, config, url.removeprefix("http://"), port, options)
-    )
+    lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
@@ -56,12 +59,15 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
 
 
 def _requests(
-    name: str, config: Mapping[str, Any], server: str, port: int, options: Options
+    name: str, config: Mapping[str, Any], url: str, port: int, options: Options
 ) -> Iterable[str]:
+    server = url.removeprefix("http://")
     if lines := [
         f"curl -sN {shlex.quote(server + path)} -d {shlex.quote(text)}"
-        for each in addons.references("requests")
-        for path, text in load_reference(each)(name, config, options)
+        if path
+        else text.replace("{url}", url)
+        for requests in REQUESTS.all_of(addons.offers())
+        for path, text in requests(name, config, options)
     ]:
         return lines
     draft = _draft(name, config)
@@ -97,8 +103,8 @@ def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
 
 def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
     """Return the tensor with a text that its model can read, if that is JSON."""
-    example = addons.reference("example") if tensor.is_text else ""
-    text = load_reference(example)(config, tensor.name) if example else ""
+    example = EXAMPLE.first_of(addons.offers()) if tensor.is_text else None
+    text = example(config, tensor.name) if example else ""
     return tensor._replace(text=text) if text else tensor
 
 
@@ -115,7 +121,7 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
-    if addons.models_in(path)[1]:
+    if models_in(path)[1]:
         return ""  # its backend reads it
     for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
@@ -146,7 +152,7 @@ def configured_name(path: Path) -> str:
 
 
 _PYTHON_FILE = "model.py"
-_RELOAD = "--reload"
+_RELOAD, _REPOSITORY = "--reload", "--model-repository="
 #: Only this machine can connect, unless other addresses are chosen.
 ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
 _NAME = re.compile(r"\w[\w.-]*")
@@ -164,7 +170,7 @@ def run_model(words: list[str]) -> int:
     except (RunError, ZmqTritonError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    words = [*of_model, *_usual_options(names, others), *others]
+    words = [*of_model, *_usual_options(names, of_model[0], others), *others]
     options = read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
@@ -202,29 +208,35 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path)
-    names = (name,) if name else addons.models_in(path)[1] or (path.stem,)
+    functions = () if name else models_in(path)[1]
+    names = functions or (name or path.stem,)
     if unfit := [each for each in names if not _NAME.fullmatch(each)]:
         text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"
         raise RunError(text)
-    return names, [f"--model-file={name}={path}" for name in names]
+    if functions:
+        return names, [f"{_REPOSITORY}{path}"]
+    return names, [f"--model-file={names[0]}={path}"]
 
 
 def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if not is_model_directory(path, subdirectories(path)):
         raise RunError(
-            f"{path} is no model; if it has models in it, "
-            f"zmqtriton --model-repository={path} serves them"
+            f"{path} is no model; if it has models in it, zmqtriton {_REPOSITORY}{path} serves them"
         )
     if name not in ("", path.name):
         raise RunError(f"the model in {path} is called '{path.name}'; --name is for files")
-    return (path.name,), [f"--model-repository={path.parent}"]
+    return (path.name,), [f"{_REPOSITORY}{path.parent}"]
 
 
-def _usual_options(names: Iterable[str], words: list[str]) -> list[str]:
+def _usual_options(names: Iterable[str], of_model: str, words: list[str]) -> list[str]:
     """Return options for a developer; typed options come later and win."""
     usual: list[str] = []
     typed = {word.partition("=")[0] for word in words}
-    if "--model-control-mode" not in typed:
+    is_repository = of_model.startswith(_REPOSITORY) and of_model.endswith(".py")
+    if "--model-control-mode" not in typed and is_repository and _RELOAD in typed:
+        # follows functions that are added to the file or removed from it
+        usual += ["--model-control-mode=poll", "--repository-poll-secs=1"]
+    elif "--model-control-mode" not in typed:
         # the models beside it are there for whoever asks: itself, by BLS
         loads = [f"--load-model={name}" for name in names]
         usual += ["--model-control-mode=explicit", *loads, "--load-on-demand"]

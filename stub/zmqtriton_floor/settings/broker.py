@@ -7,6 +7,7 @@ from typing import Tuple
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.process.named_tuples import NamedTuple
+from zmqtriton_floor.settings.offers import Offers
 
 
 class Cache(NamedTuple):
@@ -62,7 +63,4 @@ class BrokerSettings(NamedTuple):
     named_directory: str = ""
     #: The roles of the processes that serve clients.
     serving_roles: Tuple[str, ...] = ("grpc", "http")
-    #: Reference to what has a scheduler follow what requests say; "" without the add-on.
-    placement: str = ""
-    #: The parameter of a model that asks for it.
-    placed_by: str = ""
+    offers: Offers = Offers()

@@ -13,6 +13,7 @@ from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_floor.settings.codec import decode, decode_some
+from zmqtriton_floor.settings.offers import Offers
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.settings.tracing import TracingSettings
 
@@ -72,10 +73,6 @@ class Models(NamedTuple):
     control_mode: str
     strict_readiness: bool
     on_demand: OnDemand
-    #: Reference to the steps that divide requests between versions; "" without the add-on.
-    division: str = ""
-    #: Reference of the function that returns the steps of requests to one version.
-    steps: str = ""
 
 
 class Http(NamedTuple):
@@ -92,10 +89,6 @@ class Http(NamedTuple):
     max_input_size: int
     allowed_hosts: Tuple[str, ...]
     allow_web_page: bool
-    #: References to the extensions of this package and of others.
-    addons: Tuple[str, ...]
-    #: Reference to what makes an example of a text input; "" without the add-on.
-    example: str = ""
     #: Whether models get forwarded headers of `generate`, too.
     forwards_from_generate: bool = False
 
@@ -124,8 +117,6 @@ class Grpc(NamedTuple):
     #: 0: no limit.
     max_connection_age: int
     max_connection_age_grace: int
-    #: Reference to the transport of that name; "" without the add-on.
-    grpcio: str = ""
 
 
 class MetricsService(NamedTuple):
@@ -135,14 +126,6 @@ class MetricsService(NamedTuple):
     interval_ms: float
     allow_cpu_metrics: bool
     allow_gpu_metrics: bool
-    #: References to what makes the text of local services.
-    of_services: Tuple[str, ...] = ()
-    #: References to parts that add-ons have: the sampler that keeps the history, the choice of the
-    #: page's form; "" without the add-on.
-    history: str = ""
-    open_metrics: str = ""
-    #: Reference to the module that counts tokens of text; "" if they are not counted.
-    tokens: str = ""
 
 
 class AddOnPort(NamedTuple):
@@ -156,7 +139,7 @@ class AddOnPort(NamedTuple):
 
 
 class FrontendSettings(NamedTuple):
-    """All of these; every frontend has the same, but for access and steps."""
+    """All of these; every frontend has the same, but for access; guests have no steps."""
 
     log: LogOptions
     memory: Memory
@@ -169,8 +152,7 @@ class FrontendSettings(NamedTuple):
     tracing: TracingSettings = TracingSettings()
     access: Access = Access()
     ports: Tuple[AddOnPort, ...] = ()
-    #: References to the steps that requests take, of other packages.
-    steps: Tuple[str, ...] = ()
+    offers: Offers = Offers()
 
     def option(self, field: str) -> Any:
         """Return an option of an add-on; None if that is not here."""

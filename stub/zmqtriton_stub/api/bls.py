@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import (
     ProtocolError,
     Unavailable,
     ZmqTritonError,
+    from_number,
 )
 from zmqtriton_floor.signature import batch_key
 from zmqtriton_stub import instance
@@ -338,13 +339,9 @@ def open_reply(
 
 def _failure(number: int, text: str) -> InferenceResponse:
     # Triton's models know no codes of these
-    if number == DeadlineExceeded.number:
-        number = Cancelled.number
-    elif number == LimitExceeded.number:
-        number = Unavailable.number
-    is_known = any(code.number == number for code in ErrorCode)
-    code = ErrorCode(number - 1) if is_known else ErrorCode.INTERNAL
-    return InferenceResponse(error=TritonError(text, code))
+    others = {DeadlineExceeded.code: Cancelled.code, LimitExceeded.code: Unavailable.code}
+    code = from_number(number, text).code
+    return InferenceResponse(error=TritonError(text, ErrorCode[others.get(code, code)]))
 
 
 inference.bls = sys.modules[__name__]

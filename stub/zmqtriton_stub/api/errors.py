@@ -52,27 +52,26 @@ class ErrorCode(enum.IntEnum):
         """Print as Triton does, whatever the model's Python makes of an IntEnum."""
         return f"__ErrorCode.{self.name}"
 
-    @property
-    def number(self) -> int:
-        """The number on the wire."""
-        return errors.BY_CODE[self.name].number
-
 
 class TritonError:
     """The error of a response."""
 
-    UNKNOWN = ErrorCode.UNKNOWN
-    INTERNAL = ErrorCode.INTERNAL
-    NOT_FOUND = ErrorCode.NOT_FOUND
-    INVALID_ARG = ErrorCode.INVALID_ARG
-    UNAVAILABLE = ErrorCode.UNAVAILABLE
-    UNSUPPORTED = ErrorCode.UNSUPPORTED
-    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
-    CANCELLED = ErrorCode.CANCELLED
+    # in the order of Triton's numbers
+    (
+        UNKNOWN,
+        INTERNAL,
+        NOT_FOUND,
+        INVALID_ARG,
+        UNAVAILABLE,
+        UNSUPPORTED,
+        ALREADY_EXISTS,
+        CANCELLED,
+    ) = ErrorCode
 
-    __slots__ = ("_code", "_message")
+    __slots__ = ("_code", "_message", "number")
 
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL, status: int = 0) -> None:
+        """Set up with an HTTP status, which clients get in place of the code's."""
         if isinstance(message, bytes):  # what a model finds in a tensor of strings
             message = message.decode()
         if not isinstance(message, str):
@@ -81,6 +80,8 @@ class TritonError:
             raise TypeError(f"the code of a TritonError must be one of its own, got {type(code)}")
         self._message = message
         self._code = code
+        #: The number on the wire.
+        self.number = status or errors.BY_CODE[code.name].number
 
     def code(self) -> ErrorCode:
         """Return its code, TritonError.INTERNAL by default."""

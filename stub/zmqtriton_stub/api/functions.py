@@ -120,6 +120,15 @@ def get_model_dir() -> str:
     return here.version_directory
 
 
+def make_directory() -> str:
+    """Return a new directory for files of a request; the server removes it after this process.
+
+    "" in a process without a server. Not in Triton.
+    """
+    here = instance.here()
+    return staging.make(here.runtime, here.serial) if here is not None and here.runtime else ""
+
+
 class SharedMemory:
     """The shared memory of this instance's large tensors; its only object is `shared_memory`."""
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, Callable, Collection, Protocol, Tuple
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
-from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
+from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.broker.model_metrics import LinkToBroker
@@ -29,7 +29,7 @@ from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 #: A row of Results and its body.
 OutcomeWithBody = Tuple[wire.Outcome, bytes]
 
-INTERNAL = ErrorCode.INTERNAL.number
+INTERNAL = InternalError.number
 
 # One lock for all requests, which is held for a few steps only. Reentrant, since a destructor that
 # the garbage collector runs during them may need it, for another request.
@@ -229,8 +229,7 @@ class OpenRequest:
         peer, own_id = self.route
         error = response._error
         if error is not None:
-            number = error.code().number
-            return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
+            return wire.Outcome(peer, own_id, error.number, clip(error.message()), flags), b""
         instance = self._link.instance
         outputs: Collection[str] = self.outputs or instance.outputs
         sendable = instance.sendable

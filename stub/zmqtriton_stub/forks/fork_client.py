@@ -102,7 +102,7 @@ class ForkClient:
         if response is not None and error is None:
             tensors = [packed(tensor) for tensor in response._output_tensors]
             bodies = [wire.encode_body(wire.ResponseBody(response._parameters, tensors))]
-        failure = None if error is None else [int(error.code()), error.message()]
+        failure = None if error is None else [error.message(), int(error.code()), error.number]
         try:
             self.call("send", json.dumps([*route, flags, failure]), *bodies)
         except ZmqTritonError as refusal:

@@ -132,8 +132,8 @@ class Calls:
             raise TritonModelException(_CLOSED)
         response = None
         if failure is not None:
-            code, text = failure
-            response = InferenceResponse(error=TritonError(text, ErrorCode(code)))
+            text, code, number = failure
+            response = InferenceResponse(error=TritonError(text, ErrorCode(code), number))
         elif bodies:
             response = response_of(wire.decode_response(bodies[0]))
         pending.send(response, flags)

@@ -690,24 +690,30 @@ class World:
 
     def deliver_all(self) -> None:
         """Deliver all messages, until there are none."""
-        assert self.broker is not None
-        is_over = False
-        while not is_over:
-            is_over = True
-            for kind in ("stubs", "requests"):
-                for serial, (incoming, outgoing) in list(self.router(kind).pipes.items()):
-                    while incoming.messages:
-                        self.broker.take(kind, serial)
-                        is_over = False
-                    while outgoing.messages:
-                        self.processes[serial].take(kind, outgoing.messages.popleft())
-                        is_over = False
+        deliver_all(
+            self,
+            lambda kind, serial, messages: self.processes[serial].take(kind, messages.popleft()),
+        )
 
     def close(self) -> None:
         for process in (*self.processes.values(), *self.living_on):
             process.forget()
         self.supervisor.close()
         _set_clock(time)
+
+
+def deliver_all(world: Any, take: Callable[[str, int, Any], None]) -> None:
+    """Deliver all messages of a world's broker; `take` takes the next one of a process."""
+    is_over = False
+    while not is_over:
+        is_over = True
+        for kind in ("stubs", "requests"):
+            for serial, (incoming, outgoing) in list(world.router(kind).pipes.items()):
+                is_over = is_over and not incoming.messages and not outgoing.messages
+                while incoming.messages:
+                    world.broker.take(kind, serial)
+                while outgoing.messages:
+                    take(kind, serial, outgoing.messages)
 
 
 def _config(name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tests.broker.lifetimes.processes import (
     FakeSupervisor,
     Pipe,
     StubProcess,
+    deliver_all,
 )
 from zmqtriton.broker import sending as sending_module
 from zmqtriton.broker import service as service_module
@@ -361,20 +362,14 @@ class World:
 
     def deliver_all(self) -> None:
         """Let all connections be made."""
-        is_over = False
-        while not is_over:
-            is_over = True
-            for kind in ("stubs", "requests"):
-                for serial, (incoming, outgoing) in list(self.router(kind).pipes.items()):
-                    while incoming.messages:
-                        self.broker.take(kind, serial)
-                        is_over = False
-                    while outgoing.messages:
-                        is_over = False
-                        if serial == FRONTEND:
-                            self.frontend.take()
-                        else:
-                            self.stubs[serial].take(kind, outgoing.messages.popleft())
+
+        def take(kind: str, serial: int, messages: Any) -> None:
+            if serial == FRONTEND:
+                self.frontend.take()
+            else:
+                self.stubs[serial].take(kind, messages.popleft())
+
+        deliver_all(self, take)
 
     def close(self) -> None:
         for stub in self.stubs.values():

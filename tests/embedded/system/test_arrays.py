@@ -355,11 +355,11 @@ def test_answers_stay_as_they_were_when_their_input_is_filled_again(
 def test_a_copy_to_a_canary_is_not_compared_where_its_input_may_change(
     server: zmqtriton.Server, repository: Repository, block: Any
 ) -> None:
-    server.call("canary.start", model="tried", version=2, shadow="100%")
+    server.control("canary.start", model="tried", version=2, shadow="100%")
     expected = refill(block)
 
     def results() -> dict[str, int]:
-        [row] = server.call("canary.status", model="tried")
+        [row] = server.control("canary.status", model="tried")
         return {name: row["comparisons"][name] for name in ("equal", "different", "skipped")}
 
     assert np.array_equal(expected, one(server, "tried", block))
@@ -369,7 +369,7 @@ def test_a_copy_to_a_canary_is_not_compared_where_its_input_may_change(
 
     eventually(lambda: sum(results().values()) == 2, 60, "both are counted")
     assert {"equal": 1, "different": 0, "skipped": 1} == results()
-    server.call("canary.abort", model="tried")
+    server.control("canary.abort", model="tried")
 
 
 def test_what_a_model_keeps_of_anothers_answer_does_not_change(

@@ -98,7 +98,7 @@ def wrong(answers: list[Any]) -> int:
 
 
 def guests(server: zmqtriton.Server) -> int:
-    return sum(row["role"] == "guest" for row in server.call("status")["processes"])
+    return sum(row["role"] == "guest" for row in server.control("status")["processes"])
 
 
 def _close(connection: Connection) -> None:
@@ -125,7 +125,7 @@ def test_answers_stay_when_their_program_leaves(
     assert [*range(2 * _KEPT)] == [array[0] for array in others]
     # and the server has its memory back
     del others
-    eventually(lambda: not server.call("status")["held"], 30, "the memory of the model")
+    eventually(lambda: not server.control("status")["held"], 30, "the memory of the model")
 
 
 def test_answers_stay_when_their_server_ends_and_serves_others_meanwhile(tmp_path: Path) -> None:

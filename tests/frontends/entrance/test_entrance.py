@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,8 +14,12 @@ import pytest
 from tests.frontends.fake_gateway import FakeGateway, version_info
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.offers import Offers
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
+from zmqtriton_floor.signature import check_elements
 from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.refusals import Forbidden
@@ -22,7 +28,13 @@ from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
-from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
+from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference.admission import (
+    FEW_ELEMENTS,
+    NO_OPTIONS,
+    CheckedRequest,
+    SchedulingOptions,
+)
 from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import Trace
@@ -83,7 +95,8 @@ class Frontend(FakeGateway):
     def __init__(self, *, forwards: str = "", steps: tuple[str, ...] = (), **settings: Any) -> None:
         NAMES.clear()
         super().__init__([version_info("m")], settings)
-        self.settings = self.settings._replace(steps=tuple(f"{__name__}:{step}" for step in steps))
+        offers = Offers(tuple(("requests.step", "", f"{__name__}:{step}") for step in steps))
+        self.settings = self.settings._replace(offers=offers)
         self.marks: list[Any] = []
         self.token_marks = TokenMarks(self.marks.append)
         TRACES.append(self.traces)
@@ -251,6 +264,29 @@ async def test_a_body_that_takes_long_is_read_aside_and_its_model_found_again(wa
 
     assert (3, "7") == (checked.model.version, checked.body.request_id)
     assert NO_OPTIONS._replace(flags=ANY_VERSION) == checked.options
+
+
+@pytest.mark.parametrize("way", ["begin", "admit"])
+@pytest.mark.parametrize("missing", [0, 1])
+@scenario(asyncio.run)
+async def test_a_thread_counts_many_strings_once(
+    monkeypatch: pytest.MonkeyPatch, way: str, missing: int
+) -> None:
+    frontend, threads = Frontend(), list[str]()
+    frontend.catalogue.update(version_info("s", "STRING"))
+    many = FEW_ELEMENTS + 1
+    tensor = Tensor("INPUT0", BYTES, [many + missing], bytes(4 * many))
+    request = ask("s", lambda _: Content(RequestBody("", {}, [], [tensor])))
+
+    def count(tensor: Tensor, model: str) -> None:
+        threads.append(threading.current_thread().name)
+        check_elements(tensor, model)
+
+    monkeypatch.setattr(admission, "check_elements", count)
+    with pytest.raises(InvalidArgument, match=f"got {many}") if missing else nullcontext():
+        assert [tensor] == (await waited_for(frontend, request, way)).body.inputs
+
+    assert ["documents-0-MiB_0"] == threads
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])

@@ -48,7 +48,9 @@ class GrpcServerThread:
             self._server = NativeServer(self.gateway, [bound])
             await self._server.open()
         else:
-            self._server = lazy_names.load_reference(addons.transport("grpcio"))(self.gateway)
+            self._server = lazy_names.load_reference(
+                addons.offers().named("grpc.transport")["grpcio"]
+            )(self.gateway)
             [(_, address)] = await self._server.open()
             port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"

@@ -16,6 +16,7 @@ import pytest
 from tests.frontends.fake_server import ROOT, FakeServer
 from tests.support.waiting import eventually
 from zmqtriton import addons
+from zmqtriton.options import Options
 from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.system
@@ -111,7 +112,10 @@ def test_the_end_of_the_lifeline_ends_it(tmp_path: Path) -> None:
 @pytest.mark.addons
 def test_an_address_that_is_not_ours_is_an_error_that_says_so(tmp_path: Path) -> None:
     """Only grpcio binds by itself."""
-    own: dict[str, Any] = {"grpc_transport": "grpcio", "transport": addons.transport("grpcio")}
+    own: dict[str, Any] = {
+        "grpc_transport": "grpcio",
+        "offers": addons.offers_in_use(Options().value),
+    }
     with born(tmp_path, grpc_address="192.0.2.1", grpc_port=9, **own) as frontend:
         frontend.send(wire.Listen())
 

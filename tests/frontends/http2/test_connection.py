@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.frontends.http2.talk import END, REQUEST, Frame, Heard, Talk, kinds
+from tests.frontends.http2.talk import END, REQUEST, Frame, Heard, Talk, kinds, window
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import PingRules
@@ -413,6 +413,21 @@ def test_streams_that_have_ended_keep_nothing(talk: Talk) -> None:
     for number in (1, 3, 5):
         talk.connection.reset(talk.open(number), frames.CANCEL)
         assert before == talk.connection.kept_bytes
+
+
+def test_small_messages_that_wait_are_joined_and_stay_in_order(talk: Talk) -> None:
+    """Hundreds of streams that are not read would take many times their bytes."""
+    talk.send(h2.settings_frame({4: 0}))
+    stream = talk.open(1)
+    messages = [[b"%05d" % number, bytes(60)] for number in range(200)]
+
+    for message in [*messages, [b"large", bytes(9000)]]:
+        talk.connection.send(stream, message)
+
+    assert len(stream.outgoing) < 8
+    talk.send(window(1, 1 << 20))
+    sent = b"".join(f.payload for f in talk.frames_to_the_end() if f.kind == frames.DATA)
+    assert b"".join(map(b"".join, messages)) + b"large" + bytes(9000) == sent
 
 
 def with_streams(count: int) -> Talk:

@@ -10,13 +10,14 @@ from falcon.testing import ASGIConductor, Result
 from tests.frontends import fake_gateway
 from tests.frontends.fake_gateway import tensor_config, version_info
 from zmqtriton import addons
+from zmqtriton.options import Options
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules
 
 SETTINGS: dict[str, Any] = {
     "http_workers": 1,
     "grpc_processes": 1,
-    "http_addons": tuple(addons.references("http")),
+    "offers": addons.offers_in_use(Options().value),
     "started_at": 1_700_000_000,
 }
 

@@ -247,7 +247,15 @@ def test_unload_says_whether_dependents_go_too(gateway: FakeGateway) -> None:
     [
         ("index", {"ready": 1}, 400, "attempt to access JSON non-boolean as boolean"),
         ("index", b"zz", 400, "failed to parse the request JSON buffer"),
-        ("index", b'{"ready":' + b"[" * 250_000, 400, "JSON nesting depth exceeds maximum"),
+        ("index", b'{"ready":' + b"[" * 50_000, 400, "JSON nesting depth exceeds maximum"),
+        ("index", b" " * 70_000, 400, "a request of this route has at most 65536 bytes"),
+        ("models/m/load", {"parameters": dict.fromkeys(map(str, range(4097)), "")}, 400, "a load "),
+        (
+            "models/m/load",
+            {"parameters": {"config": " " * (2 << 20)}},
+            400,
+            "the config of a load ",
+        ),
         ("models/m/load", {"parameters": []}, 400, "attempt to get members for non-object"),
         ("models/m/load", {"parameters": {"config": 1}}, 400, "attempt to access JSON non-string"),
         (

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,24 +17,24 @@ from tests.support.waiting import until
 from zmqtriton_frontends.serving.listener import Listener
 
 
+def make(made: list[asyncio.Protocol]) -> asyncio.Protocol:
+    made.append(asyncio.Protocol())
+    return made[-1]
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_a_listener_that_was_shut_down_elsewhere_listens_again(
     run: Callable[[Coroutine[Any, Any, None]], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play() -> None:
         made: list[asyncio.Protocol] = []
-
-        def make() -> asyncio.Protocol:
-            made.append(asyncio.Protocol())
-            return made[-1]
-
         with socket.create_server(("127.0.0.1", 0)) as first:
             # a port that was asked for, as a server has it
             port = first.getsockname()[1]
         bound = socket.socket()
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", port))
-        listener = Listener(make, bound)
+        listener = Listener(partial(make, made), bound)
         await listener.open()
         listener.check()
         with bound.dup() as elsewhere:
@@ -64,16 +65,11 @@ def test_a_burst_of_connections_is_accepted_in_a_few_turns_of_the_loop(
 ) -> None:
     async def play() -> None:
         made: list[asyncio.Protocol] = []
-
-        def make() -> asyncio.Protocol:
-            made.append(asyncio.Protocol())
-            return made[-1]
-
         bound = socket.create_server(("127.0.0.1", 0), backlog=200)
         with ExitStack() as clients:
             for _ in range(200):
                 clients.enter_context(socket.create_connection(bound.getsockname()))
-            listener = Listener(make, bound)
+            listener = Listener(partial(make, made), bound)
             await listener.open()
             turns = 0
             while len(made) < 200:

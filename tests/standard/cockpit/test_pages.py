@@ -19,8 +19,8 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
 FILES = sorted(path.name for path in DIRECTORY.iterdir())
 #: What one look at the front page loads.
 #: Loaded with the first model, or one that makes text, and where the server keeps jobs.
-LATER = ["chat.js", "figures.js", "function.js", "jobs.js"]
-FRONT = [name for name in FILES if not name.startswith("docs") and name not in LATER]
+LATER = ["chat.js", "figures.js", "jobs.js"]
+FRONT = [n for n in FILES if not n.startswith(("docs", "function")) and n not in LATER]
 
 
 def get(path: str, gateway: FakeGateway | None = None, **headers: str) -> Any:
@@ -134,7 +134,7 @@ def test_one_look_loads_little_and_at_once() -> None:
     assert {*FRONT} - {"front.html"} == named
 
 
-@pytest.mark.parametrize("page", ["front.html", "docs.html"])
+@pytest.mark.parametrize("page", ["front.html", "docs.html", "function.html"])
 def test_a_page_holds_no_code_and_no_style(page: str) -> None:
     text = read(page)
     tags = Tags(text).tags

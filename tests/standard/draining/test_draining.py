@@ -239,7 +239,7 @@ def test_a_drained_server_stops() -> None:
 
 
 def test_a_signal_drains_first_where_that_is_wanted() -> None:
-    world = serve(exit_drain_s=4.0, watchdog_interval_s=1.0)
+    world = serve(exit_drain_secs=4.0, watchdog_interval_s=1.0)
     count(world, 0)
 
     world.core.stop_requested()

@@ -13,6 +13,7 @@ import pytest
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
+from zmqtriton_floor.settings.offers import Offers
 from zmqtriton_standard.history.sampler import Sampler
 from zmqtriton_standard.metrics.machine import MachineLoad
 
@@ -25,7 +26,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.settings = SimpleNamespace(
-            metrics_service=SimpleNamespace(tokens=""), server=SimpleNamespace(runtime_directory="")
+            offers=Offers(), server=SimpleNamespace(runtime_directory="")
         )
         self.answer: Any = {"seconds": 5.0, "readings": [READING]}
         self.processes = [[os.getpid(), "m", 1, 1]]

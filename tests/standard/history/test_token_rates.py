@@ -8,13 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from zmqtriton_floor.metrics import TOKENS
+from zmqtriton_floor.settings.offers import Offers
 from zmqtriton_standard.history.sampler import TokenRates
 from zmqtriton_standard.history.samples import ModelSample
 
 
 def rates_of(module: str) -> TokenRates:
     settings = SimpleNamespace(
-        metrics_service=SimpleNamespace(tokens=module),
+        offers=Offers().adding(TOKENS.name, module) if module else Offers(),
         server=SimpleNamespace(runtime_directory=""),
     )
     return TokenRates(SimpleNamespace(settings=settings))  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ def test_who_waits_when_the_server_stops_is_told() -> None:
 
 @pytest.mark.row("L07")
 def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
-    world = demanding("m", unload_idle_after_s=10.0)
+    world = demanding("m", unload_idle_after=10.0)
     want(world, "m")
     use(world, "m")
 
@@ -159,7 +159,7 @@ def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
     assert want(world, "m").result is True
 
 
-IDLE_GO = {"control_mode": "explicit", "load_on_demand": True, "unload_idle_after_s": 5.0}
+IDLE_GO = {"control_mode": "explicit", "load_on_demand": True, "unload_idle_after": 5.0}
 
 
 def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
@@ -180,7 +180,7 @@ def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
 
 def test_what_was_loaded_by_name_stays_and_its_members_with_it() -> None:
     models = (make_blueprint("m"), make_ensemble("e", "m"))
-    world = SupervisorHarness(*models, memory_budget_bytes=30 * MIB, **IDLE_GO).start()
+    world = SupervisorHarness(*models, model_memory_budget=30 * MIB, **IDLE_GO).start()
     WorldMemory(world).by_model = {"m": 40 * MIB}
     assert want(world, "m").result is True
     world.call("load", {"model": "e"})
@@ -196,7 +196,7 @@ def test_what_was_loaded_by_name_stays_and_its_members_with_it() -> None:
 
 def budgeted(*names: str, budget: int = 100, **sizes: int) -> SupervisorHarness:
     """A server whose models cannot sleep."""
-    world = demanding(*names, memory_budget_bytes=budget * MIB)
+    world = demanding(*names, model_memory_budget=budget * MIB)
     world.core.perform = lambda verb, arguments: kept(InternalError("no sleep()"))
     WorldMemory(world).by_model = {name: sizes.get(name, 40) * MIB for name in names}
     return world

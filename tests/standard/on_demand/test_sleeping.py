@@ -30,9 +30,9 @@ class World:
     """A server in which models have 40 MiB each, and 1 MiB when they sleep."""
 
     def __init__(self, *names: str, budget: int = 100, on_gpu: int | None = None) -> None:
-        policy: dict[str, object] = {"memory_budget_bytes": budget * MIB}
+        policy: dict[str, object] = {"model_memory_budget": budget * MIB}
         if on_gpu is not None:
-            policy = {"gpu_memory_budgets": ((on_gpu, budget * MIB),)}
+            policy = {"gpu_memory_budget": ((on_gpu, budget * MIB),)}
         self.server: SupervisorHarness = demanding(*names, **policy)
         self.memory = WorldMemory(self.server)
         self._gpu = on_gpu

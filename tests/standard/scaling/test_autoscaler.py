@@ -91,7 +91,7 @@ def served(tmp_path: Path) -> LoadedWorld:
 
 
 def test_so_does_the_budget_of_all_models(tmp_path: Path) -> None:
-    served = LoadedWorld(tmp_path, autoscaled(), memory_budget_bytes=2500 << 20)
+    served = LoadedWorld(tmp_path, autoscaled(), model_memory_budget=2500 << 20)
     served.mib_each = 1024
 
     served.run(2, per_second=48, waiting=40)

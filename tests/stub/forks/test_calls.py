@@ -108,7 +108,8 @@ def test_a_verb_that_nobody_knows_is_refused(fork: Fork) -> None:
 def test_a_failure_is_answered_with_its_code(fork: Fork) -> None:
     fork.link.add_request(body(), own_id=5)
 
-    fork.result("send", [3, 5, wire.FINAL, [InvalidArgument.number - 1, "no"]])
+    number = InvalidArgument.number
+    fork.result("send", [3, 5, wire.FINAL, ["no", number - 1, number]])
 
     assert [(InvalidArgument.number, "no")] == [(o.code, o.text) for o in fork.link.outcomes()]
 

@@ -29,7 +29,7 @@ def test_the_index_of_what_is_ready_leaves_out_the_rest(world: SupervisorHarness
     ("arguments", "text"),
     [
         ({}, "Model name cannot be empty. Please enter a valid name to deploy."),
-        ({"model": 3}, "Model name cannot be empty. Please enter a valid name to deploy."),
+        ({"model": 3}, "the name of a model must be a string, got an integer"),
         (
             {"model": "../x"},
             "invalid model name '../x', model name must not contain path traversal characters",

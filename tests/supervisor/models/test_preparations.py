@@ -223,7 +223,7 @@ def test_ready_is_what_can_execute_now() -> None:
 
     world.call("unload", {"model": "a"})
     assert not is_ready("a")
-    assert "must be a text" in world.call("ready", {"model": 3}).error[1]
+    assert "must be a string" in world.call("ready", {"model": 3}).error[1]
 
 
 # --------------------------------------------------------------------------- resources

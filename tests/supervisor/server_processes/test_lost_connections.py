@@ -48,6 +48,17 @@ def test_a_process_is_killed_and_replaced(world: SupervisorHarness, role: str, t
     assert world.has_logged(f"{text}its connection to the broker has ended")
 
 
+def test_a_guest_is_left_and_the_log_says_so(world: SupervisorHarness) -> None:
+    """It is a user's process, which goes on."""
+    world.call_as(guest := 77, "join")
+
+    lose(world, guest)
+    world.advance(_DEATH_IS_SEEN_S)
+    world.advance(10.0)
+
+    assert world.has_logged("the guest process 0 is left: its connection to the broker has ended")
+
+
 def test_a_broker_that_loses_two_living_processes_at_once_is_replaced(
     world: SupervisorHarness,
 ) -> None:

@@ -52,9 +52,9 @@ class GenerationRegistry:
         #: Number of requests that must wait before a model with a batcher begins; 0: it begins with
         #: the first.
         self._held_requests = 0
-        #: Reference to a function that changes the placement of a scheduler's requests, "" without
-        #: one, and the model parameter that asks for it.
-        self._placement = self._placed_by = ""
+        #: References to functions that change the placement of a scheduler's requests, by the
+        #: model parameters that ask for them.
+        self._placements: dict[str, str] = {}
         #: True if there are, or were, models whose inputs may be on a GPU.
         self.any_takes_gpu = False
         #: The models whose requests are divided between two versions.
@@ -68,7 +68,7 @@ class GenerationRegistry:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
         self._metrics, self._clock = settings.metrics, clock
         self._held_requests = settings.held_requests
-        self._placement, self._placed_by = settings.placement, settings.placed_by
+        self._placements = settings.offers.named("broker.placement")
 
     def add_or_update(self, message: wire.AddGeneration) -> BrokerGeneration:
         generation = self.by_number.get(message.generation)
@@ -78,8 +78,8 @@ class GenerationRegistry:
         new = BrokerGeneration(message.generation, message.model, message.version, message.config)
         new.measure(self._metrics, self._clock)
         scheduler = Scheduler(new)
-        if self._placement and self._placed_by in new.config.get("parameters", {}):
-            lazy_names.load_reference(self._placement)(scheduler)
+        for parameter in self._placements.keys() & new.config.get("parameters", {}).keys():
+            lazy_names.load_reference(self._placements[parameter])(scheduler)
         scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
             scheduler.rate = ExecutionRate(self._shared_rate(new))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 #: A verb and its arguments: a call that a server that takes over repeats to get the same state.
@@ -22,8 +23,8 @@ _M = TypeVar("_M")
 
 def required_model_name(arguments: Mapping[str, Any]) -> str:
     """Return the name of the model. Raises InvalidArgument for an impossible one."""
-    name = arguments.get("model")
-    if not isinstance(name, str) or not name:
+    name = optional_model_name(arguments)
+    if not name:
         raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
     if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
         raise InvalidArgument(
@@ -43,7 +44,7 @@ def optional_model_name(arguments: Mapping[str, Any]) -> str:
     """Return the name of a model; "" if none is named. Raises InvalidArgument."""
     name = arguments.get("model", "")
     if type(name) is not str:
-        raise InvalidArgument("the name of a model must be a text")
+        raise InvalidArgument(f"the name of a model must be a string, got {described(name)}")
     return name
 
 

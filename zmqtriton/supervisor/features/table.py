@@ -10,7 +10,7 @@ from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.quotas import QuotaReport
 from zmqtriton.supervisor.features.settings import LogSettingsFeature, TraceSettingsFeature
-from zmqtriton_floor import lazy_names
+from zmqtriton_floor.settings.offers import Hook
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettingsFeature,
@@ -18,7 +18,9 @@ FEATURES: tuple[type[Feature], ...] = (
     QuotaReport,
 )
 
+FEATURE = Hook[type[Feature]]("supervisor.feature")
+
 
 def all_features() -> tuple[type[Feature], ...]:
     """Return the features of the core, then those of add-ons."""
-    return (*FEATURES, *map(lazy_names.load_reference, addons.references("feature")))
+    return (*FEATURES, *FEATURE.all_of(addons.offers()))

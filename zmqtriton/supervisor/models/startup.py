@@ -237,6 +237,8 @@ class Startup:
             self._plan.log("E", f"failed to poll the model repository: {listing.text}")
             return
         for name, problem in listing.items():
+            if name not in self._server.models:
+                self._plan.log("I", f"model '{name}' was added")
             model = self._server.get_or_create_model(name)
             if is_silent(problem):
                 continue
@@ -245,6 +247,7 @@ class Startup:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
         for model in find_gone(self._server.models, listing):
+            self._plan.log("I", f"model '{model.name}' was removed")
             model.history.record_gone()
             model.unload()
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
-from zmqtriton.sdk.addon import TaskCode
+from zmqtriton import addons
 from zmqtriton.supervisor.actions import Send, Signal
 from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.instance import StubPlace
@@ -28,6 +30,30 @@ _VERB = "run"
 _FIRST = 1 << 49
 #: A model can make its stub send anything.
 MAX_RESULT_LETTERS = 16 << 20
+
+
+class TaskCode(NamedTuple):
+    """A function that instances run, and the file that has it."""
+
+    file: str
+    function: str
+
+
+@cache
+def task_codes() -> dict[str, TaskCode]:
+    """Return the functions that add-ons offer to instances, by name.
+
+    One takes the instance, as a `Subject`, and the feature's arguments, and returns what becomes
+    JSON. It runs in a thread beside the model, in the model's Python: its module imports Python's
+    library alone.
+    """
+    codes: dict[str, TaskCode] = {}
+    for name, text in addons.offers().named("stub.task").items():
+        module, _, function = text.partition(":")
+        spec = find_spec(module)  # not imported: it is for other Pythons
+        if spec is not None and spec.origin is not None:
+            codes[name] = TaskCode(spec.origin, function)
+    return codes
 
 
 class StubTasks(HelperOwner):

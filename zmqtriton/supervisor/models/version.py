@@ -78,7 +78,7 @@ class ServedVersion:
             served.final_config.proto,
             int(bool(served.readiness.with_is_ready())),
             served.final_config.labels,
-            chat_template=served.final_config.chat_template,
+            files=served.final_config.files,
         )
 
 

@@ -181,12 +181,12 @@ class Peers:
 
     def process_frozen(self, peer: ServerProcess) -> None:
         """Replace a process that was stopped by a signal."""
-        text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
-        self._plan.log("E", text)
-        self.kill(peer)
+        self.kill(peer, "a signal has stopped it")
 
-    def kill(self, peer: ServerProcess) -> None:
+    def kill(self, peer: ServerProcess, why: str) -> None:
         """Kill a process, or leave a guest; Gunicorn's workers have the group of their arbiter."""
+        verb = "left" if peer.role == GUEST else "killed"
+        self._plan.log("E", f"the {peer.role} process {peer.pid} is {verb}: {why}")
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
 
     def process_ended(self, peer: ServerProcess, reason: Reason) -> None:

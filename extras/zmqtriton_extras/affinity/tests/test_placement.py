@@ -22,7 +22,7 @@ def world(*stubs: int, **config: Any) -> BrokerHarness:
         "AFFINITY_BUSIER_BY": {"string_value": by},
         **config.pop("parameters", {}),
     }
-    settings = BrokerSettings(placement=addons.reference("placement"), placed_by="AFFINITY")
+    settings = BrokerSettings(offers=addons.offers())
     config |= {"parameters": parameters}
     return BrokerHarness.serving(*(stubs or _STUBS), config=config, settings=settings)
 
@@ -242,7 +242,7 @@ def test_what_a_model_asks_for_nobody_goes_to_the_idlest_and_is_read_once() -> N
 
 
 def test_models_without_a_rule_have_the_usual_placement() -> None:
-    settings = BrokerSettings(placement=addons.reference("placement"), placed_by="AFFINITY")
+    settings = BrokerSettings(offers=addons.offers())
     broker = BrokerHarness.serving(S, settings=settings)
     scheduler = broker.core.generations.schedulers[1]
 

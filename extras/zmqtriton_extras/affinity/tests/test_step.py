@@ -10,6 +10,7 @@ import pytest
 
 from tests.frontends.fake_gateway import FakeGateway
 from zmqtriton import addons
+from zmqtriton.options import Options
 from zmqtriton_extras.affinity.rule import number_of
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, VersionInfo
@@ -28,7 +29,7 @@ class Frontend(FakeGateway):
     """One with a model m of a rule and one without, named plain."""
 
     def __init__(self, rule: str) -> None:
-        super().__init__([], {"parts": addons.parts()})
+        super().__init__([], {"offers": addons.offers_in_use(Options().value)})
         apply_settings(self.catalogue, self.settings, lambda *_: None)  # type: ignore[arg-type]
         for number, name in enumerate(("m", "plain"), 1):
             parameters = {"AFFINITY": {"string_value": rule}} if name == "m" else {}

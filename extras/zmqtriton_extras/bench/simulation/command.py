@@ -287,9 +287,7 @@ def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> Si
         raise ValueError("--requests, --batch and --sequence must be 1 or more")
     if arguments.values < 0 or (arguments.values and not setting.has_affinity):
         raise ValueError("--values must be 0, or more for a model with AFFINITY")
-    of_broker = BrokerSettings(
-        placement=addons.reference("placement"), placed_by=addons.parts()["placed_by"]
-    )
+    of_broker = BrokerSettings(offers=addons.offers())
     seed, values = arguments.seed, arguments.values
     run = SimulationRun(setting.config, setting.instances, cost, seed, values, of_broker)
     if arguments.clients is not None:

@@ -20,7 +20,7 @@ class Request:
     def __init__(self, document: dict[str, str]) -> None:
         self._body = json.dumps(document).encode()
 
-    async def read_body(self, max_bytes: int) -> bytes:
+    async def read_control(self) -> bytes:
         return self._body
 
     def header(self, name: bytes) -> None:

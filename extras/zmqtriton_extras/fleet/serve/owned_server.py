@@ -68,7 +68,8 @@ def server_options(name: str, group: Group) -> tuple[list[str], float]:
     options = read_options(words)
     if isinstance(options, int):
         raise InvalidArgument(f"groups.{name}: servers would not start with these options")
-    return words, group.drain_within_s + options.exit_drain_secs + options.exit_timeout_secs
+    drain_s = options.value("exit_drain_secs") or 0
+    return words, group.drain_within_s + drain_s + options.exit_timeout_secs
 
 
 def _absolute(path: str) -> str:

@@ -68,12 +68,16 @@ def model(
 
 
 class Failed(Exception):
-    """Raised, or returned in the place of an entry, to fail the request of this entry alone."""
+    """Raised to fail a request with a text, or returned in the place of an entry of a batch.
 
-    def __init__(self, entry: int, text: str) -> None:
+    Failed("no face") in the place of an entry fails the request of this entry alone; so does
+    raising Failed(3, "no face"), where 3 is the number of the entry in the batch, from 0 on.
+    """
+
+    def __init__(self, entry: Any, text: Any = None) -> None:
         super().__init__(entry, text)
-        self.entry = entry
-        self.text = text
+        self.entry: int = -1 if text is None else entry
+        self.text = str(entry if text is None else text)
 
     def __str__(self) -> str:
         return self.text
@@ -93,7 +97,17 @@ class Full(Exception):
 
 
 class Refused(Exception):
-    """Raised by `admit` to answer a request with this text as its error."""
+    """Raised to answer a request with this text as its error, and with a status of 400 to 599.
+
+    Raised in a batch it answers all entries of the call; returned in the place of an entry, that
+    one. Without a status the request is wrong: 422 for plain JSON, 400 for tensors.
+    """
+
+    def __init__(self, text: str, *, status: int = 0) -> None:
+        super().__init__(text)
+        if status and not 400 <= status <= 599:
+            raise ValueError(f"the status of a Refused is 400 to 599, not {status}")
+        self.status = status
 
 
 class Array:

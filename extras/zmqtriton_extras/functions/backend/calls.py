@@ -7,6 +7,7 @@ function names, fails that request alone.
 
 from __future__ import annotations
 
+import os
 import traceback
 from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
@@ -14,27 +15,56 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
-from zmqtriton_extras.functions.backend.kinds import MismatchError, Place, array_of_one
-from zmqtriton_extras.functions.backend.signature import Parameter, Signature
+from zmqtriton_extras.functions.backend.kinds import (
+    Kind,
+    MismatchError,
+    Place,
+    RaggedError,
+    array_of_one,
+    raise_all,
+)
+from zmqtriton_extras.functions.backend.media import Media
+from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
 from zmqtriton_floor.descriptions import described
 
 Values = Dict[str, Any]
+#: The files of this package.
+_HERE = os.path.join(os.path.dirname(__file__), "")
+_FAILURES = (Failed, Refused)
+#: Exceptions of a function that a damaged picture or sound can cause.
+_DAMAGES = (EOFError, MismatchError, OSError, SyntaxError, ValueError)
+#: Triton's nearest codes by status; other statuses have INVALID_ARG or INTERNAL.
+_CODES = {
+    404: "NOT_FOUND",
+    409: "ALREADY_EXISTS",
+    499: "CANCELLED",
+    501: "UNSUPPORTED",
+    503: "UNAVAILABLE",
+}
 
 
 def arguments(signature: Signature, request: Any) -> Values:
     """Return the arguments of the call that a request is. Raises MismatchError."""
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     values: Values = {}
+    errors: List[MismatchError] = []
     for each in signature.parameters:
-        tensor = tensors.get(each.name)
+        tensor, kind = tensors.get(each.name), each.kind
+        if each.ragged is not None and each.name + RAGGED in tensors:
+            tensor, kind = tensors[each.name + RAGGED], each.ragged
         if tensor is not None:
-            kind = each.kind
             array = _view(tensor) if kind.takes_view else tensor.as_numpy()
-            values[each.name] = array if kind.is_as_it_is else _decode(each, array)
+            if kind.is_as_it_is:
+                values[each.name] = array
+                continue
+            with Place(each.name, errors):
+                values[each.name] = _decode(each, kind, array, request)
         elif not each.is_optional:
-            raise _missing(each)
+            errors.append(_missing(each))
         elif not each.has_default:
             values[each.name] = None
+    if errors:  # a call costs more, in each request
+        raise_all(errors)
     return values
 
 
@@ -50,43 +80,77 @@ def _view(tensor: Any) -> Any:
     return array_of_one(view[4:])  # the length is before the data
 
 
-def _decode(parameter: Parameter, array: Any) -> Any:
-    with Place(parameter.name):
-        return parameter.kind.decode(array)
+def _decode(parameter: Parameter, kind: Kind, array: Any, request: Any) -> Any:
+    """Return a value; a file knows what the client has said of it."""
+    value = kind.decode(array)
+    is_file = isinstance(value, Media)
+    return value.described(parameter.name, request.parameters()) if is_file else value
 
 
 def response(signature: Signature, answer: Any) -> Any:
     """Return the response with what a call has returned, or yielded. Raises TypeError."""
+    if isinstance(answer, _FAILURES):
+        raise answer
     values = signature.values(answer)
     tensors = []
     for each in signature.outputs:
         value = values.get(each.name)
         if value is not None or not each.is_nullable:
-            tensors.append(pb_utils.Tensor(each.name, _encode(each, value)))
+            try:
+                tensors.append(pb_utils.Tensor(each.name, _encode(signature, each, value)))
+            except RaggedError:
+                array = each.ragged.encode(each.kind.to_json(value))
+                tensors.append(pb_utils.Tensor(each.name + RAGGED, array))
     return pb_utils.InferenceResponse(tensors)
 
 
-def _encode(output: Any, value: Any) -> Any:
+def _encode(signature: Signature, output: Parameter, value: Any) -> Any:
     try:
         return output.kind.encode(value)
     except MismatchError as error:
+        if isinstance(error, RaggedError) and output.ragged is not None:
+            raise
         error.place.insert(0, f"output '{output.name}'")
+        pb_utils.Logger.log_error(f"the function at {signature.place} has returned a wrong value")
         raise TypeError(str(error)) from None
+
+
+def blamed(error: BaseException, values: Values) -> BaseException:
+    """Return the error of a damaged picture or sound among arguments if it can be the cause."""
+    errors: List[MismatchError] = []
+    for name, value in values.items() if isinstance(error, _DAMAGES) else ():
+        for each in value if isinstance(value, list) else [value]:
+            with Place(name, errors):
+                if isinstance(each, Media):
+                    each.check()
+    return errors[0] if errors else error
 
 
 def failure(error: BaseException) -> Any:
     """Return the response of a request that failed so."""
     if isinstance(error, (MismatchError, Refused)):
-        return _error(str(error), pb_utils.TritonError.INVALID_ARG)
+        return _refusal(str(error), getattr(error, "status", 0))
     if isinstance(error, Failed):
-        return _error(error.text, pb_utils.TritonError.INTERNAL)
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return _error(error.text)
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
+        frames = frames.tb_next  # those of the function come after
+    trace = "".join(traceback.format_exception(type(error), error, frames))
     pb_utils.Logger.log_error(f"the function has failed: {trace}")
-    return _error(f"{type(error).__name__}: {error}", pb_utils.TritonError.INTERNAL)
+    return _error(f"{type(error).__name__}: {error}")
 
 
-def _error(text: str, code: Any) -> Any:
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
+def _refusal(text: str, status: int) -> Any:
+    name = _CODES.get(status, "INVALID_ARG" if status < 500 else "INTERNAL")
+    code = getattr(pb_utils.TritonError, name, pb_utils.TritonError.INTERNAL)  # of an older Triton
+    has_status = status and hasattr(pb_utils.TritonError, "number")  # Triton's has none
+    error = pb_utils.TritonError(text, code, *[status][: bool(has_status)])
+    return pb_utils.InferenceResponse(error=error)
+
+
+def _error(text: str) -> Any:
+    error = pb_utils.TritonError(text, pb_utils.TritonError.INTERNAL)
+    return pb_utils.InferenceResponse(error=error)
 
 
 async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bool) -> List[Any]:
@@ -139,31 +203,41 @@ class Batch:
 
     def _add(self, place: int, request: Any) -> None:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        for each in self._needed:
-            if each.name not in arrays:
-                raise _missing(each)
+        raise_all([_missing(each) for each in self._needed if each.name not in arrays])
         lists = [arrays[each.name] for each in self._lists]
         shapes = [arrays[name].shape[1:] for name in self._shaped]
         if self._are_entries and not self._singles and len(lists[0]) == 1:
-            self._call(tuple(shapes), ()).append(_Entry(place, 0, lists))
+            self._call(tuple(shapes), (), request, []).append(_Entry(place, 0, lists))
             return
         singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
+        files = [request.parameters() for each, _ in singles if each.kind.is_file]
         for row in range(len(lists[0])):
-            key = (*shapes, *[(each.name, _key(array[row])) for each, array in singles])
-            entries = self._call(key, ((each, array[row]) for each, array in singles))
-            values = [_entry(each, array, row) for each, array in zip(self._lists, lists)]
+            errors: List[MismatchError] = []
+            values: List[Any] = []
+            for each, array in zip(self._lists, lists):
+                with Place(each.name, errors):
+                    values.append(_entry(each, array, row, request))
+            key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
+            single = ((each, array[row]) for each, array in singles)
+            entries = self._call(key, single, request, errors)
             entries.append(_Entry(place, row, values))
 
-    def _call(self, key: Any, singles: Iterable[Tuple[Parameter, Any]]) -> List[_Entry]:
-        """Return the entries of the call for these single values."""
+    def _call(
+        self,
+        key: Any,
+        singles: Iterable[Tuple[Parameter, Any]],
+        request: Any,
+        errors: List[MismatchError],
+    ) -> List[_Entry]:
+        """Return the entries of the call for some single values. Raises the errors."""
         call = self._calls.get(key)
         if call is None:
-            single = {each.name: _decode(each, array) for each, array in singles}
-            for each in self._singles:
-                if not each.has_default:
-                    single.setdefault(each.name, None)
-            call = self._calls[key] = _Call(single, [])
-        return call.entries
+            call = _Call({each.name: None for each in self._singles if not each.has_default}, [])
+            for each, array in singles:
+                with Place(each.name, errors):
+                    call.single[each.name] = _decode(each, each.kind, array, request)
+        raise_all(errors)
+        return self._calls.setdefault(key, call).entries
 
     async def run(self, function: Function) -> List[Any]:
         """Return the responses, of calls that overlap if the function is a coroutine's."""
@@ -184,8 +258,14 @@ class Batch:
                 named = entries
                 if isinstance(error, Failed) and 0 <= error.entry < len(entries):
                     named = [entries[error.entry]]
-                self._failures.update({entry.request: error for entry in named})
+                failures = {each.request: self._blamed(error, call, each) for each in named}
+                damages = {n: each for n, each in failures.items() if each is not error}
+                self._failures.update(damages or failures)
                 entries = self._unfailed(entries)
+
+    def _blamed(self, error: BaseException, call: _Call, entry: _Entry) -> BaseException:
+        values = {each.name: value for each, value in zip(self._lists, entry.values)}
+        return blamed(error, {**call.single, **values})
 
     def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
         if not self._failures:
@@ -200,11 +280,12 @@ class Batch:
         }
 
     def _take(self, entries: List[_Entry], answer: Values) -> None:
-        columns = [_column(each, answer, len(entries)) for each in self._signature.outputs]
+        count, outputs = len(entries), self._signature.outputs
+        columns = [_column(self._signature, each, answer, count) for each in outputs]
         for entry, arrays in zip(entries, zip(*columns)):
-            if Failed in map(type, arrays):
-                failed = next(each for each in arrays if type(each) is Failed)
-                self._failures[entry.request] = failed
+            failed = [each for each in arrays if isinstance(each, _FAILURES)]
+            if failed:
+                self._failures[entry.request] = failed[0]
             else:
                 self._rows[entry.request][entry.row] = arrays
 
@@ -223,25 +304,28 @@ class Batch:
         return pb_utils.InferenceResponse(tensors)
 
 
-def _entry(parameter: Parameter, array: Any, row: int) -> Any:
+def _entry(parameter: Parameter, array: Any, row: int, request: Any) -> Any:
     """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
     if not parameter.kind.is_row:
-        return _decode(parameter, array[row])
+        return _decode(parameter, parameter.kind, array[row], request)
     return array[row] if parameter.kind.is_number else array[row : row + 1]
 
 
-def _column(output: Any, answer: Values, count: int) -> List[Any]:
-    """Return the rows of an output, or the Failed in the place of one. Raises TypeError."""
+def _column(signature: Signature, output: Parameter, answer: Values, count: int) -> List[Any]:
+    """Return the rows of an output, or the failure in the place of one. Raises TypeError."""
     column = answer.get(output.name)
     size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
     if column is None or size != count:
         what = f"{size} entries" if size >= 0 else described(column)
         raise TypeError(f"output '{output.name}': expected {count} entries, got {what}")
     if output.kind.is_row and isinstance(column, np.ndarray) and column.dtype != np.object_:
-        first = _encode(output, column[0])  # the other entries have its type and shape
+        first = _encode(signature, output, column[0])  # the other entries have its type and shape
         rows = column.astype(first.dtype, copy=False).reshape(count, 1, *first.shape)
         return list(rows)
-    return [each if type(each) is Failed else _encode(output, each)[np.newaxis] for each in column]
+    return [
+        each if isinstance(each, _FAILURES) else _encode(signature, output, each)[np.newaxis]
+        for each in column
+    ]
 
 
 def _rows(arrays: Sequence[Any]) -> Any:

@@ -1,20 +1,23 @@
-"""The kinds of all values; those of dataclasses, TypedDicts, pydantic and dicts are JSON.
+"""The kinds of all values; those of hints that are no tensors are JSON, such as a dataclass.
 
-The hints of JSON are checked where the function runs; the server knows the schema.
+Documents are checked where the function runs, by `adapters`; the server knows the schema.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 import json
+import pathlib
 import sys
-import types
 import typing
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 
 from zmqtriton_extras.functions.backend import media
+from zmqtriton_extras.functions.backend.adapters import UNIONS, adapter_of
 from zmqtriton_extras.functions.backend.api import Array
 from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
@@ -26,170 +29,310 @@ from zmqtriton_extras.functions.backend.kinds import (
     HintError,
     Kind,
     MismatchError,
-    Place,
+    Parse,
     Scalars,
     array_of_one,
     as_bytes,
-    named,
+    convert_all,
+    element_kind,
 )
 from zmqtriton_floor import documents
-from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.descriptions import described, shown
 
 JSON = "application/json"
-#: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
-_UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
+_dumps = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 #: Limits of answers: 900 levels, as the standard library's parser reads.
 _NO_LIMITS = documents.DocumentLimits(*[sys.maxsize] * 4)._replace(depth=900)
 
 
 class Documents(Kind):
-    """Values of a hint as JSON; without a schema of their own those of the hint."""
+    """Values of a hint as JSON; in the server without a hint, by the schema of one."""
 
     #: Limits of what a client sends.
     limits = documents.limits_of(documents.LIMITS.bytes)
 
-    def __init__(self, hint: Any, schema: Any = None) -> None:
-        self._hint = hint
-        if schema:  # what a function has answered has no limit
+    def __init__(self, name: str, schema: Dict[str, Any], adapter: Any = None) -> None:
+        self.adapter = adapter
+        if adapter is None:  # what a function has answered has no limit
             self.limits = _NO_LIMITS
-        self.expected = f"JSON for {getattr(hint, '__name__', hint)}"
-        self.schema = {**(schema or _schema(hint)), CONTENT: JSON}
+        self.expected = f"JSON for {name}"
+        self.schema = {"title": name, **schema, CONTENT: JSON}
 
     def decode(self, array: Any) -> Any:
         data = as_bytes(array.reshape(-1)[0])
         try:
             document = documents.parse(data, limits=self.limits)
-        except documents.DocumentError as error:
+        except ValueError as error:  # numbers of too many digits are no DocumentError
             raise MismatchError(f"expected {self.expected}: {error}") from None
-        return build(self._hint, document)
+        return document if self.adapter is None else self.adapter.read(document)
 
     def encode(self, value: Any) -> Any:
-        is_record = dataclasses.is_dataclass(value) or hasattr(value, "model_dump")
         try:
-            document = _plain(value) if is_record else value  # a record would be one piece
-            return array_of_one(b"".join(documents.pieces(document, _write)))
+            # a record would be one piece
+            document = _inner_of(value) if dataclasses.is_dataclass(value) else value
+            return array_of_one(b"".join(documents.pieces(document, self._write)))
         except (TypeError, ValueError, RecursionError):
+            raise _unwritable(value) from None
+
+    def _write(self, value: Any) -> bytes:
+        return write(value, has_all_numbers=self.adapter is None)
+
+    def from_text(self, text: str, parse: Parse) -> Any:
+        """Return a text as it is where the schema has texts alone, or it is no JSON."""
+        kinds = {each.get("type", "string") for each in self.schema.get("anyOf", [self.schema])}
+        if "type" in self.schema and kinds == {"string"}:
+            return text
+        try:
+            return documents.parse(text.encode())
+        except ValueError as error:
+            if "string" in kinds:
+                return text
+            raise MismatchError(f"expected {self.expected}: {error}") from None
+
+
+def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
+    """Write a value as JSON; numbers that are not finite are null, unless all are to be kept."""
+    try:
+        return _dumps(value, allow_nan=has_all_numbers).encode()
+    except (TypeError, ValueError):
+        core = sys.modules.get("pydantic_core")
+    if core is not None:
+        mode = "constants" if has_all_numbers else "null"
+        return core.to_json(value, fallback=_inner_of, inf_nan_mode=mode, bytes_mode="base64")  # type: ignore[no-any-return]
+    text = _dumps(value, default=_inner_of)
+    if not has_all_numbers:
+        text = _dumps(json.loads(text, parse_constant=lambda word: None))
+    return text.encode()
+
+
+def _inner_of(value: Any) -> Any:
+    """Return a value that JSON may have, with others in it. Raises TypeError."""
+    if hasattr(value, "tolist"):  # of numpy
+        return value.tolist()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    raise TypeError(f"no JSON for a value of type {shown(type(value).__name__)}")
+
+
+def _unwritable(whole: Any) -> MismatchError:
+    """Return the error of an answer, with the place of the value that cannot be written."""
+    waiting: List[Tuple[Any, ...]] = [(whole,)]
+    seen = {id(whole)}
+    while waiting:
+        value, *place = waiting.pop()
+        value = _inner_of(value) if dataclasses.is_dataclass(value) else value
+        if isinstance(value, (dict, list, tuple)):
+            rows = value.items() if isinstance(value, dict) else enumerate(value)
+            inner = [(each, *place, name) for name, each in rows if id(each) not in seen]
+            seen.update(id(each[0]) for each in inner)
+            waiting += inner
+            continue
+        try:
+            write(value)
+        except (TypeError, ValueError):
+            return MismatchError(f"no JSON for {described(value)}", *map(shown, place))
+    return MismatchError("no JSON for lists or objects this deep, or for the key of an object")
+
+
+# --------------------------------------------------------- values of files
+
+
+class Several(Kind):
+    """Lists of pictures, sounds or files."""
+
+    def __init__(self, inner: Kind) -> None:
+        self.inner = inner
+        self.dims = [-1]
+        self.expected = f"list of {inner.expected}"
+        self.schema = {"type": "array", "items": inner.schema}
+
+    def decode(self, array: Any) -> Any:
+        return [self.inner.decode(array[at : at + 1]) for at in range(len(array))]
+
+    def encode(self, value: Any) -> Any:
+        return np.concatenate([np.empty(0, np.object_), *self._each(self.inner.encode, value)])
+
+    def from_json(self, document: Any) -> Any:
+        return self._each(self.inner.from_json, document)
+
+    def to_json(self, value: Any) -> Any:
+        return self._each(self.inner.to_json, value)
+
+    def _each(self, convert: Callable[[Any], Any], values: Any) -> List[Any]:
+        if not isinstance(values, (list, tuple)):
+            raise self.mismatch(values)
+        return convert_all(((n, (each,)) for n, each in enumerate(values)), convert)
+
+
+class Converted(media.MediaKind):
+    """Values of another library's class that are pictures or files."""
+
+    def __init__(self, own: Any, read: Callable[[Any], Any], write: Callable[[Any], Any]) -> None:
+        super().__init__(own)
+        self._read, self._write = read, write
+
+    def decode(self, array: Any) -> Any:
+        return self._read(super().decode(array))
+
+    def encode(self, value: Any) -> Any:
+        try:
+            return super().encode(self._write(value))
+        except (AttributeError, OSError, TypeError):
             raise self.mismatch(value) from None
 
 
-def _write(value: Any) -> bytes:
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode()
+class _Path(type(pathlib.Path())):  # type: ignore[misc]
+    """The path of a file that exists as long as this."""
+
+    file: media.File
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise TypeError
+def _path_of(file: media.File) -> _Path:
+    path = _Path(file.path)
+    path.file = file
+    return path
+
+
+def _picture_of(image: media.Image) -> Any:
+    image.check()
+    return image.pil
+
+
+#: Classes of libraries that may be missing, by module and name, with what makes their kinds.
+_OTHERS: Dict[Tuple[str, str], Callable[[Any], Kind]] = {
+    ("PIL.Image", "Image"): lambda hint: Converted(media.Image, _picture_of, media.Image.of),
+    ("pathlib", "Path"): lambda hint: Converted(
+        media.File, _path_of, lambda path: media.File(path.read_bytes())
+    ),
+}
+
+
+# ------------------------------------------------------------------ hints
 
 
 def kind_of(hint: Any) -> Kind:
     """Return the kind that a hint names. Raises HintError."""
+    bare, has_more = _bare(hint)
+    kind: Kind | None = _tensor_kind(bare)
+    if kind is None:
+        return document_kind(hint)
+    if has_more and isinstance(kind, Scalars):
+        kind.adapter = adapter_of(hint)
+        kind.schema = {**kind.schema, **kind.adapter.schema}
+    elif has_more:
+        kind.schema = {**kind.schema, **_description(hint)}
+    return kind
+
+
+def document_kind(hint: Any) -> Documents:
+    """Return the kind of a hint's values as JSON. Raises HintError."""
+    try:
+        adapter = adapter_of(hint)
+    except HintError as error:
+        raise HintError(f"{name_of(hint)}: {error.args[0]}{_remedy(hint)}") from None
+    return Documents(name_of(hint), adapter.schema, adapter)
+
+
+def name_of(hint: Any) -> str:
+    """Return a hint as its author writes it."""
+    if isinstance(hint, type) and typing.get_origin(hint) is None:
+        return "None" if hint is type(None) else hint.__name__
+    return str(hint).replace("typing.", "")
+
+
+def _bare(hint: Any) -> Tuple[Any, bool]:
+    """Return a hint without `Annotated` and new names, and whether it had an `Annotated`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    for name in ("__supertype__", "__value__"):  # of NewType, and of `type X = ...`
+        if hasattr(hint, name) and not isinstance(hint, type):
+            return _bare(getattr(hint, name))
+    if hasattr(hint, "__metadata__"):
+        return _bare(hint.__origin__)[0], True
+    if origin is list and arguments:
+        inner, has_more = _bare(arguments[0])
+        return List[inner], has_more  # type: ignore[valid-type]
+    return hint, False
+
+
+def _tensor_kind(hint: Any) -> Any:
+    """Return the kind that a hint names; None if it is one of JSON. Raises HintError."""
+    kind: Any = element_kind(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    key = (getattr(hint, "__module__", ""), getattr(hint, "__name__", ""))
+    if kind is not None:
+        return kind
     if hint in media.CLASSES.values():
         return media.MediaKind(hint)
-    is_dict = dict in (hint, typing.get_origin(hint))
-    if is_dict or hasattr(hint, "model_validate") or _fields(hint)[0]:
-        return Documents(hint)
-    return plain_kind(hint)
+    if key in _OTHERS:
+        return _OTHERS[key](hint)
+    if origin is list and arguments:
+        inner = _tensor_kind(arguments[0])
+        if type(inner) is Scalars:
+            return Scalars(inner.python, inner.depth + 1)
+        return Several(inner) if isinstance(inner, media.MediaKind) else None
+    if isinstance(hint, type) and issubclass(hint, Array):
+        return Arrays(hint.datatype, hint.dims)
+    if isinstance(hint, type) and issubclass(hint, np.generic):
+        return Arrays(_datatype_of(hint), [1], is_number=True)
+    return _array_of(arguments) if np.ndarray in (hint, origin) else None
 
 
-def _fields(hint: Any) -> Tuple[Dict[str, Any], Any]:
-    """Return the hints of a dataclass or TypedDict by field, and the names of those it needs."""
-    if dataclasses.is_dataclass(hint):
-        missing = dataclasses.MISSING
-        needed = {
-            each.name
-            for each in dataclasses.fields(hint)
-            if each.default is missing and each.default_factory is missing
-        }
-        return typing.get_type_hints(hint), needed
-    if hasattr(hint, "__total__"):
-        own = typing.get_type_hints(hint)
-        return own, getattr(hint, "__required_keys__", own if hint.__total__ else ())
-    return {}, ()
+def _array_of(arguments: Tuple[Any, ...]) -> Arrays:
+    """Return the kind of `NDArray[np.float32]`; that of a plain array is FP32."""
+    shape, dtype = (*arguments, np.dtype, np.float32)[:2] if arguments else ((), np.float32)
+    sizes = typing.get_args(shape)
+    dims = 1 if not sizes or Ellipsis in sizes else len(sizes)
+    element = (*typing.get_args(dtype), dtype)[0]
+    if not (isinstance(element, type) and issubclass(element, np.generic)):
+        raise HintError("an array's hint must name the type of its elements: NDArray[np.float32]")
+    return Arrays(_datatype_of(element), [-1] * dims)
 
 
-def build(hint: Any, document: Any) -> Any:
-    """Return the value that a document is, for a hint. Raises MismatchError."""
-    hint, is_nullable = without_none(hint)
-    if hint is Any or (document is None and is_nullable):
-        return document
-    if hasattr(hint, "model_validate"):
-        return _build_of_pydantic(hint, document)
-    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    fields, needed = _fields(hint)
-    expected = dict if fields else origin
-    if expected in (dict, list) and not isinstance(document, expected):
-        raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
-    if origin is list:
-        inner = arguments[0] if arguments else Any
-        return [_build_at(number, inner, each) for number, each in enumerate(document)]
-    if origin is dict:
-        inner = arguments[1] if arguments else Any
-        return {name: _build_at(named(name), inner, each) for name, each in document.items()}
-    if not fields:
-        kind = plain_kind(hint)
-        return kind.decode(kind.encode(document))
-    wrong = sorted((document.keys() - fields.keys()) | (set(needed) - document.keys()))
-    if wrong:
-        if wrong[0] in fields:
-            raise MismatchError("expected a value, got nothing", wrong[0])
-        raise MismatchError("there is no such field", named(wrong[0]))
-    return hint(**{name: _build_at(name, fields[name], document[name]) for name in document})
+def _datatype_of(element: Any) -> str:
+    name: str = np.dtype(element).name
+    return name.replace("float", "FP").upper()
 
 
-def _build_at(place: Any, hint: Any, document: Any) -> Any:
-    with Place(place):
-        return build(hint, document)
+def _description(hint: Any) -> Dict[str, Any]:
+    """Return the description of an array or a file in `Annotated`. Raises HintError for bounds."""
+    rows = [each for each in getattr(hint, "__metadata__", ()) if not isinstance(each, str)]
+    if any(getattr(each, "metadata", True) for each in rows):
+        raise HintError("bounds are for scalars, lists of these and JSON; check it in the function")
+    return {"description": rows[-1].description} if rows else {}
 
 
-def _build_of_pydantic(hint: Any, document: Any) -> Any:
-    try:
-        return hint.model_validate(document)
-    except ValueError as error:
-        errors: Any = getattr(error, "errors", list)()
-        if not errors:
-            raise
-        raise MismatchError(errors[0]["msg"], *errors[0]["loc"]) from None
-
-
-def _schema(hint: Any, around: Tuple[Any, ...] = ()) -> Dict[str, Any]:
-    """Return the schema of a hint; a type within itself is just an object there."""
-    hint, is_nullable = without_none(hint)
-    if is_nullable:
-        return {"anyOf": [_schema(hint, around), {"type": "null"}]}
-    if hasattr(hint, "model_json_schema"):
-        return dict(hint.model_json_schema())
-    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    fields, needed = _fields(hint)
-    if fields and hint in around:
-        return {"type": "object"}
-    if fields:
-        properties = {name: _schema(each, (*around, hint)) for name, each in fields.items()}
-        return {"type": "object", "properties": properties, "required": sorted(needed)}
-    if origin is dict:
-        inner = _schema(arguments[1], around) if arguments else {}
-        return {"type": "object", "additionalProperties": inner}
-    if origin is list:
-        return {"type": "array", "items": _schema(arguments[0], around) if arguments else {}}
-    return {} if hint is Any else plain_kind(hint).schema
+def _remedy(hint: Any) -> str:
+    """Return the advice for a hint with a type in it that JSON does not have."""
+    text = str(hint)
+    if "ndarray" in text:
+        return '; write Array["FP32", -1, -1] for a tensor, or list[list[float]]'
+    if "pandas." in text:
+        return "; write rows: list[dict], and pandas.DataFrame(rows) in the function"
+    if any(f"media.{each.__name__}" in text for each in media.CLASSES.values()):
+        return "; a picture, sound or file is an argument itself, or in a list: image: list[Image]"
+    return "; write a dataclass, or a model of pydantic, whose fields are of such types"
 
 
 def kind_of_schema(schema: Dict[str, Any]) -> Kind:
     """Return the kind of values that a schema describes, without the hint's own classes."""
     content = schema.get(CONTENT)
     if content == JSON:
-        return Documents(Any, schema)
+        return Documents(schema.get("title", "it"), schema)
     if content is not None:
         return media.MediaKind(media.CLASSES[content])
     if DATATYPE in schema:
         return Arrays(schema[DATATYPE], schema[DIMS], is_number=schema["type"] == "number")
     if "enum" in schema:
         return Choice(schema["enum"])
+    if CONTENT in schema.get("items", ()):
+        return Several(kind_of_schema(schema["items"]))
     depth, inner = 0, schema
     while inner.get("type") == "array":
-        depth, inner = depth + 1, inner["items"]
+        depth, inner = depth + 1, inner.get("items", {})
     for python, element in ELEMENTS.items():
         is_bytes = "contentEncoding" in inner
         if inner.get("type") == element.json_type and is_bytes is (python is bytes):
@@ -197,55 +340,12 @@ def kind_of_schema(schema: Dict[str, Any]) -> Kind:
     raise HintError(f"there is no kind for {schema}")
 
 
-# ------------------------------------------------------------- plain values
-
-
-def plain_kind(hint: Any) -> Kind:
-    """Return the kind that a hint names. Raises HintError."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and hint in ELEMENTS:
-        return Scalars(hint)
-    if origin is typing.Literal:
-        return Choice(arguments)
-    if origin is list and arguments:
-        inner = plain_kind(arguments[0])
-        if type(inner) is Scalars:
-            return Scalars(inner.python, inner.depth + 1)
-    if isinstance(hint, type) and issubclass(hint, Array):
-        return Arrays(hint.datatype, hint.dims)
-    if hint is np.ndarray or origin is np.ndarray:
-        return Arrays(_element_of(arguments), [-1])
-    raise HintError(
-        f"a model cannot have {getattr(hint, '__name__', hint)!r}; "
-        "use a list, a dict or a dataclass"
-    )
-
-
-def _element_of(arguments: Tuple[Any, ...]) -> str:
-    """Return the type of `NDArray[np.float32]`; that of a plain array is FP32."""
-    dtype = typing.get_args(arguments[1])[0] if len(arguments) > 1 else np.float32
-    if not (isinstance(dtype, type) and issubclass(dtype, np.generic)):
-        raise HintError("an array's hint must name the type of its elements: NDArray[np.float32]")
-    name: str = np.dtype(dtype).name
-    return name.replace("float", "FP").upper()
-
-
 def without_end(hint: Any, end: type) -> Any:
     """Return the hint of a response, by that of a step's results: `list[str | None | End]`."""
     results = typing.get_args(hint)
     if typing.get_origin(hint) is not list or len(results) != 1:
         raise HintError("step needs a return hint such as -> list[str | None]")
-    if typing.get_origin(results[0]) not in _UNIONS:
+    if typing.get_origin(results[0]) not in UNIONS:
         return results[0]
     kinds = [each for each in typing.get_args(results[0]) if each not in (type(None), end)]
     return typing.Union[tuple(kinds)] if kinds else None
-
-
-def without_none(hint: Any) -> Tuple[Any, bool]:
-    """Return a hint without `None`, and whether it had that."""
-    if typing.get_origin(hint) not in _UNIONS:
-        return hint, False
-    others = [each for each in typing.get_args(hint) if each is not type(None)]
-    if len(others) != 1:
-        raise HintError("a model cannot have values of several types")
-    return others[0], True

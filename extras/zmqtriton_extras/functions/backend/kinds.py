@@ -7,7 +7,9 @@ code that the function's process has, and needs none of the function's own.
 from __future__ import annotations
 
 import base64
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
+import enum
+import typing
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -18,8 +20,11 @@ from zmqtriton_floor.documents import STEP
 #: Parses a text as JSON. Raises InvalidArgument.
 Parse = Callable[[bytes], Any]
 _INT64 = np.iinfo(np.int64)
+_ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
 #: Fields of a schema for what JSON's own words do not say.
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
+#: Maximum number of errors in the answer to a request; the others are counted.
+_MAX_ERRORS = 20
 
 
 class PlacedError(Exception):
@@ -27,38 +32,72 @@ class PlacedError(Exception):
 
     def __init__(self, text: str, *place: Any) -> None:
         super().__init__(text)
-        self.place = [*map(shown, place)]
+        self.place = [*map(str, place)]
+        #: Further errors of the same request, each with a place of its own.
+        self.more: List[PlacedError] = []
 
     def __str__(self) -> str:
-        text = f"{'.'.join(self.place)}: {self.args[0]}" if self.place else str(self.args[0])
-        return clipped(text)
+        """Return a line for each error, with its place."""
+        errors, left = [self, *self.more[: _MAX_ERRORS - 1]], len(self.more) + 1 - _MAX_ERRORS
+        places = [f"{'.'.join(each.place)}: " if each.place else "" for each in errors]
+        lines = [f"{place}{each.args[0]}" for place, each in zip(places, errors)]
+        return clipped("\n".join(lines + [f"{left} more errors"][: max(left, 0)]))
 
 
 class MismatchError(PlacedError):
     """Raised for a value that is not what its hint says."""
 
 
+class RaggedError(MismatchError):
+    """Raised for rows of different lengths, which no tensor has."""
+
+
 class HintError(PlacedError):
-    """Raised for a hint that names no kind of tensor."""
+    """Raised for a hint that names no kind of value."""
 
 
-def named(name: str) -> str:
+def raise_all(errors: Sequence[PlacedError]) -> None:
+    """Raise the first of some errors, which has the others; do nothing without any."""
+    if errors:
+        errors[0].more += [each for error in errors[1:] for each in (error, *error.more)]
+        raise errors[0]
+
+
+def named(name: Any) -> str:
     """Return a client's own name in quotes; logs leave quoted names out."""
-    return f"'{shown(name)}'"
+    return f"'{shown(name).translate(_ONE_LINE)}'"
 
 
 class Place:
     """Names the place of the hint or the value in errors that are raised within."""
 
-    def __init__(self, name: Any) -> None:
-        self._name = shown(name)
+    def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
+        """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
+        self._name, self._errors = name, errors
 
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, PlacedError):
-            error.place.insert(0, self._name)
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if not isinstance(error, PlacedError):
+            return False
+        for each in (error, *error.more):
+            each.place.insert(0, str(self._name))
+        if self._errors is None or not isinstance(error, MismatchError):
+            return False
+        self._errors.append(error)
+        return True
+
+
+def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:
+    """Return the results for named values, each a tuple of arguments. Raises all errors."""
+    errors: List[MismatchError] = []
+    results = []
+    for place, arguments in rows:
+        with Place(place, errors):
+            results.append(convert(*arguments))
+    raise_all(errors)
+    return results
 
 
 class Kind:
@@ -81,6 +120,8 @@ class Kind:
     #: True if that may be a view of bytes.
     takes_view = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
+    #: Checks values by the hint, which says more than the tensor; None if it does not.
+    adapter: Any = None
 
     def decode(self, array: Any) -> Any:
         """Return the value of an array. Raises MismatchError."""
@@ -123,7 +164,7 @@ ELEMENTS: Dict[type, _Element] = {
     bytes: _Element("TYPE_STRING", np.object_, (bytes,), "string"),
 }
 _LISTS = (list, tuple, np.ndarray)
-_BASE64 = {"contentEncoding": "base64"}
+BASE64 = {"contentEncoding": "base64"}
 
 
 class Scalars(Kind):
@@ -135,7 +176,7 @@ class Scalars(Kind):
         self.datatype = element.datatype
         self.dims = [-1] * depth or [1]
         self.expected = f"{'list of ' * depth}{python.__name__}"
-        self.schema = {"type": element.json_type, **(_BASE64 if python is bytes else {})}
+        self.schema = {"type": element.json_type, **(BASE64 if python is bytes else {})}
         for _ in range(depth):
             self.schema = {"type": "array", "items": self.schema}
         self.is_file = python is bytes and not depth
@@ -146,7 +187,8 @@ class Scalars(Kind):
             flat = np.empty(array.size, np.object_)
             flat[:] = [self._text(item) for item in array.flat]
             array = flat.reshape(array.shape)
-        return array.tolist() if self.depth else array.reshape(-1).tolist()[0]
+        value = array.tolist() if self.depth else array.reshape(-1).tolist()[0]
+        return value if self.adapter is None else self.adapter.read(value)
 
     def _text(self, item: Any) -> Any:
         item = as_bytes(item)
@@ -162,17 +204,10 @@ class Scalars(Kind):
             array = np.empty(1, self._dtype)
             array[0] = self._element(value)
             return array
-        shape: List[int] = []
-        level: List[Any] = [value]
-        for _ in range(self.depth):
-            sizes = {len(each) if isinstance(each, _LISTS) else -1 for each in level}
-            if len(sizes) > 1 or -1 in sizes:
-                raise self.mismatch(value)
-            shape += sizes or {0}
-            level = [item for each in level for item in each]
-        array = np.empty(len(level), self._dtype)
-        for at in range(0, len(level), STEP):  # other threads run between them
-            array[at : at + STEP] = [self._element(item) for item in level[at : at + STEP]]
+        flat, shape = _elements(self, value, self.depth)
+        array = np.empty(len(flat), self._dtype)
+        for at in range(0, len(flat), STEP):  # other threads run between them
+            array[at : at + STEP] = [self._element(item) for item in flat[at : at + STEP]]
         return array.reshape(shape)
 
     def _element(self, value: Any) -> Any:
@@ -199,7 +234,7 @@ class Scalars(Kind):
             return value
         if isinstance(value, list):
             return [self.to_json(each) for each in value]
-        return base64.b64encode(value).decode()
+        return as_base64(value)
 
     def from_text(self, text: str, parse: Parse) -> Any:
         if not self.depth and self.python in (str, bytes):
@@ -207,28 +242,58 @@ class Scalars(Kind):
         return super().from_text(text.lower() if self.python is bool else text, parse)
 
 
-class Choice(Scalars):
-    """One of the values of a `Literal`."""
+def _elements(kind: Kind, value: Any, depth: int) -> Tuple[List[Any], List[int]]:
+    """Return the elements of lists in lists, and their shape. Raises MismatchError."""
+    shape: List[int] = []
+    level: List[Any] = [value]
+    for axis in range(depth):
+        sizes = {len(each) if isinstance(each, _LISTS) else -1 for each in level}
+        if -1 in sizes:
+            raise kind.mismatch(value)
+        if len(sizes) > 1:
+            raise RaggedError(f"expected {kind.expected}, got rows of different lengths")
+        shape += sizes or {max(kind.dims[axis], 0)}  # empty lists say nothing of those below
+        level = [item for each in level for item in each]
+    return level, shape
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        types = {type(value) for value in values}
-        if len(types) != 1 or not types <= {int, str, bool}:
-            raise HintError("the values of a Literal must be all int, all str or all bool")
-        super().__init__(types.pop())
-        self.values = list(values)
+
+class Choice(Scalars):
+    """One of the values of a `Literal`, or of an `Enum`."""
+
+    def __init__(self, values: Sequence[Any], python: Any = None) -> None:
+        """Set up with values of one type, and the `Enum` whose values they are."""
+        super().__init__(type(values[0]))
+        self.values, self._enum = list(values), python
         self.expected = f"one of {', '.join(map(repr, values))}"
         self.schema = {"enum": self.values}
 
+    @staticmethod
+    def takes(values: Sequence[Any]) -> bool:
+        """Return whether values are of one type that a tensor has."""
+        return len({*map(type, values)}) == 1 and type(values[0]) in (int, str, bool)
+
     def decode(self, array: Any) -> Any:
-        return self._one_of(super().decode(array))
+        value = self._one_of(super().decode(array))
+        return value if self._enum is None else self._enum(value)
 
     def encode(self, value: Any) -> Any:
-        return super().encode(self._one_of(value))
+        return super().encode(self._one_of(value.value if isinstance(value, enum.Enum) else value))
 
     def _one_of(self, value: Any) -> Any:
         if value not in self.values:
             raise self.mismatch(value)
         return value
+
+
+def element_kind(hint: Any) -> Optional[Scalars]:
+    """Return the kind of a scalar, `Literal` or `Enum`; None for another hint, or mixed values."""
+    is_enum = isinstance(hint, type) and issubclass(hint, enum.Enum)
+    if isinstance(hint, type) and hint in ELEMENTS:
+        return Scalars(hint)
+    values = [each.value for each in hint] if is_enum else typing.get_args(hint)
+    if values and (is_enum or typing.get_origin(hint) is typing.Literal) and Choice.takes(values):
+        return Choice(values, hint if is_enum else None)
+    return None
 
 
 #: The types of elements in JSON, by numpy's letter for the type of the array.
@@ -239,6 +304,10 @@ _JSON_TYPES: Dict[str, Set[type]] = {
     "f": {int, float},
     "O": {str},
 }
+
+
+#: The types of elements of a tensor of strings.
+_TEXTS = {str, bytes, np.str_, np.bytes_}
 
 
 class Arrays(Kind):
@@ -285,6 +354,8 @@ class Arrays(Kind):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
             )
+        if self._dtype == np.object_ and not _TEXTS.issuperset(map(type, array.flat)):
+            raise self.mismatch(value)
         return array.astype(self._dtype, copy=False)
 
     def _has_shape(self, array: Any) -> bool:
@@ -294,21 +365,20 @@ class Arrays(Kind):
 
     def from_json(self, document: Any) -> Any:
         """Return the array of nested lists, unless an element would become another."""
-        array = np.array([document] if self.is_number else document, np.object_)
-        if not array.size:
-            # empty lists say nothing of the dimensions below
-            sizes = [max(dim, 0) for dim in self.dims[array.ndim :]]
-            return array.astype(self._dtype).reshape([*array.shape, *sizes])
-        types = _JSON_TYPES[self._dtype.kind]
-        if not all(type(element) in types for element in array.flat):
-            raise self.mismatch(document)
+        flat, shape = _elements(self, document, 0 if self.is_number else len(self.dims))
+        array, types = np.empty(len(flat), self._dtype), _JSON_TYPES[self._dtype.kind]
+        # an older numpy has no OverflowError for integers
+        limits = np.iinfo(self._dtype) if self._dtype.kind in "iu" else None
         try:
-            converted = array.astype(self._dtype)
-        except OverflowError:
+            for at in range(0, len(flat), STEP):  # other threads run between them
+                piece = flat[at : at + STEP]
+                is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
+                if not types.issuperset(map(type, piece)) or not is_inside:
+                    raise OverflowError
+                array[at : at + STEP] = np.array(piece, self._dtype)
+        except (OverflowError, TypeError):  # numbers that are too large; others than numbers
             raise self.mismatch(document) from None
-        if self._dtype.kind in "iu" and not (converted == array).all():  # of an older numpy
-            raise self.mismatch(document)
-        return converted
+        return array.reshape(shape or [1])
 
     def to_json(self, value: Any) -> Any:
         array = self.encode(value)
@@ -327,6 +397,10 @@ def array_of_one(data: Any) -> Any:
 def as_bytes(item: Any) -> Any:
     """Return an element of a tensor of strings as bytes: models of this process may give texts."""
     return item.encode() if isinstance(item, str) else item
+
+
+def as_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def from_base64(document: Any, kind: Kind) -> bytes:

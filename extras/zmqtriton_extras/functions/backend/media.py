@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import importlib
 import io
+import mimetypes
 import os
+import shutil
+import sys
 import tempfile
 import wave
 import weakref
 from functools import cached_property
-from typing import Any
+from typing import Any, List
 
 import numpy as np
 
@@ -23,8 +26,27 @@ from zmqtriton_extras.functions.backend.kinds import (
     as_bytes,
     from_base64,
 )
+from zmqtriton_floor import documents
 
 _MAX_INT16 = 32767
+#: Maximum bytes of a name, for file systems.
+_MAX_NAME = 255
+#: The content types that files show by their first bytes, at the offset of these.
+_MAGIC = (
+    ("image/png", 0, b"\x89PNG"),
+    ("image/jpeg", 0, b"\xff\xd8\xff"),
+    ("image/gif", 0, b"GIF8"),
+    ("image/webp", 8, b"WEBP"),
+    ("image/bmp", 0, b"BM"),
+    ("image/tiff", 0, b"II*\0"),
+    ("image/tiff", 0, b"MM\0*"),
+    ("image/avif", 4, b"ftypavif"),
+    ("audio/wav", 8, b"WAVE"),
+    ("audio/mpeg", 0, b"ID3"),
+    ("audio/mpeg", 0, b"\xff\xfb"),
+    ("audio/ogg", 0, b"OggS"),
+    ("audio/flac", 0, b"fLaC"),
+)
 
 
 class Media:
@@ -32,13 +54,42 @@ class Media:
 
     content_type = "application/octet-stream"
 
-    def __init__(self, data: Any) -> None:
-        """Set up with bytes, or a view of shared memory."""
+    def __init__(self, data: Any, name: str = "", content_type: str = "") -> None:
+        """Set up with bytes, or a view of shared memory, and what its client says of them."""
         self._data = data
+        self._name = name
+        head, major = bytes(data[:12]), self.content_type.partition("/")[0]
+        own = (
+            of for of, at, magic in _MAGIC if of.startswith(major) and head[at:].startswith(magic)
+        )
+        self.content_type = next(own, content_type or self.content_type)
+
+    def described(self, name: str, parameters: str) -> Any:
+        """Return the file with its name and type, by a request's parameters for an argument."""
+        rows = documents.parse(parameters.encode())
+        words = (rows.get(f"{name}.{word}", "") for word in ("filename", "content_type"))
+        return type(self)(self._data, *map(str, words))
 
     @property
     def data(self) -> bytes:
         return bytes(self._data)
+
+    @property
+    def name(self) -> str:
+        """The name of the client's file, without directories; "" without one."""
+        name = self._name.replace("\\", "/").rpartition("/")[2].replace("\0", "")
+        name = name.encode("utf-8", "ignore")[-_MAX_NAME:].decode("utf-8", "ignore")
+        return "" if name in (".", "..") else name
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, or of a content type that the client has told: ".png"."""
+        if self.name or self.content_type == Media.content_type:
+            return os.path.splitext(self.name)[1]
+        return mimetypes.guess_extension(self.content_type.partition(";")[0]) or ""
+
+    def check(self) -> None:
+        """Read all of it. Raises MismatchError if it is damaged."""
 
 
 class File(Media):
@@ -46,13 +97,20 @@ class File(Media):
 
     @cached_property
     def path(self) -> str:
-        # without a name in any directory, so that nothing is left of it when the process is killed
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this exists
-        weakref.finalize(self, file.close)
-        file.write(self._data)
-        file.flush()
+        if self.suffix:  # libraries look at it
+            # the server removes its directories when this process is killed; Triton has none
+            make = getattr(sys.modules.get("triton_python_backend_utils"), "make_directory", str)
+            directory = make() or tempfile.mkdtemp()
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+            path = os.path.join(directory, self.name or f"file{self.suffix}")
+        else:  # without a name in any directory
+            file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this exists
+            weakref.finalize(self, file.close)
+            path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        with open(path, "wb") as writer:
+            writer.write(self._data)
         self._data = None
-        return f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        return path
 
     @property
     def data(self) -> bytes:
@@ -74,6 +132,14 @@ class Image(Media):
             return pillow.open(io.BytesIO(self.data))
         except pillow.UnidentifiedImageError:
             raise MismatchError("expected a picture that Pillow can read") from None
+
+    def check(self) -> None:
+        try:
+            self.pil.load()
+        except ImportError:
+            return  # the function reads it by other means
+        except (OSError, SyntaxError, ValueError) as error:  # as Pillow's readers raise them
+            raise MismatchError(f"expected a picture that is whole: {error}") from None
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.array(self.pil, dtype)
@@ -104,6 +170,12 @@ class Audio(Media):
             numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2")
             return numbers.reshape(-1, file.getnchannels()).astype(np.float32) / _MAX_INT16
 
+    def check(self) -> None:
+        try:
+            len(self.samples)
+        except ValueError:  # a part of the last sample
+            raise MismatchError("expected a sound that is whole") from None
+
     def _open(self) -> Any:
         try:
             file = wave.open(io.BytesIO(self.data))  # noqa: SIM115 - its caller uses it
@@ -123,6 +195,12 @@ class Audio(Media):
             file.setframerate(rate)
             file.writeframes((np.clip(array, -1, 1) * _MAX_INT16).astype("<i2").tobytes())
         return Audio(target.getvalue())
+
+
+def types_like(content_type: str) -> List[str]:
+    """Return the content types that files of a class with this one may have."""
+    major = content_type.partition("/")[0]
+    return [content_type, *(each for each, _, _ in _MAGIC if each.startswith(major))]
 
 
 class MediaKind(Kind):

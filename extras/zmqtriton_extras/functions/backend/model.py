@@ -35,7 +35,10 @@ class FunctionWork(Work):
         return float(self._model.units(**arguments))
 
     def admit(self, arguments: Any) -> Any:
-        return self._model.admit(**arguments)
+        try:
+            return self._model.admit(**arguments)
+        except Exception as error:  # noqa: BLE001 - raised again, or the reason of it
+            raise calls.blamed(error, arguments) from None
 
     def response(self, value: Any) -> Any:
         return calls.response(self._signature, value)
@@ -85,24 +88,27 @@ class FunctionModel:
     def _answer_each(self, requests: List[Any]) -> List[Any]:
         responses = []
         for request in requests:
+            values: calls.Values = {}
             try:
-                answer = self._function(**calls.arguments(self._signature, request))
-                responses.append(calls.response(self._signature, answer))
+                values = calls.arguments(self._signature, request)
+                responses.append(calls.response(self._signature, self._function(**values)))
             except Exception as error:  # noqa: BLE001 - the requester is told of it
-                responses.append(calls.failure(error))
+                responses.append(calls.failure(calls.blamed(error, values)))
         return responses
 
     async def _answer(self, request: Any) -> Any:
+        values: calls.Values = {}
         try:
-            answer = await self._function(**calls.arguments(self._signature, request))
-            return calls.response(self._signature, answer)
+            values = calls.arguments(self._signature, request)
+            return calls.response(self._signature, await self._function(**values))
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
-            return calls.failure(error)
+            return calls.failure(calls.blamed(error, values))
 
     async def _send(self, request: Any) -> None:
-        sender = request.get_response_sender()
+        sender, values = request.get_response_sender(), {}
         try:
-            answers = self._function(**calls.arguments(self._signature, request))
+            values = calls.arguments(self._signature, request)
+            answers = self._function(**values)
             stream: Any = answers if self._signature.is_async else _iterate(answers)
             async for answer in stream:
                 if sender.is_cancelled():
@@ -110,7 +116,7 @@ class FunctionModel:
                     break
                 sender.send(calls.response(self._signature, answer))
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
-            sender.send(calls.failure(error))
+            sender.send(calls.failure(calls.blamed(error, values)))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 

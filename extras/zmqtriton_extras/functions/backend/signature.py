@@ -8,14 +8,26 @@ import json
 import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
+from zmqtriton_extras.functions.backend.adapters import fields_of, hints_of, without_none
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
 from zmqtriton_extras.functions.backend.documents import (
+    JSON,
     Documents,
+    document_kind,
     kind_of,
+    name_of,
     without_end,
-    without_none,
+    write,
 )
-from zmqtriton_extras.functions.backend.kinds import CONTENT, Arrays, HintError, Kind, Place
+from zmqtriton_extras.functions.backend.kinds import (
+    CONTENT,
+    Arrays,
+    HintError,
+    Kind,
+    MismatchError,
+    Place,
+    Scalars,
+)
 from zmqtriton_extras.functions.backend.media import Audio
 from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.documents import limits_of
@@ -30,20 +42,25 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: Prefixes of parameters that name a text, and a sound, for OpenAI's routes.
-_TEXT, _SOUND = "openai_text", "openai_audio"
+#: Kinds of values that OpenAI's routes take and return; the function's messages have this name.
+_TEXT, _SOUND, _CHAT, _MESSAGE = "text", "audio", "messages", "message"
 #: Names of outputs with more about a text, for OpenAI's routes.
 _ABOUT_TEXT = (
     "finish_reason",
     "logprobs",
     "num_input_tokens",
     "num_output_tokens",
+    "role",
     "tool_calls",
 )
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
 #: The parameter of the configuration that bounds the open requests of an instance.
 MAX_STREAMS = "MAX_STREAMS"
+#: Ends the name of a second tensor, which has lists of different lengths in a list as JSON.
+RAGGED = ".ragged"
+#: Characters of a default above which the description leaves it out.
+_MAX_DEFAULT = 1000
 #: Maximum number of calls of an `async def` at the same time.
 _OVERLAPPING = "64"
 
@@ -60,6 +77,8 @@ class Parameter(NamedTuple):
     has_default: bool = False
     #: The function's default, or None.
     default: Any = None
+    #: Kind of its second tensor, for lists of different lengths in a list; None if it has no such.
+    ragged: Any = None
 
     @property
     def is_optional(self) -> bool:
@@ -77,6 +96,8 @@ class Signature(NamedTuple):
     is_stream: bool
     is_async: bool
     about: str
+    #: File and line of the function, for the log.
+    place: str
 
     def values(self, answer: Any) -> Dict[str, Any]:
         """Return the value of each output. Raises TypeError."""
@@ -94,21 +115,26 @@ class Signature(NamedTuple):
 def read(marked: Any) -> Signature:
     """Return the signature of what `@model` has marked. Raises HintError."""
     settings: Settings = getattr(marked, MARK)
-    function = marked.__call__ if inspect.isclass(marked) else marked
-    if settings.streams:
-        function = _admit_of(marked, settings)
+    function = _function_of(marked, settings)
     try:
-        hints = typing.get_type_hints(function)
+        hints = hints_of(function)
         if settings.streams:
-            hints["return"] = typing.get_type_hints(marked.step).get("return")
+            hints["return"] = hints_of(marked.step).get("return")
     except (NameError, TypeError) as error:
         raise HintError(f"the hints of {marked.__name__} cannot be read: {error}") from error
+    if "return" not in hints:
+        raise HintError("the return value needs a hint, such as -> str, or -> None")
+    return _signature(marked, function, hints)
+
+
+def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
+    settings: Settings = getattr(marked, MARK)
     rows = list(inspect.signature(function).parameters.values())[inspect.isclass(marked) :]
     parameters = [_parameter(row, hints, has_batches=settings.batch > 0) for row in rows]
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    returned, is_stream = hints.get("return"), False
+    returned, is_stream = hints["return"], False
     if typing.get_origin(returned) in _STREAMS:
-        returned, is_stream = typing.get_args(returned)[0], True
+        returned, is_stream = (*typing.get_args(returned), Any)[0], True
     if settings.streams:
         returned, is_stream = without_end(returned, End), True
     if is_generator and not is_stream:
@@ -116,17 +142,33 @@ def read(marked: Any) -> Signature:
     if settings.batch and is_stream:
         raise HintError("a function that streams answers requests one by one: it has no batch")
     if settings.batch and not any(each.has_entries for each in parameters):
-        raise HintError("batch is for functions with a parameter that is a list, or an array")
+        raise HintError(
+            "batch is for functions with a list or an array as a parameter, such as text: list[str]"
+        )
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
-    _limit(parameters, settings)
-    return Signature(settings, parameters, outputs, fields_of, is_stream, is_async, about)
+    for kind in [kind for each in parameters for kind in (each.kind, each.ragged)]:
+        if isinstance(kind, Documents):
+            kind.limits = limits_of(settings.json_bytes)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
+    return Signature(settings, parameters, outputs, fields_of, is_stream, is_async, about, place)
 
 
-def _limit(parameters: Sequence[Parameter], settings: Settings) -> None:
-    for kind in [each.kind for each in parameters if isinstance(each.kind, Documents)]:
-        kind.limits = limits_of(settings.json_bytes)
+def _function_of(marked: Any, settings: Settings) -> Any:
+    """Return the function or method that has the hints. Raises HintError."""
+    if settings.streams:
+        return _admit_of(marked, settings)
+    if not inspect.isclass(marked):
+        return marked
+    names = {name for each in marked.__mro__ for name in vars(each)}
+    if "__call__" not in names:
+        text = f"{marked.__name__} has no __call__, which answers requests"
+        text += "; rename its method predict to __call__" if "predict" in names else ""
+        text += "; rename its method setup to __init__" if "setup" in names else ""
+        raise HintError(text)
+    return marked.__call__
 
 
 def _admit_of(marked: Any, settings: Settings) -> Any:
@@ -143,46 +185,80 @@ def _admit_of(marked: Any, settings: Settings) -> Any:
 
 
 def _parameter(row: inspect.Parameter, hints: Dict[str, Any], *, has_batches: bool) -> Parameter:
-    if row.kind not in (row.POSITIONAL_OR_KEYWORD, row.KEYWORD_ONLY):
-        raise HintError(f"parameter '{row.name}' must be one that has a name and a value")
-    if row.name not in hints:
-        raise HintError(f"parameter '{row.name}' needs a hint, such as {row.name}: str")
-    has_default = row.default is not row.empty
-    with Place(f"parameter '{row.name}'"):
-        hint, is_nullable = without_none(hints[row.name])
-        kind, has_entries = _kind(hint, has_batches=has_batches)
-        if has_entries and (has_default or is_nullable):
-            raise HintError("in a batch each request has entries: there is no default for them")
-    default = row.default if has_default else None
-    return Parameter(row.name, kind, is_nullable, has_entries, has_default, default)
+    name, hint = row.name, hints.get(row.name, str)
+    if name not in hints:
+        raise HintError(f"parameter '{name}' needs a hint, such as {name}: str")
+    remedies: Dict[Any, str] = {
+        row.VAR_POSITIONAL: f"{name}: list[{name_of(hint)}] in place of *{name}",
+        row.VAR_KEYWORD: f"{name}: dict[str, {name_of(hint)}] in place of **{name}",
+        row.POSITIONAL_ONLY: f"{name}: {name_of(hint)} without a '/' behind it",
+    }
+    with Place(f"parameter '{name}'"):
+        if row.kind in remedies:
+            raise HintError(f"clients send each value by its name; write {remedies[row.kind]}")
+        parameter = _row(name, hint, has_batches=has_batches)
+        if parameter.has_entries and row.default is not row.empty:
+            raise HintError("in a batch each request has entries: write it without a default")
+        if row.default is not None and row.default is not row.empty:
+            _check_default(parameter, row.default)
+    if row.default is row.empty:
+        return parameter
+    is_nullable = parameter.is_nullable or row.default is None
+    return parameter._replace(is_nullable=is_nullable, has_default=True, default=row.default)
+
+
+def _check_default(parameter: Parameter, default: Any) -> None:
+    kind = parameter.kind
+    try:
+        if isinstance(default, list) and parameter.ragged is not None:
+            kind = parameter.ragged
+        kind.decode(kind.encode(default))
+    except MismatchError as error:
+        text = f"its default does not fit the hint: {error}"
+        if type(default).__name__ == "FieldInfo":
+            text += f"; write {parameter.name}: Annotated[int, Field(ge=0)] = 0 for bounds"
+        raise HintError(text) from None
+
+
+def _row(name: str, hint: Any, *, has_batches: bool) -> Parameter:
+    """Return a parameter or an output by its hint. Raises HintError."""
+    hint, is_nullable = without_none(hint)
+    kind, has_entries = _kind(name, hint, has_batches=has_batches)
+    if has_entries and is_nullable:
+        raise HintError(f"in a batch each request has entries: write {name}: list[...]")
+    has_ragged = type(kind) is Scalars and kind.depth > 1 and not has_batches
+    ragged = document_kind(hint) if has_ragged else None
+    return Parameter(name, kind, is_nullable, has_entries, ragged=ragged)
 
 
 def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Parameter]]:
     with Place("the return value"):
-        if hint in (None, type(None)):
-            raise HintError("it needs a hint, such as -> str")
         fields = _fields(hint)
     rows = []
     for name, each in (fields or {OUTPUT: hint}).items():
         with Place(f"output '{name}'"):
-            inner, is_nullable = without_none(each)
-            kind, has_entries = _kind(inner, has_batches=has_batches)
-            if has_batches and (is_nullable or not has_entries):
-                raise HintError("in a batch it must be a list or an array of entries")
-        rows.append(Parameter(name, kind, is_nullable, has_entries))
+            row = _row(name, each, has_batches=has_batches)
+            if has_batches and not row.has_entries:
+                raise HintError(
+                    "in a batch it must be a list or an array of entries: "
+                    f"write -> list[{name_of(each)}]"
+                )
+        rows.append(row)
     return (hint if fields else None), rows
 
 
 def _fields(hint: Any) -> Dict[str, Any]:
     """Return the hints of a NamedTuple or TypedDict by field; {} for all else."""
     is_tuple = isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
-    is_typed_dict = isinstance(hint, type) and issubclass(hint, dict) and hint is not dict
-    return typing.get_type_hints(hint) if is_tuple or is_typed_dict else {}
+    return hints_of(hint) if is_tuple else fields_of(hint)[0] if hasattr(hint, "__total__") else {}
 
 
-def _kind(hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
+def _kind(name: str, hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
     """Return the kind of a value, or of one entry of a batch, and whether it is of an entry."""
-    if has_batches and typing.get_origin(hint) is list:
+    bare = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
+    if has_batches and list in (bare, typing.get_origin(bare)):
+        if bare is not hint or bare is list or bare is List:
+            raise HintError(f"in a batch write {name}: list[...] with the hint of one entry")
         return kind_of(typing.get_args(hint)[0]), True
     kind = kind_of(hint)
     if has_batches and isinstance(kind, Arrays) and kind.dims[0] == -1:
@@ -196,13 +272,13 @@ def _kind(hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
 def complete(config: Any, signature: Signature) -> Any:
     """Return a ModelConfig with all that the hints say. Raises ValueError if it says otherwise."""
     document = config.as_dict()
-    _check_names(document, "input", signature.parameters)
-    _check_names(document, "output", signature.outputs)
-    for parameter in signature.parameters:
-        is_optional = {"optional": True} if parameter.is_optional else {}
-        config.add_input({**_tensor(parameter), **is_optional})
-    for output in signature.outputs:
-        config.add_output(_tensor(output))
+    inputs, outputs = _tensors(signature.parameters), _tensors(signature.outputs)
+    _check_names(document, "input", inputs)
+    _check_names(document, "output", outputs)
+    for tensor in inputs:
+        config.add_input(tensor)
+    for tensor in outputs:
+        config.add_output({n: v for n, v in tensor.items() if n != "optional"})
     if signature.is_stream or document.get("model_transaction_policy"):
         config.set_model_transaction_policy({"decoupled": signature.is_stream})
     _complete_batching(config, signature.settings)
@@ -210,8 +286,8 @@ def complete(config: Any, signature: Signature) -> Any:
     return config
 
 
-def _check_names(document: Dict[str, Any], kind: str, rows: Sequence[Parameter]) -> None:
-    names = [row.name for row in rows]
+def _check_names(document: Dict[str, Any], kind: str, tensors: Sequence[Any]) -> None:
+    names = [each["name"] for each in tensors]
     for entry in document.get(kind, ()):
         if entry["name"] not in names:
             raise ValueError(
@@ -237,30 +313,48 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
     parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
-    inputs = [each for each in signature.parameters if _openai(each)]
-    outputs = [each for each in signature.outputs if each.name not in _ABOUT_TEXT]
-    if len(inputs) == len(outputs) == 1 and _openai(outputs[0]):
-        for row, kind in ((inputs[0], "input"), (outputs[0], "output")):
-            parameters.setdefault(f"{_openai(row)}_{kind}", {"string_value": row.name})
+    for name, tensor in _openai(signature).items():
+        parameters.setdefault(name, {"string_value": tensor})
     if signature.settings.streams:
         parameters.setdefault(MAX_STREAMS, {"string_value": str(signature.settings.streams)})
     if signature.is_async and not signature.is_stream:
         parameters.setdefault("MAX_INFLIGHT", {"string_value": _OVERLAPPING})
 
 
-def _openai(row: Parameter) -> str:
-    """Return which parameters name a value, if it is a text or a sound without a default."""
-    if row.is_optional:
-        return ""
-    if row.kind.schema.get(CONTENT) == Audio.content_type:
+def _openai(signature: Signature) -> Dict[str, str]:
+    """Return the parameters that name input and output for OpenAI's routes; {} without a pair.
+
+    The input is `messages`, or the only text or sound without a default.
+    """
+    needed = [each for each in signature.parameters if not each.is_optional]
+    chats = [each for each in needed if each.name == _CHAT and _openai_kind(each) == _CHAT]
+    inputs = chats or [each for each in needed if _openai_kind(each) in (_TEXT, _SOUND)]
+    outputs = [each for each in signature.outputs if each.name not in _ABOUT_TEXT]
+    kinds = (_TEXT, _SOUND, *[_MESSAGE][: len(chats)])
+    if not (len(inputs) == len(outputs) == 1 and _openai_kind(outputs[0]) in kinds):
+        return {}
+    rows = ((inputs[0], "input"), (outputs[0], "output"))
+    return {f"openai_{_openai_kind(row)}_{end}": row.name for row, end in rows}
+
+
+def _openai_kind(row: Parameter) -> str:
+    """Return the kind of a value for OpenAI's routes; "" for one that they do not have."""
+    schema = row.kind.schema
+    if schema.get(CONTENT) == JSON:
+        return _CHAT if schema.get("type") == "array" else _MESSAGE
+    if schema.get(CONTENT) == Audio.content_type:
         return _SOUND
-    return _TEXT if row.kind.schema == {"type": "string"} else ""
+    is_text = type(row.kind) is Scalars and row.kind.python is str and not row.kind.depth
+    return _TEXT if is_text else ""
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
     """Return the description of a function for the server, as JSON."""
+    fields_of = signature.fields_of
+    is_tuple = fields_of is not None and issubclass(fields_of, tuple)
     return {
         "about": signature.about,
+        "tuple": fields_of.__name__ if is_tuple else "",
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
         "input": {
@@ -278,12 +372,27 @@ def describe(signature: Signature) -> Dict[str, Any]:
 def _schema(parameter: Parameter) -> Dict[str, Any]:
     """Return the schema of an argument, with its default where JSON can have it."""
     default, schema = parameter.default, parameter.kind.schema
-    is_plain = default is None or isinstance(default, (bool, int, float, str))
-    return {**schema, "default": default} if parameter.is_optional and is_plain else schema
+    has_no_json = parameter.kind.is_file and default is not None
+    if has_no_json or not parameter.is_optional:
+        return schema
+    try:
+        text = write(default)
+    except (TypeError, ValueError):  # a list of pictures
+        return schema
+    return {**schema, "default": json.loads(text)} if len(text) <= _MAX_DEFAULT else schema
 
 
-def _tensor(row: Parameter) -> Dict[str, Any]:
-    return {"name": row.name, "data_type": row.kind.datatype, "dims": row.kind.dims}
+def _tensors(rows: Sequence[Parameter]) -> List[Dict[str, Any]]:
+    """Return the tensors of parameters or outputs."""
+    tensors: List[Dict[str, Any]] = []
+    for row in rows:
+        is_optional = {"optional": True} if row.is_optional else {}
+        own = {"name": row.name, "data_type": row.kind.datatype, "dims": row.kind.dims}
+        tensors.append({**own, **is_optional})
+        if row.ragged is not None:
+            own = {"name": row.name + RAGGED, "data_type": "TYPE_STRING", "dims": [1]}
+            tensors.append({**own, "optional": True})
+    return tensors
 
 
 def functions_of(module: Any) -> Iterator[Any]:

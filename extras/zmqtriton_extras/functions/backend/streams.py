@@ -245,7 +245,7 @@ class Streams:
         is_last = isinstance(result, End)
         value = result.value if is_last else result
         try:
-            if isinstance(value, Failed):
+            if isinstance(value, (Failed, Refused)):
                 raise value
             if value is not None:
                 stream.sender.send(self._work.response(value), **stream.how)

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
+import pydantic
 from hypothesis import strategies as st
 
+from zmqtriton_extras.functions.backend.documents import Documents, kind_of
 from zmqtriton_extras.functions.backend.media import Audio, File, Image, Media
 
 _INTS = st.integers(-(2**63), 2**63 - 1)
@@ -45,11 +47,17 @@ _MEDIA = {"Audio": Audio, "File": File, "Image": Image}
 #: What stands above all functions.
 HEAD = """
 import dataclasses
+import datetime
+import decimal
+import enum
+import uuid
 from typing import (
-    Any, AsyncIterator, Dict, Iterator, List, Literal, NamedTuple, Optional, TypedDict
+    Annotated, Any, AsyncIterator, Dict, FrozenSet, Iterator, List, Literal, Mapping, NamedTuple,
+    NewType, Optional, Sequence, Set, Tuple, TypedDict, Union
 )
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 from zmqtriton import Array, Audio, File, Image, model
 
 class Pair(TypedDict):
@@ -61,7 +69,27 @@ class Point:
     x: int
     pair: Pair
     tags: List[str] = dataclasses.field(default_factory=list)
+
+class Color(enum.Enum):
+    red = "red"
+    one = 1
+
+class Move(NamedTuple):
+    x: int
+    y: str
+
+class Item(BaseModel):
+    name: str = Field(max_length=8)
+    count: Optional[int]
+
+UserId = NewType("UserId", int)
 """
+
+
+NAMESPACE: dict[str, Any] = {"__name__": "generated"}
+#: Without the names of zmqtriton, which no hint within others has.
+_HEAD = HEAD.replace("from zmqtriton import", "#")
+exec(compile(_HEAD, "generated", "exec", dont_inherit=True), NAMESPACE)
 
 
 class Hint(NamedTuple):
@@ -75,6 +103,8 @@ class Hint(NamedTuple):
     rows: str = ""
     #: Values that are written in Python as they are shown.
     is_plain: bool = False
+    #: True if the values are JSON, of which the function gets what pydantic makes.
+    is_nested: bool = False
 
 
 def _grids(elements: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -120,7 +150,7 @@ _DOCUMENTS: dict[str, tuple[st.SearchStrategy[Any], list[Any]]] = {
         st.dictionaries(
             _TEXTS, st.lists(st.dictionaries(_TEXTS, _INTS, max_size=2), max_size=2), max_size=2
         ),
-        [1, [], {"a": {}}, {"a": [{"b": "c"}]}, {"a": [{"b": 2**70}]}],
+        [1, [], {"a": {}}, {"a": [{"b": "c"}]}, {"a": [{"b": 1.5}]}],
     ),
     "Dict[str, Any]": (
         st.dictionaries(_TEXTS, _INTS | _FLOATS | _TEXTS | st.none() | st.lists(_FLOATS)),
@@ -131,11 +161,80 @@ _DOCUMENTS: dict[str, tuple[st.SearchStrategy[Any], list[Any]]] = {
 }
 
 
+#: Hints within others: their values as JSON, and JSON that they do not allow.
+_LEAVES: dict[str, tuple[st.SearchStrategy[Any], list[Any]]] = {
+    "int": (st.integers(), ["1", 1.5, True, None]),
+    "float": (st.floats(allow_nan=False, allow_infinity=False), ["1", False]),
+    "bool": (st.booleans(), [0, "true"]),
+    "str": (_TEXTS, [1, None]),
+    "None": (st.none(), [0, "a"]),
+    "Any": (_INTS | _TEXTS | st.lists(_TEXTS, max_size=2), []),
+    "UserId": (st.integers(), ["a"]),
+    "Annotated[int, Field(ge=0, description='a number')]": (st.integers(0), [-1, "a"]),
+    "Literal['a', 1, None]": (st.sampled_from(["a", 1, None]), ["b", 2]),
+    "Color": (st.sampled_from(["red", 1]), ["green", None]),
+    "Union[int, str]": (st.integers() | _TEXTS, [1.5, None, {}]),
+    "Move": (st.tuples(_INTS, _TEXTS).map(list), [[1], [1, 2], "a"]),
+    "Item": (
+        st.fixed_dictionaries({"name": st.just("a"), "count": st.none() | _INTS}),
+        [{}, {"name": "a" * 9, "count": None}, {"name": "a", "count": "b"}],
+    ),
+    "Set[int]": (st.lists(_INTS, max_size=1), [1, ["a"], None]),
+    "FrozenSet[str]": (st.lists(_TEXTS, max_size=1), [["a", 1]]),
+    "Tuple[int, str]": (st.tuples(_INTS, _TEXTS).map(list), [[1], ["a", 1]]),
+    "datetime.datetime": (
+        st.datetimes().map(lambda moment: moment.isoformat()),
+        ["soon", [], None],
+    ),
+    "datetime.date": (st.dates().map(lambda day: day.isoformat()), ["soon", {}]),
+    "uuid.UUID": (st.uuids().map(str), ["a", 1]),
+    "decimal.Decimal": (st.decimals(allow_nan=False, allow_infinity=False).map(str), ["a", []]),
+}
+
+
+@st.composite
+def _nested(draw: st.DrawFn, levels: int = 3) -> Hint:
+    """Draw a hint within others."""
+    forms = ["leaf", "list", "dict", "numbers", "maybe", "tuple", "sequence"]
+    form = draw(st.sampled_from(forms)) if levels else "leaf"
+    if form == "leaf":
+        name = draw(st.sampled_from(sorted(_LEAVES)))
+        return Hint(name, *_LEAVES[name], is_nested=True)
+    inner: Hint = draw(_nested(levels - 1))
+    lists = st.lists(inner.values, max_size=2)
+    elements = [1, *[[each] for each in inner.wrong]]
+    others = [each for each in inner.wrong if each is not None]
+    texts = st.dictionaries(_TEXTS, inner.values, max_size=2)
+    numbers = st.dictionaries(st.integers().map(str), inner.values, max_size=2)
+    rows: dict[str, tuple[str, st.SearchStrategy[Any], list[Any]]] = {
+        "list": (f"List[{inner.text}]", lists, elements),
+        "sequence": (f"Sequence[{inner.text}]", lists, elements),
+        "tuple": (f"Tuple[{inner.text}, ...]", lists, elements),
+        "dict": (f"Mapping[str, {inner.text}]", texts, [1, *[{"a": n} for n in inner.wrong]]),
+        "numbers": (f"Dict[int, {inner.text}]", numbers, [[], *[{"1": n} for n in inner.wrong]]),
+        "maybe": (f"Optional[{inner.text}]", st.none() | inner.values, others),
+    }
+    return Hint(*rows[form], is_nested=True)
+
+
+def _is_document(hint: Hint) -> bool:
+    """Whether a hint that stands alone is one of JSON, with documents that it does not allow."""
+    bare = kind_of(eval(hint.text, NAMESPACE))
+    return (
+        type(bare) is Documents
+        and bool({*map(type, hint.wrong)} - {type(None)})
+        and not hint.text.startswith("Optional[")
+    )
+
+
 @st.composite
 def hints(draw: st.DrawFn, is_entry: bool, is_single: bool) -> Hint:
     """Draw a hint; in a batch lists and arrays would have entries, and are no single values."""
     others = [] if is_single else ["list", "grid", "array"]
-    kind = draw(st.sampled_from(["scalar", "choice", "json", "media", *others]))
+    kind = draw(st.sampled_from(["scalar", "choice", "json", "nested", "media", *others]))
+    if kind == "nested":
+        levels = 0 if is_single else draw(st.integers(0, 3))
+        return draw(_nested(levels).filter(_is_document))
     name = draw(st.sampled_from(sorted(_SCALARS)))
     if kind == "scalar":
         return Hint(name, _SCALARS[name], _WRONG[name], is_plain=True)
@@ -143,7 +242,7 @@ def hints(draw: st.DrawFn, is_entry: bool, is_single: bool) -> Hint:
         values = st.lists(_SCALARS[name], max_size=4)
         return Hint(f"List[{name}]", values, [1, {}, _WRONG[name][:1]], is_plain=True)
     if kind == "grid":
-        wrong = [[1], [[], [1]], [_WRONG[name][:1]]]
+        wrong = [[1], [_WRONG[name][:1]]]
         return Hint(f"List[List[{name}]]", _grids(_SCALARS[name]), wrong, is_plain=True)
     if kind == "array":
         return draw(_arrays(is_entry))
@@ -172,6 +271,8 @@ class Generated(NamedTuple):
     entries: set[str]
     rows: set[str]
     points: set[str]
+    #: Hints of arguments that are JSON, of which the function gets what pydantic makes.
+    nested: dict[str, str]
     #: True if it returns a value in place of one output a field.
     has_one_output: bool
 
@@ -287,10 +388,12 @@ def functions(draw: st.DrawFn) -> Generated:
         has_batches,
         form in _STREAMS,
         draw(st.lists(request, min_size=1, max_size=3)),
-        {bad.name: draw(st.sampled_from(bad.hint.wrong))},
+        # null is an argument that is left out
+        {bad.name: draw(st.sampled_from([n for n in bad.hint.wrong if n is not None]))},
         {each.name for each in rows if each.is_entry},
         {each.name for each in rows if each.is_rows},
         {each.name for each in rows if each.hint.text == "Point"},
+        {each.name: each.hint.text for each in rows if each.hint.is_nested},
         # of a TypedDict each field is an output
         not source.startswith("\nclass NAME_answer") and returned != "Pair",
     )
@@ -321,12 +424,19 @@ def as_json(value: Any) -> Any:
         return np.vectorize(bytes.decode, otypes=[object])(value).tolist()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return [as_json(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_json(each) for each in value]
+    if isinstance(value, dict):
+        return {name: as_json(each) for name, each in value.items()}
+    if type(value) in (bool, int, float, str, type(None)):
+        return value
+    return pydantic.TypeAdapter(Any).dump_python(value, mode="json")
 
 
 def exactly(document: Any) -> str:
-    """A text that is the same for the same bits: -0.0 is not 0, and NaN is NaN."""
-    return json.dumps(document, sort_keys=True)
+    """A text that is the same for the same bits: -0.0 is not 0; NaN and infinities are null."""
+    finite = json.loads(json.dumps(document), parse_constant=lambda word: None)
+    return json.dumps(finite, sort_keys=True)
 
 
 class Plain:
@@ -343,6 +453,9 @@ class Plain:
             **request,
             **{n: self._namespace["Point"](**request[n]) for n in generated.points & {*request}},
         }
+        for n in generated.nested.keys() & request.keys():
+            hint = eval(generated.nested[n], NAMESPACE)
+            values[n] = pydantic.TypeAdapter(hint).validate_python(request[n])
         for n in generated.entries:
             values[n] = np.stack([values[n]]) if n in generated.rows else [values[n]]
         for n in generated.rows:  # numpy would have an array of its own for texts
@@ -369,11 +482,14 @@ async def _all_of(answers: Any) -> list[Any]:
     return [await answers if inspect.iscoroutine(answers) else answers]
 
 
-def tensor_of(value: Any, kind: dict[str, Any], *, has_batches: bool) -> Any:
+def tensor_of(
+    value: Any, kind: dict[str, Any], *, has_batches: bool, is_document: bool = False
+) -> Any:
     """The array of a value, made by what the configuration says alone."""
     dtype = dtype_of(kind["data_type"])
     dims = [int(dim) for dim in kind["dims"]]
-    value = json.dumps(value) if isinstance(value, dict) else getattr(value, "data", value)
+    is_document = is_document or isinstance(value, dict)
+    value = json.dumps(value) if is_document else getattr(value, "data", value)
     if dtype.hasobject and isinstance(value, bytes):
         array = np.array([value], object)
     else:

@@ -54,20 +54,23 @@ def test_a_dataclass_is_json_and_its_fields_are_checked(tmp_path: Path) -> None:
     assert interface is not None
     person = interface.input["properties"]["person"]
     assert ["name"] == person["required"]
-    assert {"enum": ["a", "b"]} == person["properties"]["kind"]
+    assert ["a", "b"] == person["properties"]["kind"]["enum"]
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"name": 1}, "person.name: expected str, got an integer"),
-        ({"other": 1}, "person.'other': there is no such field"),
-        ({"places": {}}, "person.places: expected list, got an object of 0 members"),
+        ({"name": 1}, "person.name: Input should be a valid string, got an integer"),
+        ({"other": 1}, "person.'other': Unexpected keyword argument"),
+        (
+            {"places": {}},
+            "person.places: Input should be a valid list, got an object of 0 members",
+        ),
         (
             {"places": [{"near": {"city": 1}}]},
-            "person.places.0.near.city: expected str, got an integer",
+            "person.places.0.near.city: Input should be a valid string, got an integer",
         ),
-        ({"kind": "c"}, "person.kind: expected one of 'a', 'b', got a text of 1 letter"),
+        ({"kind": "c"}, "person.kind: Input should be 'a' or 'b'"),
     ],
 )
 def test_a_document_that_is_wrong_is_refused_with_its_place(
@@ -83,11 +86,53 @@ def test_a_document_that_is_wrong_is_refused_with_its_place(
 def test_values_of_a_dict_are_checked(tmp_path: Path) -> None:
     with loaded(tmp_path, SOURCE) as model:
         with pytest.raises(
-            ZmqTritonError, match=r"table.'x': expected int, got a text of 1 letter"
+            ZmqTritonError,
+            match=r"table.'x': Input should be a valid integer, got a text of 1 letter",
         ):
             ask(model, {"person": PERSON, "table": {"x": "a"}})
-        with pytest.raises(ZmqTritonError, match=r"person.name: expected a value, got nothing"):
+        with pytest.raises(ZmqTritonError, match=r"person.name: Field required"):
             ask(model, {"person": {}, "table": {}})
+
+
+LONG = """
+from typing import Dict, List
+from zmqtriton import model
+
+@model
+def caption(rows: List[Dict[str, int]]) -> int:
+    return sum(row["a"] for row in rows)
+"""
+
+
+def test_a_long_list_is_read_in_pieces_with_the_places_of_the_whole(tmp_path: Path) -> None:
+    rows: list[Any] = [{"a": 1}] * 20_000
+    with loaded(tmp_path, LONG) as model:
+        assert {"output": 20_000} == ask(model, {"rows": rows})
+        assert {"output": 0} == ask(model, {"rows": []})
+        rows[19_000], rows[19_001] = {"a": "b"}, 3
+        with pytest.raises(ZmqTritonError) as caught:
+            ask(model, {"rows": rows})
+
+    places = [line.partition(": ")[0] for line in caught.value.text.split("\n")]
+    assert ["rows.19000.'a'", "rows.19001"] == places
+
+
+def test_too_many_errors_are_counted(tmp_path: Path) -> None:
+    source = LONG.replace("List[Dict[str, int]]", "Dict[str, List[int]]")
+    with loaded(tmp_path, source) as model:
+        with pytest.raises(ZmqTritonError, match="rows: 10001 values are wrong"):
+            ask(model, {"rows": {"a": ["b"] * 10_001}})
+        with pytest.raises(ZmqTritonError, match=r"rows.'a'.0: .*\n(.*\n)*9980 more errors$"):
+            ask(model, {"rows": {"a": ["b"] * 10_000}})
+
+
+def test_names_of_clients_are_quoted_in_one_line(tmp_path: Path) -> None:
+    with loaded(tmp_path, SOURCE) as model, pytest.raises(ZmqTritonError) as caught:
+        ask(model, {"person": PERSON, "table": {"it's\na": "b", "c" * 100: 1.5}})
+
+    first, second = caught.value.text.split("\n")
+    assert first.startswith("table.'it\u2019s a': Input should be a valid integer")
+    assert second.startswith(f"table.'{'c' * 77}...': ")
 
 
 PYDANTIC = """

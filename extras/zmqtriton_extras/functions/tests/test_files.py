@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton.findings import Severity
 from zmqtriton.options import parse
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import ModelReading
@@ -13,6 +14,7 @@ from zmqtriton.repository.scan import ModelPlace
 from zmqtriton_extras.functions import backend
 from zmqtriton_standard.tools.checking.repositories import check_files
 from zmqtriton_standard.tools.run import check_file
+from zmqtriton_standard.tools.testing import load_model
 
 SOURCE = "from zmqtriton import model\n\n@model\ndef caption(text: str) -> str: return text\n"
 RUNTIME = str(Path(backend.__file__).with_name("model.py"))
@@ -55,7 +57,12 @@ def test_a_directory_needs_no_configuration(tmp_path: Path) -> None:
     ("source", "text"),
     [
         (SOURCE, ""),
-        ("def caption(text: str) -> str: return text\n", "there is no class TritonPythonModel"),
+        (
+            "def shout(text: str) -> str: return text\nclass Other: ...\n"
+            "class Caption:\n    def __call__(self): ...\n",
+            "there is no class TritonPythonModel; put @model of zmqtriton above shout, Caption",
+        ),
+        ("caption = lambda text: text\n", "there is no class TritonPythonModel; 'zmqtriton new"),
     ],
 )
 def test_commands_know_functions(tmp_path: Path, source: str, text: str) -> None:
@@ -64,3 +71,53 @@ def test_commands_know_functions(tmp_path: Path, source: str, text: str) -> None
 
     assert text in check_file(file)
     assert bool(text) == bool(check_files([file]))
+
+
+def test_a_check_finds_imports_that_are_not_there_and_names_that_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(
+        "import json, beside\nimport nothing_of_this_name\nfrom zmqtriton import model\n"
+        "@model\ndef docs(text: str) -> str: ...\n@model\ndef fine(text: str) -> str: ...\n"
+    )
+    (tmp_path / "beside.py").touch()
+
+    refused, warned = check_files([file])
+
+    assert (2, Severity.WARNING) == (warned.line, warned.severity)
+    assert "No module named 'nothing_of_this_name'" in warned.text
+    assert Severity.ERROR == refused.severity
+    assert "/docs is a path of the server: give the function another name, @model(name=…)" == (
+        refused.text
+    )
+
+
+def test_a_name_that_is_taken_is_refused_by_the_load(tmp_path: Path) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(SOURCE.replace("caption", "docs"))
+
+    reading = ModelReader(parse(["--model-repository=."])).read(
+        "docs", ModelPlace(tmp_path, tmp_path, file)
+    )
+
+    assert isinstance(reading, ModelReading)
+    assert "/docs is a path of the server" in str(reading.blueprint.versions[1].problem)
+
+
+SHOUT = """
+from json import loads
+def shout(text: str) -> str: ...
+yell = lambda text: text
+class Caption:
+    def __call__(self): ...
+class Other: ...
+"""
+
+
+def test_a_load_says_which_functions_lack_their_mark(tmp_path: Path) -> None:
+    version = tmp_path / "caption" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(SHOUT)
+
+    text = "no attribute 'TritonPythonModel'; put @model of zmqtriton above shout, yell, Caption$"
+    with pytest.raises(AttributeError, match=text), load_model(version.parent):
+        pass

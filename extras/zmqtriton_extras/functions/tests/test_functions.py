@@ -112,9 +112,13 @@ def test_lists_arrays_and_fields_are_tensors(tmp_path: Path) -> None:
         rows = {each["name"]: each["dims"] for each in model.config["output"]}
         limited = model.infer(limit=np.array([3]), **inputs)
 
-    assert {"total": [1], "names": [-1, -1], "rows": [-1, 2], "nothing": [1]} == {
-        name: list(map(int, dims)) for name, dims in rows.items()
-    }
+    assert {
+        "total": [1],
+        "names": [-1, -1],
+        "names.ragged": [1],
+        "rows": [-1, 2],
+        "nothing": [1],
+    } == {name: list(map(int, dims)) for name, dims in rows.items()}
     assert [9.5] == outputs["total"].tolist()
     assert [[b"a", "é".encode()], [b"c", b"d"]] == outputs["names"].tolist()
     assert [[1, 2]] == outputs["rows"].tolist()
@@ -350,12 +354,8 @@ response_cache { enable: true }
     ("head", "text"),
     [
         ("def caption(text) -> str", "parameter 'text' needs a hint"),
-        ("def caption(text: str)", "the return value: it needs a hint"),
-        ("def caption(text: str) -> None", "the return value: it needs a hint"),
-        ("def caption(*text: str) -> str", "parameter 'text' must be one that has a name"),
-        ("def caption(text: object) -> str", "parameter 'text': a model cannot have 'object'"),
+        ("def caption(text: str)", "the return value needs a hint"),
         ("def caption(text: Unknown) -> str", "name 'Unknown' is not defined"),
-        ("def caption(text: 'Union[int, str]') -> str", "values of several types"),
         ("def caption(text: Array['BF16']) -> str", "numpy has no arrays of 'BF16'"),
     ],
 )
@@ -378,7 +378,7 @@ def test_a_hint_that_names_no_tensor_is_refused(tmp_path: Path, head: str, text:
         ("str", "b'a'", "expected str, got bytes of 1 byte"),
         ("str", "chr(0xD800)", "expected str, got a text of 1 letter"),
         ("'list[int]'", "[1, 2.5]", "expected list of int, got"),
-        ("'list[list[int]]'", "[[1], [1, 2]]", "expected list of list of int, got"),
+        ("'list[list[int]]'", "[[1], 2]", "expected list of list of int, got"),
         ("'list[str]'", "['a', 1]", "expected list of str, got an integer"),
         ("Array['INT8', 2]", "[1.5, 1.0]", "expected array of INT8 of shape .2., got array"),
         (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.example_requests import requests
 from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import BATCH, SCALARS, loaded
 from zmqtriton_extras.routes.backend.multipart import RefusedError
@@ -45,7 +46,7 @@ def ask(model: Any, body: Any, kind: str = JSON) -> Any:
     interface = interface_of(model.config)
     assert interface is not None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(interface.write(model.infer(interface.read(kind, data))))
+    return json.loads(interface.write(model.infer(interface.read(kind, data).inputs)))
 
 
 def test_json_is_a_call(tmp_path: Path) -> None:
@@ -134,7 +135,8 @@ def test_what_curl_sends_is_json_or_a_form(tmp_path: Path) -> None:
 def test_a_form_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with loaded(tmp_path, SCALARS) as model:
         for kind, body in (
-            ("application/x-www-form-urlencoded", b"text=\xff"),
+            ("application/x-www-form-urlencoded", b"\x89PNG"),
+            ("application/x-www-form-urlencoded", b"text=a" + b"&" * 1000),
             ("multipart/form-data", b"--x\r\n"),
             ("multipart/form-data; boundary=x", b"--x\r\n\r\na\r\n--x--"),
         ):
@@ -154,3 +156,34 @@ def test_a_call_has_one_entry_of_a_batch(tmp_path: Path) -> None:
 
 def test_other_models_have_no_interface() -> None:
     assert interface_of({"parameters": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"type": "object"}, {"role": "user", "content": "hello"}),
+        (
+            {
+                "type": "object",
+                "properties": {"role": {"type": "string"}, "name": {"type": "string"}},
+                "required": ["role", "name"],
+            },
+            {"role": "user", "name": "hello", "content": "hello"},
+        ),
+        ({"type": "string"}, "hello"),
+    ],
+)
+def test_the_example_of_a_chat_has_a_message(item: Any, message: Any) -> None:
+    messages = {"type": "array", "items": item, "contentMediaType": "application/json"}
+    description = {
+        "about": "",
+        "is_stream": False,
+        "has_batches": False,
+        "input": {"type": "object", "properties": {"messages": messages}, "required": ["messages"]},
+        "output": {"type": "object", "properties": {}},
+    }
+    config = {"parameters": {"FUNCTION": {"string_value": json.dumps(description)}}}
+
+    [(path, text)] = requests("chat", config, None)
+
+    assert ("/chat", {"messages": [message]}) == (path, json.loads(text))

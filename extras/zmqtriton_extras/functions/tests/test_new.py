@@ -38,7 +38,7 @@ def test_nothing_is_overwritten_and_names_are_those_of_functions(
 
     assert 1 == main(["new", "shout"])
     assert "test_shout.py is there already; nothing was written" in capsys.readouterr().err
-    for name in ("json", "def", "Shout", "zmqtriton"):
+    for name in ("json", "def", "Shout", "zmqtriton", "docs"):
         assert 1 == main(["new", name])
         assert f"'{name}'" in capsys.readouterr().err
     assert ["test_shout.py"] == [path.name for path in tmp_path.iterdir()]

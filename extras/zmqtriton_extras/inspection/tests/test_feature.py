@@ -143,9 +143,9 @@ def test_who_does_not_answer_stands_still(world: SupervisorHarness) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"seconds": 0}, "seconds must be a number above 0, up to 600"),
-        ({"seconds": 601}, "seconds must be a number above 0, up to 600"),
-        ({"seconds": "5"}, "seconds must be a number above 0, up to 600"),
+        ({"seconds": 0}, "'seconds' must be a number from 0.001 to 600"),
+        ({"seconds": 601}, "'seconds' must be a number from 0.001 to 600"),
+        ({"seconds": "5"}, "'seconds' must be a number from 0.001 to 600"),
         ({"instance": 1}, "instance is no text"),
         ({"second": 1}, "a profile has no setting 'second'"),
         ({"model": ""}, "Model name cannot be empty"),

@@ -17,7 +17,9 @@ from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.jobs.routes import check, owner_of, stream
 from zmqtriton_extras.openai.problems import RefusedField
-from zmqtriton_floor.errors import NO_MEMORY, Unavailable
+from zmqtriton_floor.descriptions import shown
+from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
+from zmqtriton_floor.numbers import in_text, integer
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     BOOLEAN,
@@ -40,7 +42,6 @@ _FILE_ID = re.compile(r"file-[0-9A-HJKMNP-TV-Z]{26}")
 _BATCH_ID = re.compile(r"batch_[0-9A-HJKMNP-TV-Z]{26}")
 #: Maximum bytes of an upload with its form. OpenAI takes 512 MB.
 MAX_UPLOAD_BYTES = 512 << 20
-_MAX_BODY_BYTES = 64 << 10
 _MAX_FILES, _MAX_BATCHES, _USUAL_BATCHES = 10_000, 100, 20
 _USUAL_FILES = 1000
 _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
@@ -229,7 +230,7 @@ class FileRoutes(_Asking):
 
 class BatchRoutes(_Asking):
     async def create(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        text = await req.read_body(_MAX_BODY_BYTES)
+        text = await req.read_control()
         own_id = f"batch_{new_id()}"
         await self._answer(req, resp, "batch create", id=own_id, **_request(text))
 
@@ -266,16 +267,17 @@ async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
 def _checked(form: re.Pattern[str], name: str) -> str:
     """Return an id as the process of jobs makes them. Raises the error of any other name."""
     if not form.fullmatch(name):
-        raise falcon.HTTPError(404, description=f"There is no '{name}'")
+        raise falcon.HTTPError(404, description=f"There is no '{shown(name)}'")
     return name
 
 
 def _page(req: HttpRequest, form: re.Pattern[str], usual: int, maximum: int) -> Document:
     """Return which part of a list a client asks for."""
     text, after = req.get_param("limit"), req.get_param("after")
-    limit = usual if text is None else int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= limit <= maximum:
-        raise RefusedField(f"'limit' must be a number from 1 to {maximum}", "limit")
+    try:
+        limit = integer("limit", usual if text is None else in_text(text), 1, maximum)
+    except InvalidArgument as error:
+        raise RefusedField(error.text, "limit") from None
     return {"limit": limit, "after": after and _checked(form, after)}
 
 

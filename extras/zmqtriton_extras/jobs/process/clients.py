@@ -5,7 +5,6 @@ A room is an ability over jobs, which jobs themselves do not know.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_extras.jobs.messages import Body, Contents, Document, Message
+from zmqtriton_extras.jobs.messages import DISK, Body, Contents, Document, Message
 from zmqtriton_extras.jobs.process.responses import EVENTS, describe, read_page
 from zmqtriton_extras.jobs.process.running import Running
 from zmqtriton_extras.jobs.process.store import (
@@ -131,16 +130,15 @@ class Clients:
 
     async def _receive_file(self, own_id: str, body: Body, hashed: Any) -> None:
         path = path_of(self._store.directory, own_id, "request")
-        loop = asyncio.get_running_loop()
         try:
-            file: Any = await loop.run_in_executor(None, partial(open, path, "xb"))
+            file: Any = await DISK.run(open, path, "xb")
         except FileExistsError:
             return  # this is asked again: an earlier process has kept all of it
         try:
             async for part in body.parts():
                 hashed.update(part)
-                await loop.run_in_executor(None, file.write, part)
-            await loop.run_in_executor(None, _keep, file)
+                await DISK.run(file.write, part)
+            await DISK.run(_keep, file)
             await self._store.do(Store.sync_bodies)
         except BaseException:
             path.unlink()
@@ -202,7 +200,7 @@ class Clients:
             if reply is not None:
                 responses, end = read_page(read, after, False)
             else:
-                responses, end = await asyncio.to_thread(read_page, read, after, True)
+                responses, end = await DISK.run(read_page, read, after, True)
         except ValueError as error:
             raise Refused(409, str(error)) from error
         texts = [response.decode(errors="replace") for response in responses]

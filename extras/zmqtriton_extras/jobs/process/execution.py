@@ -143,7 +143,9 @@ class Execution:
         rows = settings.server.add_ons
         kept = tuple(row for row in rows if row[0] not in _WITHOUT)
         server = settings.server._replace(add_ons=kept)
-        gateway.settings = settings._replace(server=server, steps=(*settings.steps, _STEP))
+        gateway.settings = settings._replace(
+            server=server, offers=settings.offers.adding("requests.step", _STEP)
+        )
         self._application: Any = build(gateway, routes(gateway), access)
 
     async def answer(self, job: Job, body: bytes, stages: Stages, reply: Reply) -> Answer:

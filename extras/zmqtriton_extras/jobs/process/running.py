@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from zmqtriton_extras.jobs.messages import OWN
 from zmqtriton_extras.jobs.process.execution import AnswerTooLarge, Execution, Reply, judge
 from zmqtriton_extras.jobs.process.store import (
     FAILED,
@@ -317,7 +318,7 @@ class Running:
         if job.body is not None:
             return job.body
         file = path_of(self._store.directory, job.id, "request")
-        return await asyncio.to_thread(file.read_bytes)
+        return await OWN.run(file.read_bytes)
 
     async def _fault_of(self, job: str, size: int) -> str:
         # on a full disk an answer waits until it can be kept

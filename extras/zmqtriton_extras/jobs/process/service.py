@@ -20,6 +20,7 @@ from zmqtriton_extras.jobs.process.store import Limits, Refused
 from zmqtriton_extras.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed
 from zmqtriton_extras.jobs.process.webhooks.sending import Sending
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.serving import Service
 
@@ -107,8 +108,8 @@ class JobsService(Service):
                     await self._answer(document, Body(reader, size), writer)
                 finally:
                     self._is_busy -= 1
-        except (OSError, EOFError):
-            return  # it has left
+        except (OSError, EOFError, Unavailable):
+            return  # it has left, or there is no thread for it
         finally:
             writer.close()
 
@@ -119,7 +120,7 @@ class JobsService(Service):
             reply, contents = await self._verbs[document["verb"]](document, body)
         except ConnectionError:
             raise
-        except (Refused, OSError, sqlite3.Error) as error:
+        except (Refused, OSError, Unavailable, sqlite3.Error) as error:
             status, text = _refusal(error).args
             reply = {"refusal": status, "reason": text}
         await body.drop()

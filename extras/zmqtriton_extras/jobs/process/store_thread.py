@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from zmqtriton.sdk.files import check_owner
 from zmqtriton_extras.jobs.process.store import FULL, Limits, Refused, Store
 from zmqtriton_extras.jobs.process.troubles import Trouble
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.process import settle, settle_here
 
 _log = logging.getLogger(__name__)
@@ -256,6 +257,8 @@ def refusal_of(error: Exception, directory: Path | None = None) -> Exception:
     SQLite calls a full disk an error of input and output if its shared index cannot grow, so the
     disk of the directory decides about errors of SQLite.
     """
+    if isinstance(error, Unavailable):
+        return Refused(503, error.text)
     if isinstance(error, sqlite3.Error):
         is_full = "full" in str(error) or (directory is not None and _is_full(directory))
     else:

@@ -180,3 +180,20 @@ def test_probabilities_are_told_to_clients_that_ask_for_them() -> None:
 
     assert [token.taken for token in asked.all[0].logprobs] == [("a", -1.0)]
     assert other.all[0].logprobs == []
+
+
+def test_a_message_has_text_and_calls() -> None:
+    config = text_model(
+        outputs=(("output", "STRING"),), parameters={"openai_message_output": "output"}
+    )
+    model = ModelVersion(config)
+    choices = Choices(TensorNames(model.config, model.signature), "")
+
+    choices.take(response(output=[b'{"content": "I ", "tool_calls": [{"name": "a"}]}']))
+    choices.take(response(output=[b'{"content": null, "tool_calls": [{"name": "b"}]}']))
+
+    [choice] = choices.all
+    assert ("I ", ["a", "b"]) == (choice.text, [call.name for call in choice.calls])
+    for wrong in (b"[]", b"text", b'{"content": 5}'):
+        with pytest.raises(InternalError, match="output 'output' must hold a message, such as"):
+            choices.take(response(output=[wrong]))

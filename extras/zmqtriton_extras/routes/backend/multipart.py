@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from urllib.parse import parse_qsl
 
 #: Parts of one form, and bytes of the headers of one part.
@@ -55,11 +55,7 @@ def read_form(content_type: str, body: memoryview) -> Tuple[Dict[str, str], Dict
     fields, files = {}, {}  # type: Dict[str, str], Dict[str, File]
     try:
         if _kind(content_type) == "application/x-www-form-urlencoded":
-            if len(body) > MAX_ENCODED_BYTES:
-                text = f"a form of this kind may have {MAX_ENCODED_BYTES} bytes, send its files as "
-                raise RefusedError(413, text + "multipart/form-data")
-            pairs = parse_qsl(str(body, "utf-8"), True, max_num_fields=MAX_PARTS)
-            return dict(pairs), {}
+            return {name: str(value, "utf-8") for name, value in pairs_of(body)}, {}
         for part in parts_of(content_type, body):
             content = body[part.begin : part.end]
             if part.filename is None:
@@ -69,6 +65,24 @@ def read_form(content_type: str, body: memoryview) -> Tuple[Dict[str, str], Dict
     except ValueError as error:
         raise _unreadable(error) from None
     return fields, files
+
+
+def pairs_of(body: Any) -> List[Tuple[str, bytes]]:
+    """Return the fields of `application/x-www-form-urlencoded`, or of a query.
+
+    Raises RefusedError, and UnicodeDecodeError for a name that is no text.
+    """
+    try:
+        if len(body) > MAX_ENCODED_BYTES:
+            raise ValueError
+        # letters that stand for bytes
+        code = "latin-1"
+        pairs = parse_qsl(str(body, code), True, encoding=code, max_num_fields=MAX_PARTS)
+    except ValueError:
+        limits = f"{MAX_PARTS} fields and {MAX_ENCODED_BYTES} bytes"
+        text = f"a form of this kind may have {limits}, send its files as multipart/form-data"
+        raise RefusedError(413, text) from None
+    return [(str(name.encode(code), "utf-8"), value.encode(code)) for name, value in pairs]
 
 
 def parts_of(content_type: str, body: Any) -> Iterator[Part]:

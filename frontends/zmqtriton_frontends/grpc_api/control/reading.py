@@ -10,6 +10,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.staging import PREFIX
+from zmqtriton_frontends.gateway.loads import MAX_CONFIG_BYTES
 from zmqtriton_frontends.grpc_api.call import RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import parse
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import field_at, merge
@@ -19,8 +20,6 @@ from zmqtriton_protos import message
 MAX_BYTES = 64 << 10
 #: Fields that a load may have, files included; of files there may be half as many.
 MAX_FIELDS = 8192
-#: Largest parameter of a load that is no file, in bytes.
-MAX_PARAMETER_BYTES = 1 << 20
 #: Bytes that are read at once, and seconds of that before other clients have their turn.
 _PART_BYTES, _TURN_S = 16 << 10, 0.003
 
@@ -59,8 +58,8 @@ async def read_load(data: _Data, call: RpcCall) -> tuple[Any, dict[str, memoryvi
             file = _file_at(view, inner, end) if tag == _PARAMETER else None
             if file is not None:
                 files[file[0]] = file[1]
-            elif end - at > MAX_PARAMETER_BYTES:
-                text = f"of {end - at} bytes exceeds the limit of {MAX_PARAMETER_BYTES}"
+            elif end - at > MAX_CONFIG_BYTES:
+                text = f"of {end - at} bytes exceeds the limit of {MAX_CONFIG_BYTES}"
                 raise InvalidArgument(f"a parameter of a load that is no file {text}")
             start = at if file is None else end
         if end - start >= _PART_BYTES:

@@ -175,7 +175,7 @@ def read_content(
     outputs = _output_names(request) if request.outputs else []
     places, classes = read_wishes(request) if outputs else (NO_PLACES, NO_CLASSES)
     body = make(RequestBody, (request.id, parameters, outputs, inputs, _IN_NO_REGION))
-    return make(Content, (body, options, places, classes))
+    return make(Content, (body, options, places, classes, False))
 
 
 def _output_names(request: Any) -> list[str]:

@@ -44,6 +44,7 @@ from weakref import WeakSet
 
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody, ResponseBody
+from zmqtriton_frontends.entrance.ask import TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
@@ -210,7 +211,7 @@ class _Exchange:
         self.outbox.end(error)
 
     def _begin(self, data: bytes) -> bool:
-        """Begin a request; return False if it has to be parsed aside, or its model loaded."""
+        """Begin a request; return False if it has to be read aside, or its model loaded."""
         self._sending = None
         request_id = ""
         try:
@@ -219,6 +220,9 @@ class _Exchange:
             ask = ask_of(request, raw, self._call, takes_streams=True)
             self._start(request, data, self._entrance.enter(ask))
         except (LargeMessage, NotLoaded):
+            return False
+        except TakesLong as long:
+            long.reading.close()
             return False
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             self._take_turn(StreamEncoder(request_id), data).set_exception(error)

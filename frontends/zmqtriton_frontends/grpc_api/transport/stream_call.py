@@ -44,6 +44,7 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.client_progress import UNSENT_BYTES
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 
@@ -52,8 +53,6 @@ PATIENCE_S = 1.0
 _DEADLINE_EXCEEDED = 4
 #: Bytes of flow-control window that a stream gets at a time for a large message.
 _LARGE_WINDOW_BYTES = 4 << 20
-#: Bytes of a stream's answers that may wait here; with more, the handler waits.
-_MAX_UNSENT = 64 * 1024
 #: Largest message, in bytes, that is deflated on the loop; a thread deflates longer ones.
 _LONG = 64 * 1024
 
@@ -95,7 +94,7 @@ async def packed(message: bytes, compression: str) -> bytes:
     """Return a message compressed."""
     if len(message) <= _LONG:
         return codecs.deflate((message,), compression)
-    return await asyncio.to_thread(codecs.deflate, (message,), compression)
+    return await codecs.threads.run(codecs.deflate, (message,), compression)
 
 
 def release(*shares: Share | None) -> None:
@@ -327,7 +326,7 @@ class NativeCall(Http2Stream):
         del pieces
         if is_elsewhere and self.outgoing:
             self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
-        while self.outgoing_bytes > _MAX_UNSENT:
+        while self.outgoing_bytes > UNSENT_BYTES:
             self._room = self._loop.create_future()
             await self._room
 

@@ -127,7 +127,9 @@ class AccessRules:
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
             guarded = _checked(403, _key_check(restriction), guarded)
-        if guarded is refuse or route.is_there is not None:
+        if route.is_there is not None:
+            guarded = _if_there(route.is_there, guarded)
+        elif guarded is refuse:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
@@ -225,9 +227,7 @@ def _is_own_page(origin: str, req: Headers) -> bool:
     By name it could be anybody's who has let his own name point here.
     """
     host = req.header(b"host") or ""
-    if origin.partition("://")[2] != host:
-        return False
-    name = host_name(host)
+    name = host_name(host) if origin.partition("://")[2] == host else None
     return name is not None and (name == "localhost" or is_address(name))
 
 

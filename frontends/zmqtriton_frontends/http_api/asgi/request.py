@@ -15,6 +15,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
@@ -29,7 +30,8 @@ MAX_PIECES = 65_536
 #: Bytes above the limit that are read and dropped of a body that is too large, so that its client
 #: sees the error and not a connection reset.
 DROP_BYTES = 256 << 20
-
+#: Bytes of a body that steers the server: names, numbers and short texts, as over gRPC.
+MAX_CONTROL_BYTES = 64 << 10
 
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
@@ -91,6 +93,10 @@ class HttpRequest(falcon.asgi.Request):
         pieces, _ = await self.read_pieces(limit)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    async def read_control(self) -> bytes:
+        """Return the body of a request that steers the server. Raises what read_pieces raises."""
+        return await self.read_body(MAX_CONTROL_BYTES)
+
     def begin_body(self) -> BodyPieces:
         """Return the bytes that came with the headers, to be read on."""
         self.begun_ns = time.monotonic_ns()
@@ -102,8 +108,8 @@ class HttpRequest(falcon.asgi.Request):
     ) -> tuple[list[bytes], int]:
         """Return all of the body as it arrived, and its size.
 
-        Raises InvalidArgument if it has more bytes than the limit, Unavailable if there is no
-        memory for it, and what read_piece raises.
+        Raises TooLarge if it has more bytes than the limit, Unavailable if there is no memory for
+        it, and what read_piece raises.
         """
         read = read or self.begin_body()
         while read.has_more:
@@ -215,8 +221,14 @@ class HttpRequest(falcon.asgi.Request):
         return self.scope.get(CONNECTION)
 
 
-def too_large(what: str, size: int, limit: int) -> InvalidArgument:
-    return InvalidArgument(
+class TooLarge(InvalidArgument):
+    """Raised for a body with more bytes than the limit."""
+
+
+def too_large(what: str, size: int, limit: int) -> TooLarge:
+    if limit == MAX_CONTROL_BYTES:
+        return TooLarge(f"a request of this route has at most {limit} bytes, not {size}")
+    return TooLarge(
         f"request {what} size of {size} bytes exceeds the maximum allowed input size of {limit} "
         "bytes. Use --http-max-input-size to increase the limit."
     )
@@ -229,6 +241,7 @@ def read_timeout_ns(text: str) -> int:
     """
     if not _SECONDS.fullmatch(text) or not float(text):
         raise InvalidArgument(
-            f"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got '{text[:64]}'"
+            "X-Request-Timeout must be a number of seconds above 0, such as 2.5, "
+            f"got {described(text)}"
         )
     return int(float(text) * 1e9)

@@ -23,11 +23,11 @@ from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 class AsgiInference(HttpInference):
     """An inference that a task waits for."""
 
-    __slots__ = ("_answered", "_connection")
+    __slots__ = ("_answered", "_req")
 
     def __init__(self, inference: Inference, head: InferenceHead, req: HttpRequest) -> None:
         super().__init__(inference, head, req.begun_ns)
-        self._connection = req.connection
+        self._req = req
         self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     async def answer(self, body: Body) -> Answer:
@@ -38,8 +38,14 @@ class AsgiInference(HttpInference):
             self.cancel()
             raise
 
+    def hold(self, size: int) -> None:
+        """Account for more memory, or for less. Raises Unavailable without any."""
+        if not self._answered.done():  # else the share of the request was released
+            self._req.hold(size)
+
     def _has_room(self, size: int) -> bool:
-        return self._connection is None or bool(self._connection.share.take(size))
+        connection = self._req.connection
+        return connection is None or bool(connection.share.take(size))
 
     def _answer(self, status: int, encoded: Encoded) -> None:
         if not self._answered.done():

@@ -128,6 +128,10 @@ class HttpInference(PendingRequest):
     def _note_sequence(self, checked: CheckedRequest) -> None:
         """Note a request of a sequence that is about to be sent."""
 
+    def hold(self, size: int) -> None:
+        """Account for more memory, or for less. Raises Unavailable without any."""
+        raise NotImplementedError
+
     def _has_room(self, size: int) -> bool:
         """Book an answer that waits to be encoded; False if there is no room for it."""
         raise NotImplementedError

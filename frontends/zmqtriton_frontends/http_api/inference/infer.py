@@ -20,7 +20,7 @@ from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
-from zmqtriton_frontends.http_api.asgi.request import HttpRequest, too_large
+from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
@@ -41,6 +41,9 @@ class FormReceiver(Protocol):
 
     #: The form of the outputs that its client wants.
     form: OutputForm
+
+    def hold(self, size: int, /) -> None:
+        """Account for more memory, or for less. Raises Unavailable without any."""
 
     @property
     def takes_streams(self) -> bool:
@@ -76,7 +79,10 @@ class Inference:
         size, limit = len(body) if json_length is None else json_length, self.max_input_size
         if size >= json_documents.LARGE_BYTES and not is_aside:
             arguments = receiver, body, json_length, model, True
-            raise TakesLong(json_documents.aside(size, self.read, *arguments))
+            text = memoryview(body)[:size]
+            raise TakesLong(
+                json_documents.aside_with_room(receiver.hold, text, self.read, *arguments)
+            )
         tail = None
         if json_length:
             if json_length > limit:
@@ -94,7 +100,7 @@ class Inference:
             parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
         request, options, form = parsed
         receiver.form = form
-        return make(Content, (request, options, form.places, NO_CLASSES))
+        return make(Content, (request, options, form.places, NO_CLASSES, False))
 
     # ------------------------------------------------------------- requests that Falcon has
 
@@ -157,7 +163,9 @@ class HttpEntrance(Entrance):
         fields = request_id, dict(parameters or {}), list(outputs)
         ask = Ask(
             (model, version),
-            lambda model: Content(RequestBody(*fields, to_tensors(inputs, model.config))),
+            lambda model: Content(
+                RequestBody(*fields, to_tensors(inputs, model.config)), is_counted=True
+            ),
             req.header,
             req.spelled_headers,
             req.grant,
@@ -188,7 +196,7 @@ async def inflate(
     """Inflate a body of a client; `hold` gets the bytes of each step, and raises without room.
 
     Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one
-    stream of it, or that hold more than `limit` bytes.
+    stream of it, and TooLarge for more than `limit` bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
@@ -200,7 +208,7 @@ async def inflate(
     if whole is None:
         raise InvalidArgument(f"failed to decompress the request body as {coding}")
     if len(whole) > limit:
-        raise InvalidArgument(
+        raise TooLarge(
             f"decompressed request size exceeds the maximum allowed input size of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )

@@ -6,14 +6,11 @@ neither read nor write.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import sys
-from bisect import bisect
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,15 +20,13 @@ from zmqtriton_floor import documents
 from zmqtriton_floor.documents import LIMITS, STEP, DocumentError, unparsable
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
+from zmqtriton_frontends.process import own_threads
 
 #: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
 #: would look at all that is read, many times. So many bytes of numbers are written by a thread.
 LARGE_BYTES = 64 << 10
-#: Documents from these sizes on wait for each other only.
-_LANES = (0, 1 << 20, 8 << 20)
-#: Threads that read documents one after another, which also limits the memory that they take; but
-#: no document waits for one that is much larger.
-_lanes = [ThreadPoolExecutor(1, f"documents-{begin >> 20}-MiB") for begin in _LANES]
+#: Bytes of text that the loop counts itself, within a millisecond.
+_COUNTED_BYTES = 512 << 10
 #: The size of a text is limited where bodies are received. orjson reads 4 MiB of numbers in a
 #: twentieth of a second at most.
 _LIMITS = LIMITS._replace(bytes=sys.maxsize, whole=4 << 20)
@@ -39,13 +34,17 @@ _NOT_FINITE = (b"NaN", b"Infinity")
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 _Read = TypeVar("_Read")
+#: Accounts for more memory of a request, or for less. Raises Unavailable.
+Hold = Callable[[int], None]
 
 
-async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
+async def read(hold: Hold, text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
     """Return the reader's result for the text; the loop goes on if the text is large.
 
-    Texts are read in pieces: other threads wait for one of them.
+    Texts are read in pieces: other threads wait for one of them. The request accounts for the
+    document until it ends. Raises Unavailable without room for that.
     """
+    hold(await cost_of(text))
     return await perform(len(text), reader, text)
 
 
@@ -58,17 +57,46 @@ async def perform(
     return await aside(size, work, *arguments)
 
 
-async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
-    """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
-    lane = _lanes[bisect(_LANES, size) - 1]
-    return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
+aside = own_threads.aside
 
 
-def read_now(size: int, work: Callable[..., Content], *arguments: Any) -> Content:
-    """Return the result of work on `size` bytes. Raises TakesLong where they are many."""
-    if size < LARGE_BYTES:
-        return work(*arguments)
-    raise TakesLong(aside(size, work, *arguments))
+def read_now(hold: Hold, text: bytes, work: Callable[..., Content], *arguments: Any) -> Content:
+    """Return the result of work on a text. Raises TakesLong for a large one."""
+    if len(text) < LARGE_BYTES:
+        return work(text, *arguments)
+    raise TakesLong(aside_with_room(hold, text, work, text, *arguments))
+
+
+async def cost_of(text: bytes | memoryview) -> int:
+    """Return the bytes that the document of a text takes; a thread counts in a large one.
+
+    Raises InvalidArgument for one that is beyond the limits.
+    """
+    return await perform(len(text), _cost_of, text, large_bytes=_COUNTED_BYTES)
+
+
+def _cost_of(text: bytes | memoryview) -> int:
+    with _reading(text):
+        return documents.cost_of(bytes(text), _LIMITS)
+
+
+@asynccontextmanager
+async def room_for(hold: Hold, text: bytes | memoryview) -> AsyncIterator[None]:
+    """Account for the document of a text during the block. Raises Unavailable without room."""
+    size = await cost_of(text)
+    hold(size)
+    try:
+        yield
+    finally:
+        hold(-size)
+
+
+async def aside_with_room(
+    hold: Hold, text: bytes | memoryview, work: Callable[..., _Read], *arguments: Any
+) -> _Read:
+    """Return the result of work on a document, which a thread reads and drops."""
+    async with room_for(hold, text):
+        return await aside(len(text), work, *arguments)
 
 
 def parse(text: bytes) -> Any:
@@ -93,7 +121,7 @@ def opened(text: bytes) -> Iterator[Any]:
 
 
 @contextmanager
-def _reading(text: bytes) -> Iterator[None]:
+def _reading(text: bytes | memoryview) -> Iterator[None]:
     is_large = len(text) >= LARGE_BYTES
     if is_large:
         gc.disable()

@@ -176,7 +176,7 @@ class InferenceExchange(HttpInference):
         """Return a body inflated, with its tensors where the model can read them."""
         head, limit = self._head, self._inference.max_input_size
         if head.coding is not None:
-            channel, hold = self._owner.channel, self._hold_more
+            channel, hold = self._owner.channel, self.hold
             body = await infer.inflate(body, head.coding, limit, channel, hold=hold)
         size, length = len(body), head.fields.header(JSON_LENGTH)
         tensors_at = size if length is None else tensor_data.tensors_at(length, size)
@@ -185,13 +185,15 @@ class InferenceExchange(HttpInference):
         # kept here, and not by the task, which may be cancelled when it has ended
         gather, pieces = self._gateway.payload.gather, [body]
         del body
-        self._buffer = await gather(pieces, size, tensors_at, self._hold_more)
+        self._buffer = await gather(pieces, size, tensors_at, self.hold)
         buffered: Body = self._buffer.data
         return buffered
 
-    def _hold_more(self, size: int) -> None:
+    def hold(self, size: int) -> None:
         """Account for more memory, or for less. Raises Unavailable without any."""
         if self._share is None:
+            if size < 0:
+                return  # given back with everything else
             self._share = Share(self._ledger.requests, self._owner.client)
         if not self._share.change(size):
             raise Unavailable(NO_MEMORY)
@@ -248,8 +250,8 @@ class InferenceExchange(HttpInference):
         if headers:
             lines = "".join(map(_as_line, headers)).encode("latin-1")
             named = lines if headers[0][0] == "content-type" else _JSON + lines
-        line, last = http1.STATUS_LINES[status], owner.last_fields
-        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
+        line = http1.STATUS_LINES.get(status) or http1.status_line(status)
+        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, owner.last_fields)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
             self._begin_large(head, [text, *tail], size)

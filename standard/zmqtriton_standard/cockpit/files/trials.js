@@ -76,7 +76,8 @@ export class Trials {
     // Loaded where it is needed: most models have no schema of their arguments.
     const functions = config.value?.parameters?.FUNCTION ? await import("./function.js") : null;
     if (this.#shown !== mine) return;
-    mine.form = functions ? new functions.Form(name, config.value, this.onRefusal)
+    const schema = functions && JSON.parse(config.value.parameters.FUNCTION.string_value);
+    mine.form = functions ? new functions.Form(name, schema, this.onRefusal)
       : new Trial(metadata.value, config.value, version, this.onRefusal);
     // Loaded where it is needed: most servers make no text.
     const chats = hasOpenAi ? await import("./chat.js") : null;

@@ -36,7 +36,8 @@ _HELP = """\
 Usage: zmqtriton check directory|file.py ... [--json] [options of the server]
        zmqtriton check -- [options of the server]
 
-Reports every error in model repositories or single models without executing any of their code.
+Reports every error in model repositories or single models without executing any of their code,
+except for files of functions: a process of its own imports them, because their hints are Python.
 The directory is a repository or a model, the file a model by itself. All options of the server are
 accepted, so a complete command line can follow the word `check`; a file of --config and variables
 count, too. These have an effect:

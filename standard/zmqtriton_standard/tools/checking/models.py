@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import chain
@@ -32,11 +32,12 @@ from zmqtriton.config import (
     Problem,
     apply_defaults,
     apply_group_defaults,
-    chat_template,
+    client_files,
     complete_backend,
     config_problems,
     find_model_file,
     find_runtime,
+    frameworks,
     group_problems,
     load_timeout_s,
     locate,
@@ -71,7 +72,7 @@ from zmqtriton.repository import (
     misnamed_config_warnings,
 )
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_standard.environments.unpack import check_archive
 from zmqtriton_standard.tools.checking.findings import (
@@ -82,6 +83,10 @@ from zmqtriton_standard.tools.checking.findings import (
 )
 from zmqtriton_standard.tools.checking.model_files import file_problems
 
+#: Yields the problems of a model's Python file, which it may import in a process of its own.
+FILE = Hook[Callable[[Path], Iterable[Problem]]]("check.file")
+#: Yields warnings of a configuration.
+WARNINGS = Hook[Callable[[Any], Iterable[Problem]]]("check.warnings")
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
 #: Bytes of a file that are searched; larger files were not written by hand.
 _MAX_SOURCE_BYTES = 4 << 20
@@ -126,7 +131,7 @@ def configuration_problems(config: Any, directory: Path, rules: CheckOptions) ->
     yield from unreadable
     if not unreadable:
         try:
-            read_client_files(config, directory, chat_template(lambda option: True))
+            read_client_files(config, directory, client_files(lambda option: True))
         except ZmqTritonError as error:
             yield to_problem(error, None)
 
@@ -222,7 +227,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         here = to_warning(problem) if problem.is_host_specific else problem
         problems.append(locate(here, path, positions))
     problems += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
-    of_add_ons = (load_reference(each)(config) for each in addons.references("warnings"))
+    of_add_ons = (warnings(config) for warnings in WARNINGS.all_of(addons.offers()))
     problems += [locate(p, path, positions) for p in chain.from_iterable(of_add_ons)]
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and has_auto_completion(config, directory, rules)
@@ -285,7 +290,7 @@ def _missing_framework_problems(
     """Return a warning if a backend of ours needs a module that this Python does not have."""
     if not _has_own_backend(config, rules) or not findings.has_server_environment:
         return
-    module, packages = addons.frameworks().get(config.backend, ("", ""))
+    module, packages = frameworks().get(config.backend, ("", ""))
     if module and find_spec(module) is None:
         yield warning(
             f"backend '{config.backend}' needs the module '{module}', which {sys.executable} "
@@ -329,9 +334,17 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
             if config.backend == PYTHON:
                 files.append(file)
             elif _has_own_backend(config, rules):
-                problems = file_problems(config, directory / str(version))
+                place = directory / str(version)
+                name = config.default_model_filename or PYTHON_FILE
+                problems = [*file_problems(config, place), *problems_of(place / name)]
                 findings.problems += [locate(problem, path) for problem in problems]
     findings.model_files = tuple(files)
+
+
+def problems_of(path: Path) -> Iterator[Problem]:
+    """Yield the problems that add-ons find in the Python file of a model."""
+    for problems in FILE.all_of(addons.offers()):
+        yield from problems(path)
 
 
 def check_environment(

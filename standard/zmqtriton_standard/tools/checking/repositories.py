@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from zmqtriton.config import (
     declared_callees,
     member_names,
     member_problems,
+    models_in,
     no_loaded_version_text,
     version_not_loaded_text,
 )
@@ -38,9 +39,14 @@ from zmqtriton.repository import (
     subdirectories,
 )
 from zmqtriton_floor.errors import InternalError, closest_match
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
-from zmqtriton_standard.tools.checking.models import CheckOptions, ModelFindings, check_model
+from zmqtriton_standard.tools.checking.models import (
+    CheckOptions,
+    ModelFindings,
+    check_model,
+    problems_of,
+)
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 
 #: The server brings these along.
@@ -262,21 +268,22 @@ def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
 
 def check_files(paths: Sequence[Path]) -> list[Problem]:
     """Return the problems of Python files that are models by themselves."""
-    problems = [
-        Problem("there is no such file", path=str(path)) for path in paths if not path.is_file()
+    facts = check_sources([*filter(_has_class, paths)])
+    return [
+        *(Problem("there is no such file", path=str(each)) for each in paths if not each.is_file()),
+        *(
+            _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
+            for path in facts
+            for fact in facts[path]
+            if fact.kind not in NAMING
+        ),
+        *(problem for path in paths for problem in problems_of(path)),
     ]
-    problems += [
-        _of_source(fact, fact.text, path, is_wrong=fact.kind in ("problem", "syntax"))
-        for path, facts in check_sources([*filter(_has_class, paths)]).items()
-        for fact in facts
-        if fact.kind not in NAMING
-    ]
-    return problems
 
 
 def _has_class(path: Path) -> bool:
     """Return whether the stub runs a file itself, and no backend of an add-on."""
-    return path.is_file() and not addons.models_in(path)[1]
+    return path.is_file() and not models_in(path)[1]
 
 
 def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Problem:
@@ -284,10 +291,14 @@ def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Pr
     return Problem(text, severity=severity, path=str(path), line=fact.line, column=fact.column)
 
 
+#: Yields the problems between models, each with its model, by the configurations of all.
+CONFLICTS = Hook[Callable[[Mapping[str, Any]], Iterable[tuple[str, Problem]]]]("check.conflicts")
+
+
 def _check_conflicts(report: Report) -> None:
     configs = {name: one.config for name, one in report.models.items() if one.config is not None}
-    for reference in addons.references("conflicts"):
-        for name, problem in load_reference(reference)(configs):
+    for conflicts in CONFLICTS.all_of(addons.offers()):
+        for name, problem in conflicts(configs):
             one = report.models[name]
             one.problems += locate_all([problem], one.config_path)
 

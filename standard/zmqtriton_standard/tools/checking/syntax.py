@@ -83,6 +83,13 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
             text += f"; is it the class '{meant}'?"
             yield "problem", where.lineno, where.col_offset + 1, text
         else:
+            names = [
+                each.name
+                for each in tree.body
+                if isinstance(each, _FunctionNode | ast.ClassDef)
+                if isinstance(each, _FunctionNode) or "def __call__(" in ast.unparse(each)
+            ]
+            text += f"; put @model of zmqtriton above {', '.join(names)}" if names else ""
             yield "problem", 0, 0, text
 
 

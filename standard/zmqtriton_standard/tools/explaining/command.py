@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -15,8 +15,8 @@ from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.findings import Finding, Severity
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.logs import escape
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_standard.ctl import (
     MODEL,
     LiveLine,
@@ -37,6 +37,20 @@ from zmqtriton_standard.tools.explaining.directories import Directories
 from zmqtriton_standard.tools.explaining.facts import WORTH_MENTIONING_MS, Facts, queue_ms
 from zmqtriton_standard.tools.explaining.findings import find_all, no_models
 from zmqtriton_standard.tools.explaining.requests import judge_tokens
+
+
+class MoreFindings(Protocol):
+    """A module with findings of an add-on."""
+
+    #: Asks the server for what the other functions need.
+    read: Callable[[_Server, Facts], Any]
+    #: Returns causes.
+    findings: Callable[[Facts, Any], list[Finding]]
+    #: Returns all other findings.
+    notes: Callable[[Facts, Any], list[Finding]]
+
+
+MORE_FINDINGS = Hook[MoreFindings]("explain.findings")
 
 _LOG_LINES = 1000
 _MINUTE_S = 60
@@ -281,7 +295,7 @@ class _Server:
     @cached_property
     def _modules(self) -> Sequence[Any]:
         """Modules of add-ons that have more to tell of a model."""
-        return [load_reference(each) for each in addons.references("findings")]
+        return MORE_FINDINGS.all_of(addons.offers())
 
     def _should_be_checked(self, model: str) -> bool:
         """True if a version of the model is not ready: its files may say why."""

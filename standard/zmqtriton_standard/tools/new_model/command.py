@@ -29,7 +29,7 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
-    for form, reference in addons.named("new").items():
+    for form, reference in addons.offers().named("new.form").items():
         word, _, option = form.partition(" ")
         is_name = len(words) == 1 and words[0].isidentifier()
         if (

@@ -23,14 +23,12 @@ from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api import InferenceResponse
-from zmqtriton_stub.broker import Bell, BlsClient, UnconfirmedAnswers
-from zmqtriton_stub.execution import (
-    OpenRequest,
-    OpenStream,
-    OutcomeWithBody,
-    ResponseCounter,
-    state_lock,
-)
+from zmqtriton_stub.broker.between_threads import Bell
+from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.streams import OpenStream
 from zmqtriton_stub.instance import StubInstance
 
 #: Takes arrays by name, and returns arrays by name, or an iterable of them for a stream.

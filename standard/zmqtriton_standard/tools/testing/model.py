@@ -49,7 +49,8 @@ from zmqtriton_standard.tools.testing.batch import (
     check_tensors,
 )
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.execution import Execution, Executions, OpenRequest, OutcomeWithBody
+from zmqtriton_stub.execution.executions import Execution, Executions
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import PythonModel, import_class
 

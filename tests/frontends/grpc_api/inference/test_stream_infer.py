@@ -32,7 +32,7 @@ from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
-from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.admission import FEW_ELEMENTS, CheckedRequest
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.turns import RequestShares
@@ -87,13 +87,14 @@ class Conversation:
 
 
 def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: Any) -> FakeGateway:
-    """Runs the test with a gateway of two plain models and a decoupled one."""
+    """Runs the test with a gateway of three plain models and a decoupled one."""
 
     async def run() -> FakeGateway:
         models = (
             version_info("m"),
             version_info("n", version=3),
             version_info("d", decoupled=True),
+            version_info("s", "STRING"),
         )
         gateway = FakeGateway(*models, settings=call.get("settings"))
         fake_call = FakeCall()
@@ -651,3 +652,17 @@ def test_a_message_is_copied_as_long_as_somebody_has_it() -> None:
     assert b"head" + lies_in == bytes(message)
     del message
     assert not step()
+
+
+@scenario(converse)
+async def test_requests_do_not_overtake_one_whose_strings_take_long_to_count(
+    conversation: Conversation, /
+) -> None:
+    many = FEW_ELEMENTS + 1
+    strings = {"name": "INPUT0", "datatype": "BYTES", "shape": [many]}
+    first = infer_request("s", "1", inputs=[strings], raw_input_contents=[bytes(4 * many)])
+
+    answers = await conversation.answers(first, infer_request())
+
+    assert ["1", ""] == [answer.infer_response.id for answer in answers]
+    assert ["", ""] == [answer.error_message for answer in answers]

@@ -13,6 +13,7 @@ from tests.frontends.http_api.fakes import Client, FakeGateway
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scenarios import scenario
+from tests.support.waiting import loop_turns
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
 from zmqtriton_floor.wire import ANY_VERSION, RequestBody, ResponseBody, Tensor
@@ -390,6 +391,7 @@ async def test_whole_requests_have_room_until_they_are_answered(
         limit = LIMIT // (kib << 10)
         while len(gateway.requests) + requests.refused < CLIENTS:
             await asyncio.sleep(0.01)
+        await loop_turns(10)  # the last one that is refused gives back its room after it counts
 
         assert min(CLIENTS, limit) >= len(gateway.requests)
         assert requests.held == (len(gateway.requests) * (kib << 10) if has_room else 0)

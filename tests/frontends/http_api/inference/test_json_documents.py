@@ -14,7 +14,7 @@ import pytest
 from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
 from zmqtriton_floor.documents import LIMITS, STEP
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_frontends.http_api.inference import json_documents
 
 pytestmark = pytest.mark.slow
@@ -205,6 +205,29 @@ def test_colons_within_strings_are_no_members() -> None:
 
 
 @scenario(asyncio.run)
+@pytest.mark.parametrize("size", [1000, json_documents.LARGE_BYTES, 4 << 20])
+async def test_a_document_has_room_while_it_exists_or_is_not_read(size: int) -> None:
+    text, held = b"[" + b"[]," * (size // 3) + b"0]", [0]
+
+    def hold(size: int) -> None:
+        held.append(held[-1] + size)
+        if held[-1] > 40 * len(text):
+            raise Unavailable(NO_MEMORY)
+
+    def measure(text: bytes) -> int:
+        json_documents.parse(text)
+        return held[-1]
+
+    during = await json_documents.aside_with_room(hold, text, measure, text)
+    assert 30 * len(text) < during < 40 * len(text)
+    assert 0 == held[-1]
+    assert during == await json_documents.read(hold, text, measure)
+    assert during == held[-1], "until its request ends"
+    with pytest.raises(Unavailable):
+        await json_documents.aside_with_room(hold, text, lambda _: pytest.fail("it was read"), text)
+
+
+@scenario(asyncio.run)
 async def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
     turns = 0
 
@@ -212,7 +235,9 @@ async def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
         eventually(lambda: turns > 100, 60, "turns of the loop")
         return len(text)
 
-    reading = asyncio.ensure_future(json_documents.read(bytes(1 << 20), wait_for_turns))
+    reading = asyncio.ensure_future(
+        json_documents.read(lambda _: None, bytes(1 << 20), wait_for_turns)
+    )
     while not reading.done():
         turns += 1
         await asyncio.sleep(0)

@@ -17,7 +17,7 @@ from zmqtriton.options import Options
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
 from zmqtriton.roles import LOCAL_SOCKETS
 from zmqtriton.start import listeners
-from zmqtriton.store_places import is_remote
+from zmqtriton.store_places import STORES, is_remote
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
@@ -27,7 +27,6 @@ from zmqtriton.supervisor.machine.directories.runtime import (
     create_directory,
 )
 from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -81,8 +80,11 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
     urls = list(places)
     if not urls:
         return None
+    stores = STORES.first_of(addons.offers())
+    if stores is None:
+        raise DirectoryError("the add-on 'storage' is not installed")
     try:
-        parent = lazy_names.load_reference(addons.reference("stores")).claim_parent(urls)
+        parent = stores.claim_parent(urls)
     except InvalidArgument as error:
         raise DirectoryError(error.text) from None
     try:

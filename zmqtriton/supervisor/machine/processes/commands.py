@@ -20,10 +20,9 @@ from zmqtriton.options import Options
 from zmqtriton.options.declared import DECLARED
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
 from zmqtriton.roles import ADD_ON, LOCAL_SOCKETS
-from zmqtriton.store_places import is_remote
+from zmqtriton.store_places import STORES, is_remote
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.systemd import SERVICE_VARIABLES
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.withheld import VARIABLE as WITHHELD
 
@@ -198,9 +197,8 @@ def withheld(
         passing = _pattern((*_USUAL, *patterns))
         return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
     urls = list(filter(is_remote, repositories))
-    of_stores = (
-        lazy_names.load_reference(addons.reference("stores")).credentials(urls) if urls else ()
-    )
+    stores = STORES.first_of(addons.offers()) if urls else None
+    of_stores = stores.credentials(urls) if stores else ()
     kept = _pattern((*_OWN, *of_stores))
     return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
 

@@ -27,8 +27,8 @@ from zmqtriton.config.parameters import (
 )
 from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
 from zmqtriton.supervisor.machine.processes.child import Child
-from zmqtriton_floor import lazy_names
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.settings.offers import Hook
 
 _log = logging.getLogger(__name__)
 
@@ -88,13 +88,16 @@ class ControlGroups(Protocol):
         """Remove all groups; the processes of models are dead."""
 
 
+#: Makes the kernel limit the processes of models.
+PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
+
+
 def prepare_control_groups() -> ControlGroups:
     """Make groups before the first child is there. Raises NoControlGroups."""
-    reference = addons.reference("process_groups")
-    if not reference:
+    make = PROCESS_GROUPS.first_of(addons.offers())
+    if make is None:
         raise NoControlGroups("the add-on 'control_groups' is not installed")
-    groups: ControlGroups = lazy_names.load_reference(reference)()
-    return groups
+    return make()
 
 
 class QuotaEnforcement:

@@ -138,7 +138,7 @@ class FileModel(PlaceReading):
 
 
 class Repository(PlaceReading):
-    """A directory of models."""
+    """A directory of models, or a file that has several."""
 
     def __init__(self, path: Path, names: Mapping[str, str], runner: TaskRunner) -> None:
         """Set up; `names` are those of models that are not called as their folders, by these."""
@@ -226,9 +226,9 @@ class Repository(PlaceReading):
         task = self.submit("the list", "list_models", (str(self.path),))
         task.answer.then(self._listing_ended)
 
-    def _listing_ended(self, answer: dict[str, str] | ZmqTritonError) -> None:
+    def _listing_ended(self, answer: dict[str, str] | ZmqTritonError | None) -> None:
         error = answer if isinstance(answer, ZmqTritonError) else None
-        if not isinstance(answer, ZmqTritonError):
+        if isinstance(answer, dict):
             self._listed = [(self._names.get(name, name), place) for name, place in answer.items()]
             self._seen = {}
         ended, self._listing, self._next_listing = self._listing, self._next_listing, None

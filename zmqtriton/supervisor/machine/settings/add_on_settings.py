@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.sdk.addon import Option
-
-
-def references(options: Options) -> dict[str, Any]:
-    """Return the references of what frontends and the broker load of add-ons, by their settings."""
-    tokens = next(iter(addons.references_in_use("tokens", options.value)), "")
-    return {
-        "http_addons": tuple(addons.references("http")),
-        "steps": addons.references_in_use("step", options.value),
-        "metrics": addons.references_in_use("metrics", options.value),
-        "parts": {**addons.parts(), "tokens": tokens},
-        "transport": addons.transport(options.grpc_transport),
-    }
 
 
 def told_to_all(options: Options, ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:

@@ -26,8 +26,7 @@ from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.settings import add_on_settings
 from zmqtriton.supervisor.settings import Policy, Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
-from zmqtriton_floor.logs import LogOptions
-from zmqtriton_floor.metrics import MetricsConfig, config_of
+from zmqtriton_floor.metrics import config_of
 from zmqtriton_floor.settings import frontends
 from zmqtriton_floor.settings.broker import (
     BrokerSettings,
@@ -37,6 +36,7 @@ from zmqtriton_floor.settings.broker import (
     RequestLimits,
 )
 from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.settings.offers import Offers
 from zmqtriton_floor.settings.stub import Memory, StubSettings
 from zmqtriton_floor.settings.tracing import TracerSettings
 
@@ -74,16 +74,7 @@ class Machine(NamedTuple):
     #: "": as the option calls it.
     http_bound_address: str = ""
     environment: Mapping[str, str] = {}
-    #: References to the extensions of HTTP.
-    http_addons: tuple[str, ...] = ()
-    #: References to the steps of requests.
-    steps: tuple[str, ...] = ()
-    #: References to what makes the text of add-ons for the page of metrics.
-    metrics: tuple[str, ...] = ()
-    #: References to parts of processes that add-ons have, by name.
-    parts: Mapping[str, str] = {}
-    #: Reference to the transport of gRPC; "" for our own.
-    transport: str = ""
+    offers: Offers = Offers()
 
 
 def process_settings(
@@ -105,7 +96,7 @@ def process_settings(
         passed_sockets=tuple(role for role, held in sockets.items() if held.is_passed),
         http_bound_address=http.address if http else "",
         environment=os.environ,
-        **add_on_settings.references(options),
+        offers=addons.offers_in_use(options.value),
     )
     return settings_of(options, machine)
 
@@ -125,26 +116,25 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         on_demand = OnDemand(True, max(on_demand.timeout_s, _MOVE_WITHIN_S))
     memory = _memory(options, machine)
     trace = options.trace
+    broker = BrokerSettings(
+        log=log,
+        metrics=metrics,
+        cache=_cache(options, machine),
+        limits=RequestLimits(options.max_requests, options.max_model_requests),
+        rate=RateLimits(options.rate_limit == "execution_count", options.rate_limit_resource),
+        on_demand=on_demand,
+        held_requests=_held_requests(machine.environment.get(_HOLD_BACK, "")),
+        storage_directory=machine.storage_directory,
+        named_directory=machine.named_directory,
+        serving_roles=tuple(sorted(SERVING_ROLES)),
+        offers=machine.offers,
+    )
     return Settings(
         stub=StubSettings(log, memory, metrics, trace.mode),
-        broker=BrokerSettings(
-            log=log,
-            metrics=metrics,
-            cache=_cache(options, machine),
-            limits=RequestLimits(options.max_requests, options.max_model_requests),
-            rate=RateLimits(options.rate_limit == "execution_count", options.rate_limit_resource),
-            on_demand=on_demand,
-            held_requests=_held_requests(machine.environment.get(_HOLD_BACK, "")),
-            storage_directory=machine.storage_directory,
-            named_directory=machine.named_directory,
-            serving_roles=tuple(sorted(SERVING_ROLES)),
-            placement=machine.parts.get("placement", ""),
-            placed_by=machine.parts.get("placed_by", ""),
-        ),
+        broker=broker,
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
-        frontend=_frontend(options, machine, log, memory, metrics, on_demand),
+        frontend=_frontend(options, machine, memory, broker),
         access=access_by_role(options),
-        steps=machine.steps,
         told_alone=add_on_settings.told_alone(options, machine.ports),
         cache_secrets=cache_secrets() if options.cache_config else {},
         trace=trace,
@@ -179,15 +169,13 @@ def _cache(options: Options, machine: Machine) -> Cache:
 def _frontend(
     options: Options,
     machine: Machine,
-    log: LogOptions,
     memory: Memory,
-    metrics: MetricsConfig,
-    on_demand: OnDemand,
+    broker: BrokerSettings,
 ) -> FrontendSettings:
     return FrontendSettings(
-        log=log,
+        log=broker.log,
         memory=memory,
-        metrics=metrics,
+        metrics=broker.metrics,
         server=frontends.ServerFacts(
             id=options.id,
             server_version=TRITON_VERSION,
@@ -205,9 +193,7 @@ def _frontend(
         models=frontends.Models(
             options.model_control_mode,
             options.strict_readiness,
-            on_demand,
-            division=machine.parts.get("division", ""),
-            steps=machine.parts.get("model_steps", ""),
+            broker.on_demand,
         ),
         http=_http(options, machine),
         grpc=_grpc(options, machine),
@@ -218,14 +204,11 @@ def _frontend(
             interval_ms=options.metrics_interval_ms,
             allow_cpu_metrics=options.allow_cpu_metrics,
             allow_gpu_metrics=options.allow_gpu_metrics,
-            of_services=machine.metrics,
-            history=machine.parts.get("samples", ""),
-            tokens=machine.parts.get("tokens", ""),
-            open_metrics=machine.parts.get("page_form", ""),
         ),
         ports=tuple(
             frontends.AddOnPort(each.name, each.title, each.serve) for each in addons.ports()
         ),
+        offers=broker.offers,
     )
 
 
@@ -243,8 +226,6 @@ def _http(options: Options, machine: Machine) -> frontends.Http:
         max_input_size=options.http_max_input_size,
         allowed_hosts=options.http_allowed_host,
         allow_web_page=options.allow_web_page,
-        addons=machine.http_addons,
-        example=machine.parts.get("example", ""),
         forwards_from_generate=options.http_header_forward_generate,
     )
 
@@ -272,7 +253,6 @@ def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
         http2_max_ping_strikes=options.grpc_http2_max_ping_strikes,
         max_connection_age=options.grpc_max_connection_age,
         max_connection_age_grace=options.grpc_max_connection_age_grace,
-        grpcio=machine.transport,
     )
 
 
@@ -309,7 +289,6 @@ def read_policy(options: Options) -> Policy:
         load_retries=options.model_load_retry_count,
         exit_on_error=options.exit_on_error,
         exit_timeout_s=options.exit_timeout_secs,
-        exit_drain_s=options.exit_drain_secs,
         # a server that takes over has no clients before its models serve
         early_liveness=options.early_liveness and not options.take_over,
         shares_ports=options.reuse_http_port or options.reuse_grpc_port,
@@ -322,7 +301,5 @@ def read_policy(options: Options) -> Policy:
         has_fork_server=True,
         load_on_demand=options.load_on_demand,
         one_by_one=options.one_by_one,
-        unload_idle_after_s=options.unload_idle_after,
-        memory_budget_bytes=options.model_memory_budget,
-        gpu_memory_budgets=options.gpu_memory_budget,
+        of_add_ons=options.of_add_ons,
     )

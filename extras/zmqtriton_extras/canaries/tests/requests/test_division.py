@@ -9,6 +9,7 @@ import pytest
 
 from tests.frontends.fake_gateway import FakeGateway
 from zmqtriton import addons
+from zmqtriton.options import Options
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
 from zmqtriton_frontends.entrance.ask import Ask, Content
@@ -41,7 +42,7 @@ def catalogue() -> Catalogue:
 
 @cache
 def entrance_of(catalogue: Catalogue) -> Entrance:
-    gateway = FakeGateway([], {"parts": addons.parts()})
+    gateway = FakeGateway([], {"offers": addons.offers_in_use(Options().value)})
     gateway.catalogue = catalogue
     return Entrance(gateway, "RECV", "SEND")
 

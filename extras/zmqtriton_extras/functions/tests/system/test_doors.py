@@ -10,41 +10,25 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.attacks.documents import form, many, send
+from tests.faults.attacks import hostile as documents
+from tests.faults.attacks.hostile import JSON, many
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
+from zmqtriton_extras.functions.tests import hostile
+from zmqtriton_extras.functions.tests.hostile import FORM, form
 
 pytestmark = pytest.mark.system
 
 CANARY = "sesame-opens-it"
-SOURCE = """
-import os
-import time
-from dataclasses import dataclass
-from zmqtriton import File, model
-
-@dataclass
-class Row:
-    a: list[float]
-
-@model
-def plain(x: int) -> int:
-    return x
-
-@model
-def shout(text: str, times: int = 1) -> str:
-    return text * times
-
-@model
-def row(x: Row) -> int:
-    return len(x.a)
-
+SECRET = b"the data of a client"
+SOURCE = f"""{hostile.SOURCE}
 @model(json_bytes=100_000)
 def table(x: dict[str, int]) -> dict:
     return x
@@ -59,8 +43,6 @@ def keep(file: File) -> str:
     return path
 """
 NAMES = ("plain", "shout", "row", "table", "keep")
-JSON = {"content-type": "application/json"}
-FORM = {"content-type": "multipart/form-data; boundary=X"}
 
 
 class Hosts:
@@ -96,6 +78,10 @@ class Hosts:
         self._listener.shutdown(socket.SHUT_RDWR)
         for each in (self._listener, *self.taken):
             each.close()
+
+
+def send(server: Server, address: str, path: str, body: bytes, headers: Mapping[str, str]) -> int:
+    return documents.send(server.http_port, path, body, headers, address).status
 
 
 @pytest.fixture(scope="module")
@@ -230,14 +216,14 @@ def test_a_large_document_within_the_limits_is_served(server: Server) -> None:
     assert values == pytest.approx(answer["outputs"][0]["data"])
 
 
-def _ended(server: Server, name: str, kill: Callable[[], None]) -> None:
+def _ended(server: Server, filename: bytes, kill: Callable[[], None]) -> None:
     held = server.directory / "held"
     held.touch()
     try:
-        body = form("file", b"secret" * 1000).replace(b'"file"', b'"file"; filename="a"')
+        body = form("file", SECRET * 1000).replace(b'"file"', b'"file"; filename="%b"' % filename)
         asking = threading.Thread(target=send, args=(server, "127.0.0.2", "/keep", body, FORM))
         asking.start()
-        assert eventually(lambda: _open_files(server.stub_pids("keep")), 30)
+        assert eventually(lambda: _open_files(server.stub_pids("keep")) or _named_files(server), 30)
         kill()
         asking.join()
     finally:
@@ -250,12 +236,58 @@ def _open_files(pids: list[int]) -> list[str]:
     return [each for each in links if "/tmp/" in each and "(deleted)" in each]
 
 
-def test_a_file_leaves_nothing_when_its_process_is_killed(server: Server) -> None:
+def _named_files(server: Server) -> list[Path]:
+    """Return the files below the directory for temporary files that have a client's data."""
+    found = []
+    for each in [Path(at, name) for at, _, names in os.walk(server.directory) for name in names]:
+        with suppress(FileNotFoundError):  # it may go meanwhile
+            if each.is_file() and SECRET in each.read_bytes():
+                found.append(each)
+    return found
+
+
+@pytest.mark.parametrize("filename", [b"a", b"a.csv"])
+def test_a_file_leaves_nothing_when_its_process_is_killed(server: Server, filename: bytes) -> None:
+    assert eventually(lambda: server.stub_pids("keep"), 30)
     [pid] = server.stub_pids("keep")
+    seen: list[Path] = []
 
-    _ended(server, "keep", lambda: os.kill(pid, signal.SIGKILL))
+    def kill() -> None:
+        seen.extend(_named_files(server))
+        os.kill(pid, signal.SIGKILL)
 
+    _ended(server, filename, kill)
+
+    # a name with a suffix is that of the file
+    assert [filename.decode()] * (b"." in filename) == [each.name for each in seen]
+    assert eventually(lambda: not _named_files(server), 30)
     assert [] == [each for each in (server.directory / "tmp").iterdir() if each.is_file()]
+
+
+@pytest.mark.parametrize("filename", [b"x", b"a.csv"])
+def test_a_file_leaves_nothing_when_the_whole_server_is_killed(
+    tmp_path: Path, filename: bytes
+) -> None:
+    places = [tmp_path / "server" / name for name in ("tmp", "run", "held")]
+    places[0].mkdir(parents=True)
+    environment = {"TMPDIR": str(places[0]), "HELD": str(places[2])}
+    options = [f"--runtime-directory={places[1]}"]
+    server = Server(tmp_path / "server", options=options, environment=environment, frontends=())
+    server.write_model("keep", "", SOURCE)
+    with server:
+        pids = server.stub_pids("keep")
+        _ended(server, filename, server.kill)
+
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 60)
+    assert eventually(lambda: not _named_files(server), 30)
+
+
+def test_a_file_with_a_suffix_is_gone_after_its_call(server: Server) -> None:
+    body = form("file", SECRET * 1000).replace(b'"file"', b'"file"; filename="a.csv"')
+
+    assert eventually(lambda: 200 == send(server, "127.0.0.2", "/keep", body, FORM), 60)
+
+    assert [] == _named_files(server)
 
 
 def test_hanging_urls_keep_nobody_with_a_file_of_its_own(server: Server, hosts: Hosts) -> None:

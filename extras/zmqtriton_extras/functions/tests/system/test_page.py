@@ -1,8 +1,9 @@
-"""The form of a function on the page: files, pictures, sounds and streams."""
+"""The form of a function, on the server's page and on its own: files, pictures, streams."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -10,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.standard.cockpit.system.front_page import look_at, part
+from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.server import Server
 from zmqtriton_extras.functions.tests.first_pages import FOLDER, PAGES
@@ -39,6 +41,17 @@ def tell(text: str) -> Iterator[str]:
         yield word
     if text == "bad":
         raise ValueError("<b>no</b>")
+
+class Odd(NamedTuple):
+    number: float
+    numbers: list[float]
+
+@model
+def odd(words: list[str] = ["a", "b"], table: dict[str, int] = {"x": 1}) -> Odd:
+    """Answer <img src=x onerror=alert(1)>
+
+    with what no JSON is."""
+    return Odd(float("nan"), [1.0, float("-inf")])
 '''
 #: A model with streams, which go on until their clients leave.
 STREAMS = """
@@ -61,7 +74,7 @@ DOT = "R0lGODlhAQABAIAAAAUEBAAAACwAAAAAAQABAAACAkQBADs="
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("page"), frontends=("metrics",))
-    for name in ("show", "tell"):
+    for name in ("show", "tell", "odd"):
         server.write_model(name, "", SOURCE)
     server.write_model("drip", "", STREAMS)
     for page in PAGES:
@@ -88,13 +101,13 @@ def choose(browser: Browser, model: str) -> None:
 
 
 def run(browser: Browser) -> None:
-    browser.click("#try button[title='Ctrl+Enter']")
-    browser.wait_for("document.querySelector('#try .answer details') !== null")
+    browser.click("button[title='Ctrl+Enter']")
+    browser.wait_for("['good', 'bad'].includes(document.querySelector('form .state').dataset.kind)")
 
 
 def shown(browser: Browser, what: str) -> list[str]:
     return browser.evaluate(
-        f"[...document.querySelectorAll('#try .answer > {what}')].map((each) => each.innerText)"
+        f"[...document.querySelectorAll('.answer > {what}')].map((each) => each.innerText)"
     )
 
 
@@ -114,7 +127,10 @@ def test_a_picture_is_sent_as_a_file_and_shown_and_a_sound_is_played(browser: Br
 
     run(browser)
 
-    assert ["35 2 long"] == shown(browser, "pre")
+    assert (["picture", "sound", "text"], ["35 2 long"]) == (
+        shown(browser, "h3"),
+        shown(browser, "pre"),
+    )
     browser.wait_for("document.querySelector('#try img').naturalWidth === 1")
     browser.wait_for("document.querySelector('#try audio').duration === 0.1")
     assert "-F 'image=@dot.gif'" in browser.evaluate(
@@ -132,6 +148,77 @@ def test_a_stream_is_shown_as_it_comes_and_errors_are_text(browser: Browser) -> 
     run(browser)
     assert ["bad", "ValueError: <b>no</b>"] == shown(browser, "pre")
     assert "bad" == browser.evaluate("document.querySelector('#try .state').dataset.kind")
+
+
+def open_page(browser: Browser, server: Server, model: str) -> None:
+    browser.open(f"{server.url}/{model}")
+    browser.wait_for("document.querySelector('#call form') !== null")
+
+
+def test_a_function_has_a_page_at_its_path(browser: Browser, server: Server) -> None:
+    open_page(browser, server, "show")
+
+    assert ("show", "show") == (browser.text("h1"), browser.evaluate("document.title"))
+    assert "Show what has come." == browser.text("#call .about")
+    answers = browser.evaluate("document.querySelector('#answers ul').innerText.split('\\n')")
+    assert ["picture: a picture", "sound: a sound", "text: a text"] == answers
+    # its example can be sent as it is, by keyboard
+    browser.evaluate("document.querySelector('form').requestSubmit()")
+    browser.wait_for("document.querySelector('form .state').dataset.kind === 'good'")
+    assert ["70 2 short"] == shown(browser, "pre")
+    browser.wait_for("document.querySelector('.answer img').naturalWidth === 1")
+    command = browser.evaluate("document.querySelector('form details pre').textContent")
+    assert f"curl -s '{server.url}/show' -F 'image=@example.png'" == command
+    browser.fill("form [name=words]", "3")
+    command = browser.evaluate("document.querySelector('form details pre').textContent")
+    assert command.endswith("-F 'words=3'")
+    schema = browser.evaluate("document.querySelector('#schemas pre').textContent")
+    assert ["image"] == json.loads(schema)["required"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_is_dark_for_whom_likes_it(browser: Browser, server: Server, dark: bool) -> None:
+    browser.set_viewport(400, 900, dark=dark)
+    open_page(browser, server, "tell")
+
+    ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark == (sum(map(int, re.findall(r"\d+", ground))) < 3 * 64)
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert ["output: a text, a stream of them"] == browser.evaluate(
+        "[...document.querySelectorAll('#answers li')].map((each) => each.innerText)"
+    )
+
+
+def test_axe_finds_nothing(browser: Browser, server: Server) -> None:
+    open_page(browser, server, "show")
+    browser.evaluate("document.querySelector('form').requestSubmit()")
+    browser.wait_for("document.querySelector('form .state').dataset.kind === 'good'")
+
+    assert [] == axe.violations(browser)
+
+
+def test_numbers_that_json_lacks_are_null_and_texts_are_no_html(
+    browser: Browser, server: Server
+) -> None:
+    open_page(browser, server, "odd")
+    assert "Answer <img src=x onerror=alert(1)>\n\nwith what no JSON is." == browser.text(".about")
+    defaults = "[...document.querySelectorAll('textarea')].map((each) => each.placeholder)"
+    assert ['["a","b"]', '{"x":1}'] == browser.evaluate(defaults)
+
+    run(browser)
+
+    assert (["number", "numbers"], ["null", "[1,null]"]) == (
+        shown(browser, "h3"),
+        shown(browser, "pre"),
+    )
+
+    # rows, as a model of another server may answer them
+    rows = json.dumps('{"output": [{"a": "NaN", "b": NaN}, {"a": 2}]}')
+    browser.evaluate(f"window.fetch = async () => new Response({rows})")
+    run(browser)
+    browser.wait_for("document.querySelector('.answer table') !== null")
+    cells = "[...document.querySelectorAll('.answer tr')].map((row) => row.innerText)"
+    assert ["a\tb", "NaN\tNaN", "2\t"] == browser.evaluate(cells)
 
 
 def test_a_web_socket_streams_it(browser: Browser) -> None:

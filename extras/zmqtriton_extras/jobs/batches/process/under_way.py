@@ -26,6 +26,7 @@ from zmqtriton_extras.jobs.batches.process.tables import (
     VALIDATING,
     Batch,
 )
+from zmqtriton_extras.jobs.messages import OWN
 from zmqtriton_extras.jobs.process.running import Running
 from zmqtriton_extras.jobs.process.store import Store
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
@@ -164,7 +165,7 @@ class UnderWay:
         text = await self._text(batch)
         assert text is not None, "it is to be validated"
         async with self._validating:
-            validation = await asyncio.to_thread(
+            validation = await OWN.run(
                 validate, text, batch.endpoint, lambda: self._is_over or batch.id in self._cancelled
             )
         work: Callable[[Store], Batch]
@@ -191,5 +192,5 @@ class UnderWay:
 
     async def _read(self, batch: Batch, text: Text, limit: int) -> tuple[list[Line], int]:
         async with self._reading:
-            lines, at = await asyncio.to_thread(read_some, text, batch.endpoint, limit)
+            lines, at = await OWN.run(read_some, text, batch.endpoint, limit)
         return lines, batch.position + at - text.begin

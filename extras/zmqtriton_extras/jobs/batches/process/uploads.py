@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -12,7 +11,7 @@ from typing import Any
 
 from zmqtriton_extras.jobs.batches.process import tables
 from zmqtriton_extras.jobs.batches.process.tables import INPUT, File
-from zmqtriton_extras.jobs.messages import Body, new_id
+from zmqtriton_extras.jobs.messages import DISK, Body, new_id
 from zmqtriton_extras.jobs.process.store import Refused, Store
 from zmqtriton_extras.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_extras.routes.backend.multipart import Part, RefusedError, parts_of
@@ -38,10 +37,10 @@ class Uploads:
         try:
             with open(path, "xb", opener=_private) as file:
                 await self._write(file, body, arrived)
-                await asyncio.to_thread(os.fsync, file.fileno())
+                await DISK.run(os.fsync, file.fileno())
             await self._store.do(tables.sync_files)
             read = partial(_read, path, own_id, owner, content_type)
-            row = await asyncio.to_thread(read)
+            row = await DISK.run(read)
             add = partial(tables.add_file, file=row, disk_bytes=arrived.bytes)
             return await self._store.do(add)
         except BaseException as error:
@@ -61,9 +60,9 @@ class Uploads:
             if arrived.bytes >= checked + _CHECKED_BYTES:
                 checked = arrived.bytes
                 await self._check_room()
-            await asyncio.to_thread(file.write, part)
+            await DISK.run(file.write, part)
         await self._check_room()
-        await asyncio.to_thread(file.flush)
+        await DISK.run(file.flush)
 
     async def _check_room(self) -> None:
         """Raise Refused if all files that are coming together are too much."""

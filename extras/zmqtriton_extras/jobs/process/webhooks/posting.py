@@ -14,10 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed, NotAllowed, Receiver
-from zmqtriton_frontends.process import in_own_thread
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.process import Threads
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: .*)?\r?\n")
 _MAX_LINE = 16 << 10
+_resolving = Threads("webhook-dns", 16)
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
@@ -29,7 +31,7 @@ class TryFailed(Exception):
 async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host. Raises OSError.
 
-    In a thread of its own: the resolver of one host may hang without delaying others.
+    In a thread of its own: the resolver of one host may hang without delaying 15 others.
     """
 
     def look() -> list[str]:
@@ -39,7 +41,10 @@ async def resolve(host: str, port: int) -> list[str]:
             raise OSError(str(error)) from error
         return [str(row[4][0]) for row in rows]
 
-    return await in_own_thread(look, "webhook-dns")
+    try:
+        return await _resolving.run(look)
+    except Unavailable as error:
+        raise OSError(error.text) from None
 
 
 async def post(

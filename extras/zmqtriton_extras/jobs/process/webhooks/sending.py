@@ -7,11 +7,10 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
 
+from zmqtriton_extras.jobs.messages import OWN
 from zmqtriton_extras.jobs.process.responses import describe
 from zmqtriton_extras.jobs.process.store import Refused, Store
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
@@ -20,6 +19,7 @@ from zmqtriton_extras.jobs.process.webhooks.posting import Resolve, TryFailed, p
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed, NotAllowed
 from zmqtriton_extras.jobs.process.webhooks.records import TRY_WITHIN_S, Webhook
 from zmqtriton_extras.jobs.process.webhooks.signatures import read_secrets, sign
+from zmqtriton_frontends.process import Tasks
 
 _log = logging.getLogger(__name__)
 
@@ -47,14 +47,14 @@ class Sending:
         #: Number of tasks by receiver.
         self._workers: Counter[str] = Counter()
         self._trouble = Trouble("webhooks cannot go on", "webhooks go on again")
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         #: Tries by their end, since the process began.
         self.counts: Counter[str] = Counter()
         #: The task that looks for webhooks; none while the server leaves.
         self._looker: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        self._looker = self._spawn(self._look())
+        self._looker = self._tasks.begin(self._look())
 
     def leave(self) -> None:
         """Begin no more tries."""
@@ -64,14 +64,7 @@ class Sending:
 
     def close(self) -> None:
         """Break off; the next process tries again."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self._tasks.close()
 
     async def _look(self) -> None:
         while True:
@@ -81,7 +74,7 @@ class Sending:
             for receiver in due or ():
                 for _ in range(self._workers[receiver], _TRIES_AT_A_TIME):
                     self._workers[receiver] += 1
-                    self._spawn(self._work(receiver))
+                    self._tasks.begin(self._work(receiver))
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _work(self, receiver: str) -> None:
@@ -123,7 +116,7 @@ class Sending:
     async def _send(self, webhook: Webhook) -> int:
         receiver = self._allowed.find(webhook.url)
         body = await self._store.do(partial(_body, webhook=webhook))
-        secrets = await asyncio.to_thread(self._secrets)
+        secrets = await OWN.run(self._secrets)
         timestamp, message = int(time.time()), str(webhook.message)
         fields = {
             "User-Agent": self._agent,

@@ -53,6 +53,19 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
         yield client
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "1e400", "9" * 20, "9" * 5000])
+def test_a_limit_out_of_range_is_refused(server: Server, limit: str) -> None:
+    assert 400 == server.exchange(f"/v1/batches?limit={limit}").status
+    assert 400 == server.exchange(f"/v1/files?limit={limit}").status
+
+
+def test_a_long_name_makes_no_long_error(server: Server) -> None:
+    answer = server.exchange(f"/v1/files?after={'a' * 6000}")
+
+    assert 404 == answer.status
+    assert len(answer.body) < 4096
+
+
 def upload(client: openai.OpenAI, *lines: Any) -> str:
     file = ("requests.jsonl", io.BytesIO(text_of(*lines)))
     return client.files.create(file=file, purpose="batch").id

@@ -1,0 +1,299 @@
+"""Checks and describes documents by their hints: pydantic does, and without it a part of this file.
+
+An adapter has a JSON schema, and reads a parsed document as the value that the hint says. Scalars
+are read strictly: a text is no number. Models of pydantic have rules of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Dict, List, Tuple
+
+from zmqtriton_extras.functions.backend.kinds import (
+    BASE64,
+    HintError,
+    MismatchError,
+    Scalars,
+    convert_all,
+    element_kind,
+    from_base64,
+    named,
+    raise_all,
+)
+from zmqtriton_floor.descriptions import described
+
+#: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
+UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
+_EXTRAS: Any = {"include_extras": True} if hasattr(typing, "Annotated") else {}
+#: Maximum number of errors in a document that are read; of more the number alone is.
+_MAX_ERRORS = 10_000
+#: Elements of a list that are read in one go.
+_PIECE = 8192
+#: Names in pydantic's places that no client has chosen: of the members of a union, and of keys.
+_TAGS = ("bool", "bytes", "dict", "float", "int", "list", "none", "str", "[key]")
+#: Types of schemas that are read strictly, and those of records, which refuse further fields.
+_SCALARS, _RECORDS = {"int", "float", "bool", "str"}, {"typed-dict", "dataclass-args"}
+#: Letters of base64 as pydantic writes them, and of all others.
+_URL_SAFE = str.maketrans("-_", "+/")
+#: Fields of schemas without schemas in them, or with those of keys, which are texts in JSON.
+_OTHERS = {"default", "expected", "function", "keys_schema", "members", "metadata", "serialization"}
+
+
+def hints_of(function: Any) -> Dict[str, Any]:
+    """Return the hints of a function or a class, with what `Annotated` adds to them."""
+    return typing.get_type_hints(function, **_EXTRAS)
+
+
+def adapter_of(hint: Any) -> Any:
+    """Return the adapter of a hint. Raises HintError."""
+    try:
+        import pydantic  # only for documents: it takes a while
+    except ImportError:
+        return _PlainAdapter(hint)
+    return _Adapter(hint, pydantic) if hasattr(pydantic, "TypeAdapter") else _PlainAdapter(hint)
+
+
+class _Adapter:
+    """The adapter of pydantic."""
+
+    def __init__(self, hint: Any, pydantic: Any) -> None:
+        import pydantic_core
+
+        _register(hint, [])
+        try:
+            adapter = pydantic.TypeAdapter(hint)
+            schema = adapter.json_schema()
+        except (pydantic.PydanticUserError, NameError, TypeError) as error:
+            text = str(error).partition("\n")[0]
+            raise HintError(f"pydantic has no JSON for it: {text}") from None
+        self.schema = _inlined(schema, schema.get("$defs", {}), ())
+        self._names = {*_names(self.schema), *_TAGS}
+        self._validator = pydantic_core.SchemaValidator(_strict(adapter.core_schema))
+        self._error = pydantic_core.ValidationError
+        self._is_list = typing.get_origin(hint) is list
+
+    def read(self, document: Any) -> Any:
+        """Return the value of a document. Raises MismatchError."""
+        if not (self._is_list and type(document) is list):
+            return self._read(document, 0)
+        steps = range(0, len(document), _PIECE)  # other threads run between them
+        return [each for at in steps for each in self._read(document[at : at + _PIECE], at)]
+
+    def _read(self, document: Any, first: int) -> Any:
+        """Return the value of a document, or of the elements from the first on."""
+        try:
+            return self._validator.validate_python(document)
+        except self._error as error:
+            count = error.error_count()
+            if count > _MAX_ERRORS:
+                raise MismatchError(f"{count} values are wrong") from None
+            rows = error.errors(include_url=False)
+        raise_all([self._mismatch(each, first) for each in rows])
+
+    def _mismatch(self, row: Any, first: int) -> MismatchError:
+        text = row["msg"].replace("\n", " ")
+        if row["type"] == "union_tag_invalid":  # its text has the client's value
+            text = f"expected one of the tags {row['ctx']['expected_tags']}"
+        elif row["type"].endswith(("_type", "_parsing")):
+            text += f", got {described(row['input'])}"
+        place = [*row["loc"]]
+        if first:
+            place[0] += first
+        is_own = [type(each) is int or each in self._names for each in place]
+        return MismatchError(text, *[n if own else named(n) for n, own in zip(place, is_own)])
+
+
+def _names(schema: Any) -> Any:
+    """Iterate over the names of fields in a schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        schema = list(schema.values())
+    for each in schema if isinstance(schema, list) else ():
+        yield from _names(each)
+
+
+def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) -> Any:
+    """Return a schema without references; a type within itself is just an object there."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions, around) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name and name in around:
+        return {"type": "object"}
+    rows = {**definitions.get(name, {}), **schema}
+    inner = {n: _inlined(v, definitions, (*around, name)) for n, v in rows.items() if n[0] != "$"}
+    return {**inner, **BASE64} if inner.get("format") == "binary" else inner
+
+
+def _strict(schema: Any) -> Any:
+    """Return a schema of pydantic's core that reads scalars as they are, and bytes in base64."""
+    if isinstance(schema, (list, tuple)):
+        return type(schema)([_strict(each) for each in schema])
+    kind = schema.get("type") if isinstance(schema, dict) else "model"
+    if kind == "model":
+        return schema
+    own = {n: v if n in _OTHERS else _strict(v) for n, v in schema.items()}
+    if not isinstance(kind, str):
+        return own  # fields by name, one of which is `type`
+    if kind in _SCALARS:
+        own["strict"] = True
+    elif kind in _RECORDS:
+        own.setdefault("extra_behavior", "forbid")
+    elif kind == "generator":  # it would be checked while the function reads it
+        own["type"] = "list"
+    elif kind == "bytes":
+        function = {"type": "no-info", "function": _bytes_of}
+        return {"type": "function-before", "function": function, "schema": own}
+    return own
+
+
+def _bytes_of(document: Any) -> Any:
+    try:
+        is_text = isinstance(document, str)
+        return from_base64(document.translate(_URL_SAFE), Scalars(bytes)) if is_text else document
+    except MismatchError as error:
+        raise ValueError(str(error)) from None
+
+
+def _register(hint: Any, seen: List[Any]) -> None:
+    """Let pydantic read the TypedDicts of `typing`, which it refuses before Python 3.12."""
+    if hint in seen:
+        return
+    seen.append(hint)
+    for each in typing.get_args(hint):
+        _register(each, seen)
+    fields, required = fields_of(hint)
+    for each in fields.values():
+        _register(each, seen)
+    if type(hint).__module__ != "typing" or not hasattr(hint, "__total__"):
+        return
+    from typing_extensions import NotRequired, TypedDict
+
+    rows = {n: each if n in required else NotRequired[each] for n, each in fields.items()}
+    twin = TypedDict(hint.__name__, rows)  # type: ignore[misc]
+    hint.__get_pydantic_core_schema__ = lambda source, handler: handler.generate_schema(twin)
+
+
+# ------------------------------------------------------- without pydantic
+
+
+def fields_of(hint: Any) -> Tuple[Dict[str, Any], Any]:
+    """Return the hints of a dataclass or TypedDict by field, and the names of those it needs."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        missing = dataclasses.MISSING
+        needed = {
+            each.name
+            for each in dataclasses.fields(hint)
+            if each.default is missing and each.default_factory is missing
+        }
+        return hints_of(hint), needed
+    if hasattr(hint, "__total__"):
+        own = {name: _unwrapped(each) for name, each in hints_of(hint).items()}
+        return own, getattr(hint, "__required_keys__", own if hint.__total__ else ())
+    return {}, ()
+
+
+def _unwrapped(hint: Any) -> Any:
+    """Return a hint without `Required` or `NotRequired`."""
+    is_mark = getattr(typing.get_origin(hint), "_name", "") in ("Required", "NotRequired")
+    return typing.get_args(hint)[0] if is_mark else hint
+
+
+def without_none(hint: Any) -> Tuple[Any, bool]:
+    """Return a hint without `None`, and whether it had that."""
+    if hasattr(hint, "__metadata__"):
+        inner, is_nullable = without_none(hint.__origin__)
+        parts = (inner, *hint.__metadata__)
+        return (typing.Annotated[parts] if is_nullable else hint), is_nullable
+    if typing.get_origin(hint) not in UNIONS:
+        return hint, False
+    arguments = typing.get_args(hint)
+    others = tuple([each for each in arguments if each is not type(None)])
+    return typing.Union[others], len(others) < len(arguments)
+
+
+class _PlainAdapter:
+    """The adapter of lists, dicts, dataclasses, TypedDicts, enums and scalars."""
+
+    def __init__(self, hint: Any) -> None:
+        self.schema = _schema(hint, ())
+        self._hint = hint
+
+    def read(self, document: Any) -> Any:
+        """Return the value of a document. Raises MismatchError."""
+        return _build(self._hint, document)
+
+
+def _schema(hint: Any, around: Tuple[Any, ...]) -> Dict[str, Any]:
+    """Return the schema of a hint; a type within itself is just an object there."""
+    hint, is_nullable = without_none(hint)
+    if is_nullable:
+        return {"anyOf": [_schema(hint, around), {"type": "null"}]}
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    fields, needed = fields_of(hint)
+    if fields and hint in around:
+        return {"type": "object"}
+    if fields:
+        properties = {name: _schema(each, (*around, hint)) for name, each in fields.items()}
+        return {"type": "object", "properties": properties, "required": sorted(needed)}
+    if origin is dict and arguments[:1] in ((), (str,), (Any,)):
+        inner = _schema(arguments[1], around) if arguments else {}
+        return {"type": "object", "additionalProperties": inner}
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], around) if arguments else {}}
+    if hint in (Any, None, type(None)):
+        return {} if hint is Any else {"type": "null"}
+    kind = element_kind(hint)
+    if kind is None:
+        raise HintError(
+            f"{getattr(hint, '__name__', hint)} needs pydantic in the model's Python: "
+            "pip install pydantic"
+        )
+    return kind.schema
+
+
+def _build(hint: Any, document: Any) -> Any:
+    """Return the value that a document is, for a hint. Raises MismatchError."""
+    hint, is_nullable = without_none(hint)
+    if hint is Any or (document is None and (is_nullable or hint in (None, type(None)))):
+        return document
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    fields, needed = fields_of(hint)
+    expected = dict if fields else origin
+    if expected in (dict, list) and not isinstance(document, expected):
+        raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
+    inner = arguments[-1] if arguments else Any
+    if fields:
+        return hint(**_build_fields(fields, needed, document))
+    if origin is list:
+        return convert_all(((n, (inner, each)) for n, each in enumerate(document)), _build)
+    if origin is dict:
+        rows = ((named(name), (inner, each)) for name, each in document.items())
+        return dict(zip(document, convert_all(rows, _build)))
+    return _scalar(hint, document)
+
+
+def _build_fields(fields: Dict[str, Any], needed: Any, document: Any) -> Dict[str, Any]:
+    """Return the fields of a record. Raises MismatchError."""
+    names = [*fields, *sorted(document.keys() - fields.keys())]
+
+    def build(name: str) -> Any:
+        if name not in fields:
+            raise MismatchError("there is no such field")
+        if name in needed and name not in document:
+            raise MismatchError("expected a value, got nothing")
+        return _build(fields[name], document[name]) if name in document else None
+
+    rows = [(name if name in fields else named(name), (name,)) for name in names]
+    values = zip(names, convert_all(rows, build))
+    return {name: value for name, value in values if name in document}
+
+
+def _scalar(hint: Any, document: Any) -> Any:
+    if hint is int and type(document) is int:  # of any size
+        return document
+    kind: Any = element_kind(hint)
+    return kind.decode(kind.encode(kind.from_json(document)))

@@ -1,0 +1,22 @@
+"""Functions whose path would be one of the server's own are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from zmqtriton.config import Problem
+from zmqtriton_extras.routes.names import OWN_PATHS
+
+
+def problems(config: Any) -> Iterator[Problem]:
+    """Yield the problem of a function's configuration that no server accepts."""
+    if config.backend == "functions":
+        yield from problems_of([config.name])
+
+
+def problems_of(names: Iterable[str]) -> Iterator[Problem]:
+    """Yield a problem for each name that is the first one in paths of the server."""
+    for name in OWN_PATHS.intersection(names):
+        text = f"/{name} is a path of the server: give the function another name, @model(name=…)"
+        yield Problem(text, ("name",))

@@ -1,0 +1,7 @@
+"""The file in a model's directory that makes prompts of chats."""
+
+from __future__ import annotations
+
+from zmqtriton.sdk.models import ClientFile
+
+CHAT_TEMPLATE = ClientFile("openai_chat_template", "chat_template.jinja", "chat template")

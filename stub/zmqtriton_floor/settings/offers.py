@@ -1,0 +1,47 @@
+"""Offers of add-ons to hosts, by kinds; each process of a server has them in its settings.
+
+A host is a room that asks for a kind, and knows no add-on. Names of kinds begin with the host's.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Generic, List, Optional, Tuple, TypeVar
+
+from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.process.named_tuples import NamedTuple
+
+T = TypeVar("T")
+
+
+class Offers(NamedTuple):
+    #: Kind, name and reference of each thing, in the order of the add-ons. The name is "" where the
+    #: things of a kind have none; a reference may be a word, where the kind is of words.
+    rows: Tuple[Tuple[str, str, str], ...] = ()
+
+    def references(self, kind: str) -> List[str]:
+        return [reference for each, _, reference in self.rows if each == kind]
+
+    def named(self, kind: str) -> Dict[str, str]:
+        """Return the references by name; of two with a name the first counts."""
+        return {name: reference for each, name, reference in reversed(self.rows) if each == kind}
+
+    def adding(self, kind: str, reference: str) -> Offers:
+        return Offers((*self.rows, (kind, "", reference)))
+
+    def without(self, kind: str) -> Offers:
+        return Offers(tuple(row for row in self.rows if row[0] != kind))
+
+
+class Hook(Generic[T]):
+    """A kind of things, which are imported when their host asks for them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def all_of(self, offers: Offers) -> List[T]:
+        return [load_reference(each) for each in offers.references(self.name)]
+
+    def first_of(self, offers: Offers) -> Optional[T]:
+        """Return the only thing that a host takes; None without an add-on for it."""
+        references = offers.references(self.name)
+        return load_reference(references[0]) if references else None
