@@ -319,7 +319,7 @@ def _references(add_on: addons.Installed) -> Iterator[str]:
 
 
 #: The kinds of words.
-_WORDS = ("http.category", "models.framework", "options.behind", "protocol.extension")
+_WORDS = ("ctl.group", "http.category", "models.framework", "options.behind", "protocol.extension")
 
 
 def test_each_thing_that_is_offered_is_there() -> None:
@@ -358,6 +358,7 @@ def test_without_the_shelves_there_is_no_add_on(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(addons, "SHELVES", ("zmqtriton_absent",))
     monkeypatch.setattr(addons, "own_add_ons", addons.own_add_ons.__wrapped__)
     monkeypatch.setattr(addons, "add_ons", addons.add_ons.__wrapped__)
+    monkeypatch.setattr(addons, "offers", addons.offers.__wrapped__)
 
     assert not {"doctor", "status"} & {*addons.verbs()}
     assert {} == addons.own_add_ons()

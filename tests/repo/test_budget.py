@@ -19,7 +19,7 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 58_250, "tests": 72_550}
+STATEMENTS = {"core and standard": 58_445, "tests": 73_130}
 #: The modules of core and standard.
 FILES = 663
 #: So far above what is there a budget may stand.
