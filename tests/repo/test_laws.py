@@ -220,7 +220,7 @@ async def keep(body):
 
 async def echo(req, resp):
     body = await req.read_body(1 << 20)
-    fields = await read(body, parse)
+    fields = await read(req.hold, body, parse)
     if type(fields) is not dict:
         raise InvalidArgument(f"expected an object, got {described(fields)}")
     times = integer("times", fields.get("times", 1), 1, 1000)
@@ -238,7 +238,7 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn("echo", offers={"http.extension": ".parts:EXTENSION"})
 """
 ATTEMPTS = {
-    1: [("await read(body, parse)", "json.loads(body)")],
+    1: [("await read(req.hold, body, parse)", "json.loads(body)")],
     2: [("got {described(fields)}", "got {body!r}")],
     3: [
         ("ToolListener(bound, [0], head).admit(time.monotonic() + 60)", "bound.accept()"),

@@ -75,11 +75,11 @@ def test_each_rpc_is_attacked_with_each_of_its_fields() -> None:
 
 
 def test_each_add_on_with_a_door_is_attacked_or_has_a_reason() -> None:
-    kinds = ("http", "ports", "process", "step", "transport")
+    kinds = {"http.extension", "requests.step", "grpc.transport"}
     with_doors = {
         name
         for name, each in addons.own_add_ons().items()
-        if any(getattr(each.declared, kind) for kind in kinds)
+        if each.declared.ports or each.declared.process or kinds & each.declared.offers.keys()
     }
     attacked = documents.houses().keys()
 
