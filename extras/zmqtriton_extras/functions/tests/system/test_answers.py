@@ -274,7 +274,7 @@ def test_what_cannot_be_written_is_named_with_its_place(server: Server) -> None:
 
     text = "TypeError: output 'output'.rows.1.a: no JSON for a value of type object"
     assert (500, text) == (status, document["error"])
-    assert "unwritable/1/model.py:" in server.log_text()
+    assert eventually(lambda: "unwritable/1/model.py:" in server.log_text(), 30)
 
 
 @pytest.mark.parametrize("levels", [90, 300, 800, 3000])
