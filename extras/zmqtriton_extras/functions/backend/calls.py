@@ -23,7 +23,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     array_of_one,
     raise_all,
 )
-from zmqtriton_extras.functions.backend.media import Media
+from zmqtriton_extras.functions.backend.media import Media, MediaKind
 from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
 from zmqtriton_floor.descriptions import described
 
@@ -82,9 +82,10 @@ def _view(tensor: Any) -> Any:
 
 def _decode(parameter: Parameter, kind: Kind, array: Any, request: Any) -> Any:
     """Return a value; a file knows what the client has said of it."""
-    value = kind.decode(array)
-    is_file = isinstance(value, Media)
-    return value.described(parameter.name, request.parameters()) if is_file else value
+    if not isinstance(kind, MediaKind):
+        return kind.decode(array)
+    file = kind.file(array).described(parameter.name, request.parameters())
+    return kind.convert(file)
 
 
 def response(signature: Signature, answer: Any) -> Any:

@@ -175,8 +175,8 @@ class Converted(media.MediaKind):
         super().__init__(own)
         self._read, self._write = read, write
 
-    def decode(self, array: Any) -> Any:
-        return self._read(super().decode(array))
+    def convert(self, file: Any) -> Any:
+        return self._read(file)
 
     def encode(self, value: Any) -> Any:
         try:

@@ -215,7 +215,15 @@ class MediaKind(Kind):
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
 
     def decode(self, array: Any) -> Any:
+        return self.convert(self.file(array))
+
+    def file(self, array: Any) -> Any:
+        """Return the file of an array."""
         return self.media(as_bytes(array.reshape(-1)[0]))
+
+    def convert(self, file: Any) -> Any:
+        """Return the value that a file is to the function. Raises MismatchError."""
+        return file
 
     def encode(self, value: Any) -> Any:
         if not isinstance(value, self.media):

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.system
 SOURCE = '''
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 import numpy as np
 from zmqtriton import Array, Audio, File, Image, model
@@ -58,6 +59,10 @@ def about(file: File, word: str = "") -> str:
         assert whole.read() == file.data
     last, is_plain = os.path.basename(path), os.path.realpath(path) == path
     return f"{file.name}|{file.suffix}|{file.content_type}|{last}|{is_plain}|{word}"
+
+@model
+def where(file: Path) -> str:
+    return f"{file.name} {len(file.read_bytes())}"
 
 @model
 def same(image: Image) -> Image:
@@ -99,7 +104,9 @@ def mirror(image: list[Image]) -> list[Image]:
 def drops(image: Image) -> Iterator[Image]:
     yield image
 '''
-NAMES = ("shout lists box about same hear echo caption maybe two sizes rows mirror drops").split()
+NAMES = (
+    "shout lists box about where same hear echo caption maybe two sizes rows mirror drops"
+).split()
 JPEG, PNG = b"\xff\xd8\xff\xe0" + b"j" * 9, b"\x89PNG\r\n\x1a\n" + b"p" * 9
 LARGE = JPEG * 20_000
 FORM = "multipart/form-data; boundary=x"
@@ -402,6 +409,7 @@ def test_a_file_keeps_its_name_and_its_content_type(server: Server, size: int) -
         body = form(("file", b"x" * size), file=("file", filename, "image/jpeg"))
         answer = ask(server, "/about", body, content_type=FORM)
         assert f"{name}|.jpg|image/jpeg|{name}|True|" == output(answer)
+        assert f"{name} {size}" == output(ask(server, "/where", body, content_type=FORM))
 
     body = form(("file", b"x"), file=("file", "..", "application/octet-stream"))
     answer = output(ask(server, "/about", body, content_type=FORM))
