@@ -11,6 +11,11 @@ FOLDER = Path(__file__).parent.parent / "examples" / "first_pages"
 _HEAD = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 58, 0, 0, 54, 40, 1, 1, 1, 32, *[0] * 6)
 PICTURE = _HEAD + b"\x01\x02\x03\x00"
 INVERTED = _HEAD + b"\xfe\xfd\xfc\xff"
+HISTORY = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Good day."},
+    {"role": "user", "content": "Who are you?"},
+]
 
 
 class Page(NamedTuple):
@@ -46,7 +51,7 @@ PAGES = (
         "truss",
         "classify",
         {"text": "great day"},
-        {"output": {"label": "POSITIVE", "score": 0.5}},
+        {"output": [{"label": "POSITIVE", "score": 0.5}]},
         8,
     ),
     Page("ray_serve", "translator", {"text": "Hello world"}, {"output": "bonjour monde"}, 19),
@@ -63,8 +68,39 @@ PAGES = (
         "fastapi",
         "update_item",
         {"item_id": 3, "item": {"name": "cup", "price": 1.5}},
-        {"item_name": "cup", "item_id": 3},
+        {"output": {"item_name": "cup", "item_id": 3}},
         16,
     ),
     Page("gradio", "greet", {"name": "Ada", "intensity": 2}, {"output": "Hello, Ada!!"}, 9),
+    Page(
+        "transformers",
+        "fill_mask",
+        {"text": "more [MASK]"},
+        {
+            "output": [
+                {"score": 0.75, "token_str": "rain", "sequence": "more rain"},
+                {"score": 0.25, "token_str": "snow", "sequence": "more snow"},
+            ]
+        },
+        28,
+    ),
+    Page(
+        "openai_chat",
+        "chat",
+        {"messages": HISTORY},
+        {"output": "3 messages, the last one: Who are you?"},
+        9,
+    ),
+    Page(
+        "sklearn",
+        "boosting_model",
+        {
+            "rows": [
+                {"petal length": 1.4, "petal width": 0.2},
+                {"petal length": 4.7, "petal width": 1.4},
+            ]
+        },
+        {"output": [{"result": "setosa"}, {"result": "versicolor"}]},
+        19,
+    ),
 )

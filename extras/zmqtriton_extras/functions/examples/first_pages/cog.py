@@ -1,6 +1,8 @@
 """Cog's first page: a picture goes in, a picture comes out. Inverts a BMP, as a network would."""
 
-from zmqtriton import Image, model
+from pathlib import Path
+
+from zmqtriton import model
 
 
 @model
@@ -8,7 +10,9 @@ class Predictor:
     def __init__(self) -> None:
         self.net = bytes(range(255, -1, -1))
 
-    def __call__(self, image: Image) -> Image:
+    def __call__(self, image: Path) -> Path:
         """Run a single prediction."""
-        begin = int.from_bytes(image.data[10:14], "little")
-        return Image(image.data[:begin] + image.data[begin:].translate(self.net))
+        data = image.read_bytes()
+        begin = int.from_bytes(data[10:14], "little")
+        image.write_bytes(data[:begin] + data[begin:].translate(self.net))
+        return image

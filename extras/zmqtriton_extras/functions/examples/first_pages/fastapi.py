@@ -1,23 +1,18 @@
-"""FastAPI's first page: an item as JSON, checked."""
+"""FastAPI's first page: an item as JSON, checked; and a 404 of its page on errors."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from pydantic import BaseModel
 
-from zmqtriton import model
+from zmqtriton import Refused, model
 
 
-@dataclass
-class Item:
+class Item(BaseModel):
     name: str
     price: float
-    is_offer: bool = False
-
-
-class Updated(NamedTuple):
-    item_name: str
-    item_id: int
+    is_offer: bool | None = None
 
 
 @model
-def update_item(item_id: int, item: Item) -> Updated:
-    return Updated(item.name, item_id)
+def update_item(item_id: int, item: Item) -> dict:
+    if item_id < 0:
+        raise Refused("Item not found", status=404)
+    return {"item_name": item.name, "item_id": item_id}

@@ -1,4 +1,4 @@
-"""Truss's first page: the label of a text, and how certain it is."""
+"""Truss's first page: the labels of a text, and how certain each is."""
 
 from zmqtriton import model
 
@@ -6,7 +6,7 @@ from zmqtriton import model
 @model
 class Classify:
     def __init__(self) -> None:
-        self._model = lambda text: {"label": "POSITIVE", "score": text.count("great") / 2}
+        self._model = lambda text: [{"label": "POSITIVE", "score": text.count("great") / 2}]
 
-    def __call__(self, text: str) -> dict:
+    def __call__(self, text: str) -> list[dict]:
         return self._model(text)
