@@ -520,6 +520,20 @@ def test_version_is_that_of_the_code() -> None:
 
 
 _EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
+#: Options that standard's add-ons declare.
+OF_ADD_ONS = [
+    ([*_EXPLICIT, "--unload-idle-after=5"], "requires setting '--load-on-demand' as well"),
+    ([*_EXPLICIT, "--model-memory-budget=5"], "requires setting '--load-on-demand' as well"),
+    ([*_EXPLICIT, "--gpu-memory-budget=0:5"], "requires setting '--load-on-demand' as well"),
+    ([*_EXPLICIT, "--model-memory-budget=-5"], "no number of bytes, such as .* Got -5"),
+    ([*_EXPLICIT, "--gpu-memory-budget=0:5X"], "no number of bytes, such as .* Got 5X"),
+    ([*_EXPLICIT, "--gpu-memory-budget=70G"], "requires format <first>:<second>"),
+    ([*_EXPLICIT, "--gpu-memory-budget=-1:70G"], "Must not be negative. Got -1"),
+    (
+        [*_EXPLICIT, "--load-on-demand", "--unload-idle-after=-1"],
+        "Must not be negative. Got -1",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -527,17 +541,7 @@ _EXPLICIT = ("--model-repository=/m", "--model-control-mode=explicit")
     [
         (["--model-repository=/m", "--load-on-demand"], "'--model-control-mode=explicit' as well"),
         (["--model-repository=/m", "--one-by-one"], "requires setting '--take-over' as well"),
-        ([*_EXPLICIT, "--unload-idle-after=5"], "requires setting '--load-on-demand' as well"),
-        ([*_EXPLICIT, "--model-memory-budget=5"], "requires setting '--load-on-demand' as well"),
-        ([*_EXPLICIT, "--gpu-memory-budget=0:5"], "requires setting '--load-on-demand' as well"),
-        ([*_EXPLICIT, "--model-memory-budget=-5"], "no number of bytes, such as .* Got -5"),
-        ([*_EXPLICIT, "--gpu-memory-budget=0:5X"], "no number of bytes, such as .* Got 5X"),
-        ([*_EXPLICIT, "--gpu-memory-budget=70G"], "requires format <first>:<second>"),
-        ([*_EXPLICIT, "--gpu-memory-budget=-1:70G"], "Must not be negative. Got -1"),
-        (
-            [*_EXPLICIT, "--load-on-demand", "--unload-idle-after=-1"],
-            "Must not be negative. Got -1",
-        ),
+        *(pytest.param(*row, marks=[pytest.mark.addons]) for row in OF_ADD_ONS),
         (
             [*_EXPLICIT, "--load-on-demand", "--load-on-demand-timeout=-1"],
             "Must not be negative. Got -1",
