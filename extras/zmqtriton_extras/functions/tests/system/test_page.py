@@ -268,8 +268,8 @@ def test_first_pages_of_other_systems_are_called_by_their_forms(browser: Browser
             cells = (
                 "[...document.querySelectorAll('#try .answer table td')].map((e) => e.innerText)"
             )
-            values = [str(v) for row in page.answer["output"] for v in row.values()]
-            assert values == browser.evaluate(cells)
+            shown_rows = [str(v) for row in page.answer["output"] for v in row.values()]
+            assert shown_rows == browser.evaluate(cells)
         else:
             texts = [v if isinstance(v, str) else compact(v) for v in page.answer.values()]
             assert texts == shown(browser, "pre")
