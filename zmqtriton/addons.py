@@ -113,9 +113,8 @@ def find(field: str, name: str) -> str:
 def verbs() -> dict[str, str]:
     """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none."""
     names = (name for each in add_ons().values() for name in each.declared.ctl)
-    rows = [row[1:] for row in offers().rows if row[0] == GROUPS]
     return dict.fromkeys(names, "") | {
-        name: group for group, words in rows for name in words.split()
+        name: group for group, words in offers().pairs(GROUPS) for name in words.split()
     }
 
 

@@ -18,12 +18,16 @@ class Offers(NamedTuple):
     #: things of a kind have none; a reference may be a word, where the kind is of words.
     rows: Tuple[Tuple[str, str, str], ...] = ()
 
+    def pairs(self, kind: str) -> List[Tuple[str, str]]:
+        """Return the name and the reference of each thing."""
+        return [(name, reference) for each, name, reference in self.rows if each == kind]
+
     def references(self, kind: str) -> List[str]:
-        return [reference for each, _, reference in self.rows if each == kind]
+        return [reference for _, reference in self.pairs(kind)]
 
     def named(self, kind: str) -> Dict[str, str]:
         """Return the references by name; of two with a name the first counts."""
-        return {name: reference for each, name, reference in reversed(self.rows) if each == kind}
+        return dict(reversed(self.pairs(kind)))
 
     def adding(self, kind: str, reference: str) -> Offers:
         return Offers((*self.rows, (kind, "", reference)))
