@@ -119,7 +119,7 @@ _GRPC = {
     "gRPC plain": (INFER, grpc_request("plain", x=("INT64", (1,), bytes(8))).SerializeToString()),
     "gRPC live": (SERVICE + "ServerLive", b""),
 }
-_ASKS = [(name, place) for name in (*_HTTP, *_GRPC) for place in (OTHER, OWN)]
+ASKS = [(name, place) for name in (*_HTTP, *_GRPC) for place in (OTHER, OWN)]
 #: Attacks: the number of clients and the model whose streams they open.
 ATTACKS = {
     "not read": (400, "talk"),
@@ -233,7 +233,7 @@ def ask_beside(server: Server, seconds: float) -> Waits:
             waits[name, place].append(ask(server, name, place))
             time.sleep(PAUSE_S)
 
-    threads = [threading.Thread(target=run, args=each) for each in _ASKS]
+    threads = [threading.Thread(target=run, args=each) for each in ASKS]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -269,7 +269,7 @@ def _measure(name: str, calm_s: float, seconds: float) -> None:
     more = ", ".join(f"{role} {peak[role] - before[role]:+} MiB" for role in ("http", "grpc"))
     _print(f"{count} streams, {name}: longest turn {turn_ms:.0f} ms, {more}")
     _print(f"  machine {late_ms:.0f} ms late")
-    for name, place in _ASKS:
+    for name, place in ASKS:
         columns = [*percentiles(calm[name, place]), *percentiles(loaded[name, place])]
         who = f"  {name}, {'same' if place == OWN else 'other'} address"
         _print(f"{who:24}" + "".join(f"{one:9.1f}" for one in columns))
