@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
 from zmqtriton_floor import documents
-from zmqtriton_floor.documents import LIMITS, STEP, DocumentError, unparsable
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.documents import LIMITS, STEP, unparsable
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
 from zmqtriton_frontends.process import own_threads
 
@@ -73,8 +72,7 @@ async def cost_of(text: bytes | memoryview) -> int:
 
 
 def _cost_of(text: bytes | memoryview) -> int:
-    with _reading():
-        return documents.cost_of(bytes(text), _LIMITS)
+    return documents.cost_of(bytes(text), _LIMITS)
 
 
 @asynccontextmanager
@@ -103,26 +101,15 @@ def parse(text: bytes) -> Any:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             pass  # or NaN and Infinity are in it
-    with _reading():
-        return documents.parse(text, _parse_piece, _LIMITS)
+    return documents.parse(text, _parse_piece, _LIMITS)
 
 
-@contextmanager
-def opened(text: bytes) -> Iterator[Any]:
+def opened(text: bytes) -> AbstractContextManager[Any]:
     """Parse a document for a block that keeps no list of it; long ones are emptied in steps then.
 
     Raises InvalidArgument.
     """
-    with _reading(), documents.opened(text, _parse_piece, _LIMITS) as document:
-        yield document
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except DocumentError as error:
-        raise InvalidArgument(str(error)) from None
+    return documents.opened(text, _parse_piece, _LIMITS)
 
 
 def _parse_piece(text: bytes, offset: int) -> Any:
