@@ -17,8 +17,6 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
-from zmqtriton_floor.errors import InvalidArgument
-
 #: Bytes of text that are parsed in one go: some milliseconds at most. A loop waits for a piece each
 #: time that it wants the interpreter's lock, which is a dozen times for a request.
 PIECE_BYTES = 128 << 10
@@ -32,7 +30,7 @@ _COUNTED_BYTES = 8 << 20
 _DECODED = 1 << 20
 
 
-class DocumentError(InvalidArgument, ValueError):
+class DocumentError(ValueError):
     """Raised for a text that is no JSON, or that its reader does not take."""
 
 

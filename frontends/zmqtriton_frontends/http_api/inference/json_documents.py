@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
 from zmqtriton_floor import documents
-from zmqtriton_floor.documents import LIMITS, STEP, unparsable
+from zmqtriton_floor.documents import LIMITS, STEP, DocumentError, unparsable
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
 from zmqtriton_frontends.process import own_threads
 
@@ -72,7 +73,8 @@ async def cost_of(text: bytes | memoryview) -> int:
 
 
 def _cost_of(text: bytes | memoryview) -> int:
-    return documents.cost_of(bytes(text), _LIMITS)
+    with _reading():
+        return documents.cost_of(bytes(text), _LIMITS)
 
 
 @asynccontextmanager
@@ -101,15 +103,26 @@ def parse(text: bytes) -> Any:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             pass  # or NaN and Infinity are in it
-    return documents.parse(text, _parse_piece, _LIMITS)
+    with _reading():
+        return documents.parse(text, _parse_piece, _LIMITS)
 
 
-def opened(text: bytes) -> AbstractContextManager[Any]:
+@contextmanager
+def opened(text: bytes) -> Iterator[Any]:
     """Parse a document for a block that keeps no list of it; long ones are emptied in steps then.
 
     Raises InvalidArgument.
     """
-    return documents.opened(text, _parse_piece, _LIMITS)
+    with _reading(), documents.opened(text, _parse_piece, _LIMITS) as document:
+        yield document
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except DocumentError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 def _parse_piece(text: bytes, offset: int) -> Any:
