@@ -291,7 +291,7 @@ def _of_others() -> Iterator[Installed]:
                 module = importlib.import_module(name_of_module)
                 add_on = getattr(module, attribute or "ADDON")
                 if not isinstance(add_on, AddOn):
-                    raise TypeError(f"{reference} is no AddOn")
+                    raise TypeError(f"{reference} must be an AddOn")
             except Exception as error:  # noqa: BLE001 - it is not ours, and others serve without it
                 _log.warning("the add-on '%s' cannot be used: %s", name, error)
             else:

@@ -139,7 +139,7 @@ def _check(text: bytes, limits: DocumentLimits) -> int:
     """Return the number of brackets. Raises DocumentError before anything is built."""
     size = len(text)
     if size > limits.bytes:
-        raise DocumentError(f"request JSON has more than {limits.bytes} bytes")
+        raise DocumentError(f"request JSON has more than {limits.bytes} bytes; send less at once")
     containers = _count(text, b"[") + _count(text, b"{")
     # a value has 2 bytes at least, and a member 5
     is_small = containers <= limits.containers and (

@@ -193,7 +193,9 @@ class Mappings:
         except ValueError as error:
             raise ProtocolError(f"segment {segment} of {owner} cannot be mapped: {error}") from None
         except OSError as error:
-            raise Unavailable(f"a tensor cannot be read: {error.strerror}") from None
+            raise Unavailable(
+                f"a tensor cannot be read: {error.strerror}; send the request again"
+            ) from None
         finally:
             if memory is None or not self._is_private:
                 os.close(descriptor)

@@ -301,8 +301,8 @@ def test_a_server_without_chats_reads_none(tmp_path: Path) -> None:
     ("name", "error", "text"),
     [
         ("missing.jinja", InternalError, "failed to open text file"),
-        ("large.jinja", ConfigError, "is larger than"),
-        ("binary.jinja", ConfigError, "is no UTF-8"),
+        ("large.jinja", ConfigError, "can have at most"),
+        ("binary.jinja", ConfigError, "must be UTF-8"),
         ("../outside.jinja", ConfigError, "is outside model directory"),
         ("/etc/passwd", ConfigError, "is outside model directory"),
         ("link.jinja", ConfigError, "is outside model directory"),

@@ -211,8 +211,8 @@ def _work() -> Iterator[Row]:
     yield (
         "Tensors that are not raw, or many parameters",
         "gRPC",
-        f"{_size(gradual_parsing.LARGE_BYTES)} in a turn, and {gradual_parsing.MAX_FIELDS:,} fields "
-        f"besides the values. The result is of {_SHARE}",
+        f"{_size(gradual_parsing.LARGE_BYTES)} in a turn, and {gradual_parsing.MAX_FIELDS:,} "
+        f"fields besides the values. The result is of {_SHARE}",
         _REFUSED,
     )
     documents_of = documents.LIMITS

@@ -309,7 +309,8 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
         matches = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
         if matches:
             yield Problem(
-                f"the parameter '{name}' of model {config.name} means nothing to the server",
+                f"the parameter '{name}' of model {config.name} means nothing to the server; "
+                "correct its name, or read it in the model",
                 ("parameters", name),
                 severity=Severity.WARNING,
                 suggestion=upper[matches[0]],

@@ -89,8 +89,8 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
     has_threads = parameter_text(config, INSTANCES) == instances.THREADS
     if has_threads and parameter_text(config, CUDA_VISIBLE_DEVICES) == "instance":
         yield Problem(
-            f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads: these share the "
-            "variables of one process",
+            f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads, which share the "
+            "variables of one process: choose processes or forks",
             ("parameters", CUDA_VISIBLE_DEVICES),
         )
     for problems in PROBLEMS.all_of(addons.offers()):
@@ -128,7 +128,8 @@ def _stream_problems(config: Any) -> Iterator[Problem]:
         yield _problem(MAX_STREAMS, value, fault)
     elif config.HasField("sequence_batching"):
         yield Problem(
-            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time",
+            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time: "
+            "remove it",
             ("parameters", MAX_STREAMS),
         )
     elif config.HasField("ensemble_scheduling"):

@@ -399,5 +399,5 @@ def size_of(shape: Sequence[int], dtype: Any) -> int:
     """Return the size of an array in bytes. Raises TypeError for objects."""
     kind = np.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"{kind} has no bytes to share")
+        raise TypeError(f"{kind} has no bytes to share: use a numeric type")
     return int(math.prod(shape) * kind.itemsize)

@@ -168,7 +168,10 @@ def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
     if value and value.lower() not in _YES | _NO:
         path = model_dir / value
         if not path.is_file():
-            raise InternalError(f"PYTHON_REQUIREMENTS '{value}': there is no file {path}")
+            raise InternalError(
+                f"PYTHON_REQUIREMENTS '{value}': there is no file {path}; write it, or remove the "
+                "parameter"
+            )
         return os.path.realpath(path)
     if value.lower() in _NO or not (value or may_build):
         return ""

@@ -113,7 +113,7 @@ def find_user(name: str) -> StubUser:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise UserError(f"--stub-user: there is no user '{name}'") from None
+        raise UserError(f"--stub-user: there is no user '{name}'; make it with useradd") from None
     if entry.pw_uid in (0, os.geteuid()):
         whose = "root" if entry.pw_uid == 0 else "the user of the server itself"
         raise UserError(f"--stub-user: '{name}' is {whose}; models need another one")

@@ -80,7 +80,7 @@ def read_document(path: str, text: str) -> list[Entry]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise OptionError(f"{path} is no TOML: {error}") from None
+        raise OptionError(f"{path} must be TOML: {error}") from None
     return [entry for name in document for entry in _entries(path, text, name, document[name])]
 
 

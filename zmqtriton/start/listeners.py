@@ -201,7 +201,9 @@ def _open_passed(descriptor: int) -> socket.socket:
     listener.set_inheritable(False)
     if not is_listening or listener.family not in (socket.AF_INET, socket.AF_INET6):
         listener.close()
-        raise PortError(f"systemd passes descriptor {descriptor}, which is no listening TCP socket")
+        raise PortError(
+            f"systemd passes descriptor {descriptor}, which must be a listening TCP socket"
+        )
     return listener
 
 

@@ -140,7 +140,7 @@ def _find(options: Options) -> Predecessor | None:
             client.close()
     if len(holders) > 1:
         names = ", ".join(client.describe() for client in holders)
-        raise PortError(f"--take-over: several servers have these ports: {names}")
+        raise PortError(f"--take-over: several servers have these ports, stop all but one: {names}")
     if holders:
         return holders[0]
     used = next((f"port {number}" for number in numbers if is_used(number)), "")

@@ -133,5 +133,7 @@ def to_strings(array: Any, name: str) -> Any:
     try:
         texts[:] = [item.decode() if isinstance(item, bytes) else str(item) for item in array.flat]
     except UnicodeDecodeError as error:
-        raise ValueError(f"input '{name}' holds a string that is not UTF-8: {error}") from None
+        raise ValueError(
+            f"input '{name}' has a string that is not UTF-8, encode it: {error}"
+        ) from None
     return texts.reshape(array.shape)

@@ -336,8 +336,8 @@ class Canary:
         """Change the phase; nothing else writes it."""
         if phase not in _MOVES.get(self.phase, ()):
             raise TransitionError(
-                f"the canary of model '{self.model}' cannot go from {self.phase.value} to "
-                f"{phase.value}"
+                f"the canary of model '{self.model}' is {self.phase.value}, so it cannot become "
+                f"{phase.value}: see `zmqtriton-ctl canary status`"
             )
         self.phase, self.since_s = phase, now_s
 

@@ -139,7 +139,7 @@ def _read_name(connection: socket.socket, deadline_s: float) -> str:
         connection.settimeout(max(_AGAIN_S, deadline_s - time.monotonic()))
         # byte by byte: what follows is the debugger's
         if not (more := connection.recv(1)) or time.monotonic() > deadline_s:
-            raise ConnectionError("it has closed the connection")
+            raise ConnectionError("the instance has closed the connection; start the command again")
         data += more
     connection.settimeout(None)
     return _NAMES[data]

@@ -291,7 +291,7 @@ class _Editor:
         connection.sendall(b"debugpy\n")
         # before, the model is not traced, and what debugpy says would have no reader
         if connection.recv(len(EDITOR_BEGINS), socket.MSG_PEEK) != EDITOR_BEGINS:
-            raise ConnectionError("no editor has come")
+            raise ConnectionError("no editor has connected in time")
         self._heard_s = time.monotonic()
         stub = os.path.dirname(inspect.getfile(type(session.instance)))
         # in place of a thread that listens at a port

@@ -43,7 +43,9 @@ _CONTAINERS = (list, dict, set, deque, _CACHE)
 def measure(instance: Any, seconds: float) -> dict[str, Any]:
     """Return the growth of this process in these seconds."""
     if tracemalloc.is_tracing():
-        raise RuntimeError("the model traces its allocations itself (tracemalloc)")
+        raise RuntimeError(
+            "the model traces its allocations itself: remove its tracemalloc.start()"
+        )
     # the collector shows nothing of what was there before the first request, which is frozen
     is_frozen = gc.get_freeze_count() > 0
     gc.unfreeze()

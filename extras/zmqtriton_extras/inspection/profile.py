@@ -182,7 +182,7 @@ def read(document: Mapping[str, Any]) -> Profile:
     try:
         return _read(document)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InternalError(f"an instance has answered with no profile: {error!r}") from None
+        raise InternalError(f"an instance has returned no profile, try again: {error!r}") from None
 
 
 def _read(document: Mapping[str, Any]) -> Profile:

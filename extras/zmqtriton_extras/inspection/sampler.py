@@ -68,7 +68,10 @@ def sample(
 ) -> dict[str, Any]:
     """Return the profile of this process; with `request`, of while it has that request."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        raise RuntimeError("this Python is free-threaded: its threads cannot be looked at")
+        raise RuntimeError(
+            "this Python is free-threaded: its threads cannot be sampled; use `zmqtriton-ctl "
+            "stacks`"
+        )
     ids = instance.request_ids
     sampler = Sampler(lambda: not request or request in ids(), instance.other_threads)
     sampler.run(seconds)

@@ -266,7 +266,9 @@ class JobRoutes:
         status = answer.document["job"]
         if "status" not in status:
             await answer.drop()
-            raise falcon.HTTPError(409, description=f"the job is {status['state']}")
+            raise falcon.HTTPError(
+                409, description=f"the job is {status['state']}: wait for its end"
+            )
         resp.status = status["status"]
         resp.set_headers(answer.document["headers"])
         stream(resp, answer)
@@ -363,7 +365,7 @@ def _kept_headers(req: HttpRequest, left_out: Container[str]) -> list[tuple[str,
         if name.lower() not in left_out
     ]
     if sum(len(name) + len(value) for name, value in headers) > _MAX_HEADER_BYTES:
-        raise InvalidArgument(f"the headers of a job have more than {_MAX_HEADER_BYTES} bytes")
+        raise InvalidArgument(f"the headers of a job can have at most {_MAX_HEADER_BYTES} bytes")
     return headers
 
 

@@ -61,7 +61,7 @@ def read_logprobs(output: str, data: bytes, limit: int) -> list[TokenLogprob]:
         return [_token(step, limit) for step in steps or [] if step]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InternalError(
-            f"output '{output}' does not hold probabilities of tokens, such as {EXAMPLE}"
+            f"output '{output}' must hold probabilities of tokens, such as {EXAMPLE}"
         ) from None
 
 
@@ -385,8 +385,7 @@ class Choices:
         limit = self._rules.limit
         if count > limit:
             raise InternalError(
-                f"output '{self._names.text_output}' has {count} texts, {limit} of them "
-                "were asked for"
+                f"output '{self._names.text_output}' has {count} texts, but must have {limit}"
             )
         while len(self.all) < count:
             self.all.append(Choice(self.echo, self._rules))
@@ -424,4 +423,6 @@ def _strings(tensor: Tensor) -> list[bytes]:
     try:
         return decode_bytes(tensor.data)
     except ValueError as error:
-        raise InternalError(f"output '{tensor.name}' is invalid: {error}") from None
+        raise InternalError(
+            f"correct the model, output '{tensor.name}' is invalid: {error}"
+        ) from None

@@ -174,7 +174,9 @@ def _numbers(tensor: Tensor) -> Any:
     except (ValueError, KeyError, TypeError):
         raise InternalError(f"output '{tensor.name}' must hold numbers") from None
     if not np.isfinite(numbers).all():
-        raise InternalError(f"output '{tensor.name}' has values that are not finite")
+        raise InternalError(
+            f"output '{tensor.name}' has values that are not finite; correct the model"
+        )
     return numbers
 
 

@@ -157,7 +157,7 @@ def _boolean(value: Any) -> bool:
         return bool(value)
     word = value.strip().lower()
     if word not in ("true", "false", "on", "off", "1", "0"):
-        raise ValueError("neither true nor false")
+        raise ValueError("must be true or false")
     return word in ("true", "on", "1")
 
 

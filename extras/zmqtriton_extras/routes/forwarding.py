@@ -266,7 +266,11 @@ class Forwarding:
         catalogue, name = self._gateway.catalogue, model + names.SUFFIX
         version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
         if version.config.get("backend") == names.BACKEND:  # it is itself the model of routes
-            raise falcon.HTTPError(404, description=f"model '{model}' has no routes")
+            raise falcon.HTTPError(
+                404,
+                description=f"model '{model}' has no routes: write a routes.py next to its "
+                "model.py",
+            )
         end_s = time.monotonic() + _WITHIN_S
         while True:
             try:
@@ -274,7 +278,9 @@ class Forwarding:
             except ZmqTritonError as error:
                 if not await self._has(version):
                     raise falcon.HTTPError(
-                        404, description=f"model '{model}' has no routes"
+                        404,
+                        description=f"model '{model}' has no routes: write a routes.py next to "
+                        "its model.py",
                     ) from None
                 if time.monotonic() >= end_s or _has_failed(catalogue.versions().get(name)):
                     raise Unavailable(
@@ -360,7 +366,7 @@ class Answer:
         resp.content_type = None
         for name, value in head["headers"]:
             if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)):
-                raise InternalError("the route has answered with an invalid header")
+                raise InternalError("the route has returned an invalid header: correct it")
             if name.lower() == "content-type":
                 resp.content_type = value
             elif name.lower() not in _OWN_HEADERS:
@@ -411,7 +417,7 @@ def _body_of(item: StreamItem | None) -> ResponseBody:
     if item is not None and item.error is not None:
         raise item.error
     if item is None or item.body is None:
-        raise InternalError("the route has sent no answer")
+        raise InternalError("the route has ended without a response: let it return one")
     return item.body
 
 

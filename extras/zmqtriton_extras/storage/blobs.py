@@ -138,7 +138,7 @@ class BlobCache:
                 # its beginning may be another's
                 self._complete(file, digest, size, open_content, add, stop)
                 return
-            raise InternalError(f"its content is not that of its digest, {digest}")
+            raise InternalError(f"the download is damaged, load again: its digest must be {digest}")
 
     def adopt(self, path: Path, digest: str, size: int) -> Path | None:
         """Link a content that another program has fetched into the cache, if it has the digest.

@@ -41,7 +41,7 @@ def begin(req: HttpRequest, subprotocol: str = SUBPROTOCOL) -> Upgraded:
     if "websocket" not in upgrade or req.connection is None:
         raise falcon.HTTPError(
             426,
-            description="this is an endpoint for WebSockets",
+            description="this path is for WebSockets: connect with ws:// or wss://",
             headers={"Upgrade": "websocket", "Connection": "Upgrade"},
         )
     options = (req.header(b"connection") or "").lower()

@@ -290,7 +290,9 @@ def check_target(grant: Grant | None, need: str, model: str) -> None:
 def check_model(grant: Grant | None, model: str) -> None:
     """Raise Forbidden if there is a grant, and the model is not among those that it is for."""
     if grant is not None and not grant.has_model(model):
-        raise Forbidden("The token is not for this model")
+        raise Forbidden(
+            "The token is not for this model; its line in the token file needs the name in models"
+        )
 
 
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:

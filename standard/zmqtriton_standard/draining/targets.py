@@ -340,7 +340,10 @@ class InstanceTarget:
             if instance.name == name and instance.state is InstanceState.READY
         ]
         if not matches:
-            raise NotFound(f"model '{model.name}' has no instance '{name}' that is ready")
+            raise NotFound(
+                f"model '{model.name}' has no instance '{name}' that is ready; `zmqtriton-ctl "
+                "status` lists them"
+            )
         self._plan = plan
         self._model = model
         self._version, self._instance = matches[0]

@@ -175,7 +175,9 @@ def probe(environment: Environment) -> Interpreter:
             raise _useless(python, "cannot be run", problem, is_forbidden=True) from error
         raise _useless(python, "cannot be run", str(error.strerror)) from error
     except subprocess.TimeoutExpired as error:
-        raise InternalError(f"The interpreter {python} said nothing for {_TIMEOUT_S} s") from error
+        raise InternalError(
+            f"The interpreter {python} said nothing for {_TIMEOUT_S} s: does it start by hand?"
+        ) from error
     said = [line for line in answer.stdout.splitlines() if line.startswith(_OUTPUT_MARK)]
     if answer.returncode or not said:
         lines = [line for line in answer.stderr.splitlines() if not _SAYS_NOTHING.match(line)]

@@ -109,7 +109,7 @@ def gpu_memory(
             of_each = used_nvml_memory(gpus[number].uuid)[0] // len(here)
             yield from ((model, number, of_each) for model in here)
     if missing := [number for number in models_by_gpu if number >= len(gpus)]:
-        raise NvmlError(f"there is no GPU {missing[0]}")
+        raise NvmlError(f"there is no GPU {missing[0]}; nvidia-smi lists them")
 
 
 def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:

@@ -48,7 +48,7 @@ def test_models_can_be_named_where_a_server_runs(
 
     assert GOOD == env(tmp_path, "prepare", "good")
     assert (1, GOOD[1], WRONG) == env(tmp_path, "prepare")
-    assert (1, "", "error: x: neither a directory nor a model of the running server\n") == env(
+    assert (1, "", "error: x: must be a directory, or a model of the running server\n") == env(
         tmp_path, "prepare", "x"
     )
 

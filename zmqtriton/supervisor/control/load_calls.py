@@ -59,7 +59,7 @@ class StagedFiles:
         """
         path = self.place(caller, parameters)
         if path in self._is_loading:
-            raise InvalidArgument("the files of a load can be loaded once")
+            raise InvalidArgument("the files of a load can be loaded only once: send them again")
         if path:
             self._is_loading[path] = True
         return path
@@ -267,7 +267,7 @@ def _override(
     if files and not directory:
         raise InvalidArgument(str(files.get("refusal")))
     if host is not None and not directory:
-        raise InvalidArgument("a model that is bound comes with its files")
+        raise InvalidArgument("a model that is bound has its files already: leave them out")
     if override is None:
         return None
     if not isinstance(override, str):

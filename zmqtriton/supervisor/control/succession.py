@@ -141,7 +141,7 @@ class Succession:
     def _give_sockets(self, call: ControlCall) -> object:
         self._check_service(call)
         if self._other:
-            raise Unavailable("another server is about to take over from it")
+            raise Unavailable("another server is about to take over from it: wait for that one")
         self._other = call.caller
         self._plan.enqueue(GiveSockets(call.caller, call.id))
         return BY_ACTION

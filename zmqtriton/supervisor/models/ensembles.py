@@ -95,7 +95,7 @@ class EnsembleMembers:
             members[model] = generation.final_config
         if 1 + max(map(self._depth, ensemble.member_names)) > MAX_DEPTH:
             raise InvalidArgument(
-                f"ensemble '{name}' has ensembles in it that are more than {MAX_DEPTH} deep"
+                f"ensemble '{name}' can have ensembles in it at most {MAX_DEPTH} deep"
             )
         return ensemble.finalize_config(members)
 

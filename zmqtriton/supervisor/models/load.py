@@ -194,7 +194,9 @@ class Load:
         serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
         newest = serving[max(serving)] if serving else None
         if newest is None:
-            raise Unavailable(f"model '{self._model.name}' is not loaded, so it cannot be scaled")
+            raise Unavailable(
+                f"model '{self._model.name}' is not loaded, so it cannot be scaled; load it first"
+            )
         blueprint = newest.blueprint.scaled(scale)
         versions = {n: v for n, v in blueprint.versions.items() if n in serving}
         # what was said of it when it was loaded need not be said again

@@ -81,7 +81,9 @@ def load(config: dict[str, Any], kind: str, device: str) -> Module:
     except pb_utils.TritonModelException:
         raise
     except Exception as error:
-        raise pb_utils.TritonModelException(f"torch: cannot load {path}: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"torch: cannot load {path}; save it with this torch: {error}"
+        ) from error
 
 
 def _code_of(path: str) -> str:

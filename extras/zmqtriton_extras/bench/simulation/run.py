@@ -49,7 +49,9 @@ def fit_cost(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Co
     """Fit a line through measurements: (batch size, executions, nanoseconds in all)."""
     weight = sum(count for _, count, _ in batches)
     if not weight:
-        raise ValueError("the statistics contain no executions to learn from")
+        raise ValueError(
+            "the statistics have no executions: send requests to the model, then save them again"
+        )
     sizes = sum(size * count for size, count, _ in batches) / weight
     times = sum(total for _, _, total in batches) / weight
     variance = sum(count * (size - sizes) ** 2 for size, count, _ in batches)
@@ -129,7 +131,7 @@ def from_lines(lines: Iterator[str]) -> list[Arrival]:
             at_s = float(words[0])
         except ValueError:
             raise ValueError(
-                f"line {number}: '{line.strip()}' does not begin with a time in seconds"
+                f"line {number}: '{line.strip()}' must begin with a time in seconds"
             ) from None
         if batch < 1 or not 0 <= at_s < 1e9:
             raise ValueError(f"line {number}: '{line.strip()}' is not possible")
@@ -254,7 +256,8 @@ class SimulationRun:
                 self._now_ns = max(self._now_ns, timer_ns)
             else:
                 raise RuntimeError(
-                    f"{len(self._open_requests)} requests unanswered: the simulation has stalled"
+                    f"{len(self._open_requests)} requests unanswered: the simulation has stalled; "
+                    "lower --rate"
                 )
             self._core.tick(self._now_ns)
             self._deliver()

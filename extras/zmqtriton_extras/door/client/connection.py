@@ -235,7 +235,10 @@ class Door:
             answer_of(self._conversation, "server.live", self._keys, timeout_s=timeout_s)
         except TimeoutError:
             self.close()
-            raise Unavailable(f"the server at '{path}' does not answer") from None
+            raise Unavailable(
+                f"the server at '{path}' does not answer; `zmqtriton-ctl servers` lists the "
+                "running ones"
+            ) from None
         except BaseException:
             self.close()
             raise

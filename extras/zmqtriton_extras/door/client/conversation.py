@@ -82,9 +82,13 @@ class Conversation:
         try:
             is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
         except OSError as error:
-            raise Unavailable(f"no server at '{path}': {error.strerror}") from None
+            raise Unavailable(
+                f"no server at '{path}', start one with --zmq-door: {error.strerror}"
+            ) from None
         if not is_socket:
-            raise Unavailable(f"no server at '{path}': it is not a socket")
+            raise Unavailable(
+                f"no server at '{path}': it is not a socket; pass the path that the server logs"
+            )
         self._path = path
         self._context = zmq.Context()
         self._socket, self._monitor = messages.open_client(self._context, path)
@@ -167,7 +171,7 @@ class Conversation:
         if self.is_closed:
             raise Unavailable(_CLOSED)
         if os.getpid() != self._pid:
-            raise Unavailable("this process was forked from the one that is connected")
+            raise Unavailable("this process was forked after the connection: connect again in it")
         try:
             header = messages.encode(verb, number, fields)
         except (TypeError, ValueError, OverflowError) as error:

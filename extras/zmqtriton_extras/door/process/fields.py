@@ -48,13 +48,13 @@ class Fields:
     def name(self, name: str) -> str:
         """Return a text that must be there."""
         if name not in self._document:
-            raise InvalidArgument(f"{self._of} has no '{name}'")
+            raise InvalidArgument(f"{self._of} has no '{name}'; add it")
         return self.text(name)
 
     def count(self, name: str, default: int = 0) -> int:
         value: int = self._take(name, int, default, "an integer")
         if not 0 <= value <= _MAX_COUNT:
-            raise InvalidArgument(f"'{name}' of {self._of} is out of range")
+            raise InvalidArgument(f"'{name}' of {self._of} must be from 0 to {_MAX_COUNT}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -76,4 +76,4 @@ class Fields:
         unknown = self._document.keys() - self._read
         if unknown:
             name = min(map(str, unknown))
-            raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}'")
+            raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}': leave it out")

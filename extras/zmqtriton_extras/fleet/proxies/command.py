@@ -171,7 +171,7 @@ def proxy(
     if receive and not follow:
         raise click.UsageError("--receive needs --follow")
     if options["socket"] and (kind != "haproxy" or not follow):
-        raise click.UsageError("--socket is for haproxy with --follow")
+        raise click.UsageError("--socket needs haproxy and --follow")
     if not server and not receive:
         raise click.UsageError("name servers, or where they announce themselves by --receive")
     with exit_on_error():

@@ -101,7 +101,7 @@ class Group(_Fields):
     @model_validator(mode="after")
     def _check_limits(self) -> Group:
         if self.max_replicas is not None and self.max_replicas < self.min_replicas:
-            raise ValueError("max_replicas is below min_replicas")
+            raise ValueError("max_replicas must be at least min_replicas")
         return self
 
     def server(self) -> dict[str, Any]:

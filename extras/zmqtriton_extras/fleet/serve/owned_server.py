@@ -54,9 +54,9 @@ def server_options(name: str, group: Group) -> tuple[list[str], float]:
     """
     chosen = {word.partition("=")[0].removeprefix("--") for word in group.options}
     if refused := chosen.intersection(_OWN):
-        raise InvalidArgument(f"groups.{name}: --{min(refused)} is the fleet's own")
+        raise InvalidArgument(f"groups.{name}: --{min(refused)} is set by the fleet: remove it")
     if group.models is not None and _MODE in chosen:
-        raise InvalidArgument(f"groups.{name}: either models or --{_MODE}")
+        raise InvalidArgument(f"groups.{name}: use either models or --{_MODE}")
     usual = dict(_USUAL)
     if _MODE not in chosen:
         usual[_MODE] = "explicit"
@@ -101,7 +101,7 @@ class OwnedServer:
             )
         except OSError as error:
             os.close(self._owner)
-            raise Unavailable(f"the server cannot be started: {error}") from None
+            raise Unavailable(f"the server cannot be started, its log says why: {error}") from None
         finally:
             os.close(ours)
 

@@ -41,7 +41,9 @@ def find(address: str) -> tuple[list[dict[str, Any]], int]:
     try:
         ray.init(address=address or "auto", logging_level="error", log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InvalidArgument(f"there is no Ray cluster: {error}") from None
+        raise InvalidArgument(
+            f"there is no Ray cluster, start one with `ray start --head`: {error}"
+        ) from None
     try:
         return list(_announcements()), _count_replicas()
     finally:

@@ -68,7 +68,7 @@ def parse_address(text: str) -> Node:
     first, *further = text.split(",")
     scheme, _, address = first.rpartition("://")
     if scheme not in ("", "http", "https"):
-        raise InvalidArgument(f"'{text}' is neither http nor https")
+        raise InvalidArgument(f"'{text}' must begin with http:// or https://")
     host, _ = _split(address.rstrip("/"), text)
     node = Node(address.rstrip("/"), tls=frozenset({"http"} if scheme == "https" else ()))
     for part in further:
@@ -113,10 +113,10 @@ def parse_announcements(text: str) -> list[dict[str, Any]]:
         except ValueError:
             document = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
-        raise InvalidArgument(f"this is no announcement: {error}") from None
+        raise InvalidArgument(f"this must be an announcement: {error}") from None
     announcements = document if isinstance(document, list) else [document]
     if not all(isinstance(each, dict) for each in announcements):
-        raise InvalidArgument("this is no announcement: it is not a JSON object")
+        raise InvalidArgument("this must be an announcement: it is not a JSON object")
     return announcements
 
 
@@ -128,7 +128,7 @@ def node_of(announcement: Mapping[str, Any], age_s: float = 0.0) -> Node | None:
     try:
         return _read(announcement, age_s)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise InvalidArgument(f"this is no announcement: {error!r}") from None
+        raise InvalidArgument(f"this must be an announcement: {error!r}") from None
 
 
 def _read(announcement: Mapping[str, Any], age_s: float) -> Node | None:

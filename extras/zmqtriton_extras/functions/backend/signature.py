@@ -121,7 +121,7 @@ def read(marked: Any) -> Signature:
         if settings.streams:
             hints["return"] = hints_of(marked.step).get("return")
     except (NameError, TypeError) as error:
-        raise HintError(f"the hints of {marked.__name__} cannot be read: {error}") from error
+        raise HintError(f"correct the hints of {marked.__name__}: {error}") from error
     if "return" not in hints:
         raise HintError("the return value needs a hint, such as -> str, or -> None")
     return _signature(marked, function, hints)

@@ -65,7 +65,7 @@ def read_page(read: Read, after: int, is_over: bool) -> Page:
         if end or is_all:
             return Page(_documents(part[:end]), after + end)
         if size >= MAX_EVENT_BYTES:
-            raise ValueError(f"a response has more than {MAX_EVENT_BYTES} bytes")
+            raise ValueError(f"a response can have at most {MAX_EVENT_BYTES} bytes")
         size *= 8
 
 

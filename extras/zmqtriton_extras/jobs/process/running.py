@@ -344,4 +344,6 @@ def _unread(job: Job, error: OSError) -> Outcome:
     """Return the outcome of a job whose request cannot be read; `job` is as before this try."""
     if job.tries + 1 < _MAX_READS and not isinstance(error, FileNotFoundError):
         return Outcome(QUEUED, not_before=time.time() + _AGAIN_S * 2**job.tries)
-    return Outcome(FAILED, 500, reason=f"the request cannot be read: {error.strerror}")
+    return Outcome(
+        FAILED, 500, reason=f"the request cannot be read, send the job again: {error.strerror}"
+    )

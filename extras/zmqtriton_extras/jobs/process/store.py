@@ -363,7 +363,9 @@ class Store:
         if row is None:
             return None
         if row[1] != job.digest:
-            raise Refused(422, "the idempotency key was used for another request")
+            raise Refused(
+                422, "the idempotency key was used for another request: choose another key"
+            )
         return self.find(row[0], job.owner)
 
     def _has(self, job: str) -> bool:

@@ -94,7 +94,7 @@ def _variables(model: str, text: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise InvalidArgument(
-            f"the parameter openai_chat_template_variables of model '{model}' is no JSON object"
+            f"the parameter openai_chat_template_variables of model '{model}' must be a JSON object"
         )
     return found
 

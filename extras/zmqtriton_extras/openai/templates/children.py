@@ -76,7 +76,8 @@ class Child:
             ) from None
         except (asyncio.IncompleteReadError, ConnectionError, _OddAnswerError):
             raise InternalError(
-                f"the process of the chat template of model '{self._model}' has ended"
+                f"the process of the chat template of model '{self._model}' has ended: send the "
+                "request again"
             ) from None
         finally:
             # also if nobody waits for the answer any more: the next one would get it

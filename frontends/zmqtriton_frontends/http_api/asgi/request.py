@@ -137,7 +137,7 @@ class HttpRequest(falcon.asgi.Request):
             if read.size > limit + DROP_BYTES:
                 read.has_more = False
         if len(read.pieces) > MAX_PIECES:
-            raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
+            raise InvalidArgument(f"request body can have at most {MAX_PIECES} chunks")
 
     def hold(self, size: int) -> None:
         """Account for more memory that the request takes, or for less.

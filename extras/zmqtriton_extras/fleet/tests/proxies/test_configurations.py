@@ -134,7 +134,7 @@ def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
         (("10.0.0.1:1", "--model-domain=a b"), "'a b' is no domain"),
         (("10.0.0.1:1", "--follow"), "--follow and --write go together"),
         (("10.0.0.1:1", "--receive=0.0.0.0:1"), "--receive needs --follow"),
-        (("10.0.0.1:1", "--socket=s"), "--socket is for haproxy with --follow"),
+        (("10.0.0.1:1", "--socket=s"), "--socket needs haproxy and --follow"),
         ((), "name servers, or where they announce themselves"),
         (("10.0.0.1:1", "--http=8000"), "is not HOST:PORT"),
         (("nothing/here.json",), "No such file or directory"),

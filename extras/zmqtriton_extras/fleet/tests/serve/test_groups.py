@@ -72,7 +72,7 @@ def test_all_fields_are_read() -> None:
         (group(min_replicas=0), "groups.vision.min_replicas: Input should be greater than 0"),
         (
             group(min_replicas=2, max_replicas=1),
-            "groups.vision: max_replicas is below min_replicas",
+            "groups.vision: max_replicas must be at least min_replicas",
         ),
         (group(min_replicas=1.5), "groups.vision.min_replicas: Input should be a valid integer"),
         (group(cpus=True), "groups.vision.cpus: Input should be a valid number"),

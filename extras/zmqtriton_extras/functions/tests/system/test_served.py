@@ -444,7 +444,7 @@ def test_urls_of_hosts_that_are_allowed_are_read_and_no_others(tmp_path: Path, f
             status, text = ask(url)
             assert 422 == status, url
             assert "image: the server reads no URLs of" in text, url
-        assert (422, "image: the URL takes more than 200000 bytes or 10 s") == ask(
+        assert (422, "image: the URL must not take more than 200000 bytes or 10 s") == ask(
             f"http://{files}/large"
         )
         assert 422 == ask("file:///etc/passwd")[0]

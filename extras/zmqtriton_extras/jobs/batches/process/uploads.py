@@ -101,17 +101,20 @@ def _read(path: Path, own_id: str, owner: str, content_type: str) -> File:
                 if part.filename is not None:
                     files[part.name] = part
                 elif part.end - part.begin > _MAX_FIELD_BYTES:
-                    raise Refused(400, f"the field '{part.name[:64]}' is too long")
+                    raise Refused(
+                        400,
+                        f"the field '{part.name[:64]}' can have at most {_MAX_FIELD_BYTES} bytes",
+                    )
                 else:
                     fields[part.name] = body[part.begin : part.end].decode()
         except RefusedError as error:
             raise Refused(*error.args) from None
         except UnicodeDecodeError as error:
-            raise Refused(400, f"the form cannot be read: {error}") from None
+            raise Refused(400, f"the fields of a form must be UTF-8: {error}") from None
     if fields.get("purpose") != INPUT:
         raise Refused(400, f"'purpose' must be '{INPUT}'")
     if "file" not in files:
-        raise Refused(400, "the form has no 'file'")
+        raise Refused(400, "the form needs a field 'file'")
     part = files["file"]
     name = part.filename or "upload"
     if len(name) > _MAX_NAME:

@@ -30,7 +30,7 @@ def test_variables_of_the_model_are_known() -> None:
 
 @pytest.mark.parametrize("variables", ["{", "[]", "7", "[" * 100_000], ids=lambda text: text[:9])
 def test_variables_that_are_no_object_are_told(variables: str) -> None:
-    with pytest.raises(InvalidArgument, match="of model 'm' is no JSON object"):
+    with pytest.raises(InvalidArgument, match="of model 'm' must be a JSON object"):
         render("m", "", CHAT, variables)
 
 
