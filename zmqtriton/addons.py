@@ -200,7 +200,9 @@ def directory_of(package: str) -> Path:
     """Return the directory of a package that is not imported, only those around it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
+        raise InvalidArgument(
+            f"there is no package '{package}', which an add-on declares: install it"
+        )
     return Path(spec.submodule_search_locations[0])
 
 

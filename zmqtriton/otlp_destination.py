@@ -104,7 +104,9 @@ def _headers(environment: Mapping[str, str], kind: str) -> dict[str, str]:
     for name, value in headers.items():
         if not (_HEADER.fullmatch(name) and value.isprintable() and value.isascii()):
             # their values are often keys
-            raise DestinationError(f'Bad option: "{_OTLP}HEADERS".\nNot a header: {name}')
+            raise DestinationError(
+                f'Bad option: "{_OTLP}HEADERS".\nNot a header, write NAME=VALUE: {name}'
+            )
     return headers
 
 

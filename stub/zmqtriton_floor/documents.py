@@ -290,7 +290,7 @@ class _Scan:
 
 
 def _too_many(limit: int, what: str) -> DocumentError:
-    return DocumentError(f"request JSON has more than {limit} {what}")
+    return DocumentError(f"request JSON has more than {limit} {what}; send less at once")
 
 
 class _Builder:

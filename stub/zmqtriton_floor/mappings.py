@@ -466,7 +466,10 @@ def _make_own(view: _View, array: Any) -> None:
 
 def _protect(address: int, size: int, protection: int) -> None:
     if _mprotect(address, size, protection):
-        raise MemoryError(f"no room for a copy of a tensor: {os.strerror(ctypes.get_errno())}")
+        raise MemoryError(
+            "no room for a copy of a tensor, send the request again: "
+            f"{os.strerror(ctypes.get_errno())}"
+        )
 
 
 #: The mappings of this process.

@@ -116,7 +116,7 @@ def check_family(name: Any, description: Any, kind: Any) -> None:
     if type(name) is not str or len(name) > MAX_NAME or not _FAMILY.fullmatch(name):
         raise InvalidArgument("Invalid metric name")
     if name.startswith(_RESERVED):
-        raise AlreadyExists(f"Family name '{name}' is one of the server's own")
+        raise AlreadyExists(f"Family name '{name}' is one of the server's own: choose another")
     if type(description) is not str or len(description) > MAX_DESCRIPTION:
         raise InvalidArgument(f"a description can have at most {MAX_DESCRIPTION} characters")
     if type(kind) is not int or kind not in (COUNTER, GAUGE, HISTOGRAM):

@@ -138,7 +138,7 @@ def parse(text: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
         try:
             grant = _parse_line(words)
             if grant.name in names:
-                raise ValueError("the name of another line")
+                raise ValueError("the name of another line: choose one")
             if grant.digest in digests:
                 raise ValueError(
                     "the token of another line; make a new one with `zmqtriton token new`"

@@ -77,7 +77,7 @@ class _Missing:
     """In place of a class that is not bound any more."""
 
     def __init__(self) -> None:
-        raise InternalError("nothing is bound here for this instance")
+        raise InternalError("nothing is bound here for this instance: bind the model again")
 
 
 _NOTHING = _Binding("", (), False, lambda report: None)

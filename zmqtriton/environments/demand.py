@@ -97,7 +97,7 @@ def resolve_environment(
         return _spec_of_path(path)
     named = _parameter(config, "PYTHON_EXECUTABLE", model_dir)
     if "/" in named and not (os.access(named, os.X_OK) and os.path.isfile(named)):
-        missing = InternalError(f"PYTHON_EXECUTABLE '{named}' is no program that can be run")
+        missing = InternalError(f"PYTHON_EXECUTABLE '{named}' must be a program that can be run")
         raise missing.because(Kind.INTERPRETER_MISSING, python=named)
     python = named or sys.executable
     requirements = _requirements(config, model_dir, may_build=may_build)

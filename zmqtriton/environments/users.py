@@ -153,7 +153,7 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
     if probe.returncode:
         raise UserError(f"{beginning} {probe.stderr.strip()[-500:]}")
     if probe.stdout:
-        raise UserError(f"{beginning} it cannot read {probe.stdout.strip()}")
+        raise UserError(f"{beginning} it must be able to read {probe.stdout.strip()}")
 
 
 def give_directory(parent: str, user: StubUser) -> str:

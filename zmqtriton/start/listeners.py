@@ -163,7 +163,7 @@ def adopt(
             )
         if not getattr(options, service.switch) or service.role in listeners:
             reason = "there are two" if service.role in listeners else "the service is turned off"
-            raise PortError(f"systemd passes a socket for {service.port}, and {reason}")
+            raise PortError(f"correct the .socket unit for {service.port}: {reason}")
         if service.role == GRPC and options.grpc_transport != "native":
             raise PortError("systemd passes a socket for gRPC: --grpc-transport must be native")
         listeners[service.role] = BoundSocket(service.role, listener, is_passed=True)
@@ -197,7 +197,9 @@ def _open_passed(descriptor: int) -> socket.socket:
         listener = socket.socket(fileno=descriptor)
         is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
-        raise PortError(f"systemd passes descriptor {descriptor}: {error.strerror}") from error
+        raise PortError(
+            f"systemd passes descriptor {descriptor}, check the .socket unit: {error.strerror}"
+        ) from error
     listener.set_inheritable(False)
     if not is_listening or listener.family not in (socket.AF_INET, socket.AF_INET6):
         listener.close()

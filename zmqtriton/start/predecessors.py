@@ -57,7 +57,7 @@ def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSock
             name = f"server {predecessor.describe()}"
             predecessor.close()
             if has_refused:
-                raise PortError(f"{name} gives no sockets: {error}") from error
+                raise PortError(f"{name} gives no sockets, stop it first: {error}") from error
             has_refused = True  # it may have begun to end since it has said that it serves
             continue
         _log.info("--take-over: this server takes over from %s", predecessor.describe())

@@ -126,7 +126,9 @@ def replay(
     model, _, version = target.partition(":")
     records = list(chosen(in_order_of_time(read(directory)), model, limit))
     if not records:
-        raise NotFound(f"'{directory}' has no requests{f' to {model}' if model else ''}")
+        raise NotFound(
+            f"'{directory}' has no requests{f' to {model}' if model else ''}; capture some first"
+        )
     plan = Plan(other or model, version, tolerance, speed, clients)
     ask: Callable[[], Any]
     if repository is not None:

@@ -71,7 +71,8 @@ class Record(NamedTuple):
             return self._array(entry)
         except Exception as error:  # noqa: BLE001 - a damaged file may claim any size and form
             raise InvalidArgument(
-                f"'{entry['name']}' of {self.id} cannot be read: {error or type(error).__name__}"
+                f"'{entry['name']}' of {self.id} cannot be read; use another record: "
+                f"{error or type(error).__name__}"
             ) from None
 
     def _array(self, entry: dict[str, Any]) -> Any:

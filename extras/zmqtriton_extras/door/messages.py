@@ -75,7 +75,7 @@ def decode(header: Any) -> Header:
     if type(array) is not list or not array or type(array[0]) is not int:
         raise BadHeader("the header must be an array of version, verb, id and fields")
     if array[0] != VERSION:
-        raise Unsupported(f"version {array[0]} of the protocol is not spoken, only {VERSION}")
+        raise Unsupported(f"version {array[0]} of the protocol is not spoken: use {VERSION}")
     if len(array) != 4:
         raise BadHeader("the header must be an array of version, verb, id and fields")
     _, verb, number, fields = array

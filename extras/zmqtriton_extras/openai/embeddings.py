@@ -110,7 +110,7 @@ class Batch:
         if not len(numbers) or len(numbers) % count:
             raise InternalError(
                 f"output '{self._names.embedding}' of model '{self._names.model}' has "
-                f"{len(numbers)} elements for {count} texts"
+                f"{len(numbers)} elements for {count} texts; it must return one vector for each"
             )
         return numbers.reshape(count, -1)
 

@@ -284,7 +284,8 @@ class Forwarding:
                     ) from None
                 if time.monotonic() >= end_s or _has_failed(catalogue.versions().get(name)):
                     raise Unavailable(
-                        f"the routes of model '{model}' are not loaded: {error.text}"
+                        f"the routes of model '{model}' are not loaded, see `zmqtriton-ctl "
+                        f"explain`: {error.text}"
                     ) from None
             await asyncio.sleep(_AGAIN_S)
 

@@ -280,4 +280,6 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 def _check_room(directory: Path, size: int) -> None:
     free = shutil.disk_usage(directory).free - _ROOM
     if size > free:
-        raise InternalError(f"it needs {size} bytes, {max(free, 0)} are free in {directory}")
+        raise InternalError(
+            f"it needs {size} bytes, but {max(free, 0)} are free in {directory}: free some"
+        )

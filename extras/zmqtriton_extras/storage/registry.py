@@ -113,7 +113,9 @@ def clean(path: str) -> str:
     """Return a path of an archive from its root. Raises InternalError for one that leads out."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InternalError(f"a layer has the path {path[:200]!r}, which leads out of it")
+        raise InternalError(
+            f"a layer has the path {path[:200]!r}, which leads out of it: build the image again"
+        )
     return "/".join(parts)
 
 
@@ -201,7 +203,9 @@ class RegistryStore(FileStore):
     def _entries(self, layer: Mapping[str, Any], stop: threading.Event) -> list[LayerEntry]:
         digest, size = str(layer.get("digest")), layer.get("size")
         if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
-            raise InternalError(f"its manifest has a layer of the digest '{digest[:100]}'")
+            raise InternalError(
+                f"push it again: its manifest has a layer of the digest '{digest[:100]}'"
+            )
         annotations = layer.get("annotations") or {}
         title = annotations.get(_TITLE, "")
         if title and annotations.get(_UNPACK) != "true":
@@ -245,7 +249,7 @@ def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
         if _DIGEST.fullmatch(digest):
             return digest
     others = ", ".join(f"{system}/{machine}" for system, machine in real)
-    raise InternalError(f"it is for {others or 'no machine'}, not for {'/'.join(own)}")
+    raise InternalError(f"it is for {others or 'no machine'}: build it for {'/'.join(own)}")
 
 
 class RegistryClient:

@@ -49,7 +49,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         _, code, _, headers, url = answer
         schemes = urlsplit(request.full_url).scheme, urlsplit(url).scheme
         if schemes[1] not in ("http", "https") or schemes == ("https", "http"):
-            raise Refused(f"it sends to {url.partition('?')[0]}, which is less safe", code, headers)
+            raise Refused(
+                f"it sends to {url.partition('?')[0]}, which is less safe: use HTTPS", code, headers
+            )
         if _is_link_local(urlsplit(url).hostname) and not _is_link_local(
             urlsplit(request.full_url).hostname
         ):

@@ -47,11 +47,13 @@ def begin(req: HttpRequest, subprotocol: str = SUBPROTOCOL) -> Upgraded:
     options = (req.header(b"connection") or "").lower()
     key = req.header(b"sec-websocket-key") or ""
     if "upgrade" not in options or len(key) != 24 or req.method != "GET":
-        raise falcon.HTTPBadRequest(description="the handshake of a WebSocket is malformed")
+        raise falcon.HTTPBadRequest(
+            description="the handshake of a WebSocket is malformed: use a client library"
+        )
     if req.header(b"sec-websocket-version") != "13":
         raise falcon.HTTPError(
             426,
-            description="only version 13 of WebSockets is spoken",
+            description="use version 13 of WebSockets",
             headers={"Sec-WebSocket-Version": "13"},
         )
     rows = [("upgrade", "websocket"), ("connection", "Upgrade")]

@@ -298,7 +298,7 @@ def check_model(grant: Grant | None, model: str) -> None:
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
     """Raise Forbidden if dependents would go, too, and the grant is for some models alone."""
     if has_dependents and grant is not None and not grant.is_for_all_models:
-        raise Forbidden("The token is for some models alone, which dependents need not be")
+        raise Forbidden("The token is for some models alone: unload without dependents")
 
 
 def describe_client(grant: Grant | None, address: str) -> str:

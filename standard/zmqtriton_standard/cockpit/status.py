@@ -150,7 +150,7 @@ class Status:
 def _text(req: HttpRequest, name: str) -> str:
     value = req.params.get(name, "")
     if type(value) is not str:
-        raise InvalidArgument(f"'{name}' is there twice")
+        raise InvalidArgument(f"'{name}' is given twice: send it once")
     return value
 
 

@@ -208,7 +208,7 @@ class Sampler:
             self._costs.watch(arguments.get("memory_of"), time.monotonic() + _WATCHED_S)
             return self._describe_latest()
         if verb != "history":
-            raise Unsupported(f"'{verb}' cannot be asked here")
+            raise Unsupported(f"'{verb}' cannot be asked here: ask the server")
         seconds = number("seconds", arguments.get("seconds", 3600), 1e-3, 1e9)
         model = arguments.get("model", "")
         if type(model) is not str:

@@ -340,7 +340,7 @@ class Autoscaler(Feature):
         if limits is not None and not limits.minimum <= count <= limits.maximum:
             raise InvalidArgument(
                 f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
-                f"{limits.maximum} instances; {count} is not among them"
+                f"{limits.maximum} instances: choose one of these, not {count}"
             )
         key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale

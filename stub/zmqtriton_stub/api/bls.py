@@ -282,7 +282,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
         # a message that does not decode is dropped by the broker, and nobody would answer
         wire.SCHEMAS["Request"].read([*row])
     except ProtocolError as error:
-        raise InvalidArgument(f"the request cannot be sent: {error.text}") from None
+        raise InvalidArgument(f"correct the request, it cannot be sent: {error.text}") from None
     return row
 
 

@@ -48,7 +48,7 @@ class Lent:
                 break
             self._grow(span.gpu, span.size)
         else:
-            raise Unavailable("Failed to allocate memory on a GPU.")
+            raise Unavailable("Failed to allocate memory on a GPU. Lower max_batch_size or count.")
         try:
             gpu.driver().copy(span.gpu, allocation.view, span)
         except BaseException:

@@ -55,7 +55,7 @@ _SECRET = "zmqt_" + "Tg" * 20
         (line(rest="scopes=infer expires=2027-02-30"), "line 1: expecting a day as 2027-01-31"),
         (line(rest="scopes=infer expires=tomorrow"), "line 1: expecting a day as 2027-01-31"),
         (line(rest="scopes=infer expires=20270101"), "line 1: expecting a day as 2027-01-31"),
-        (line("a") + "\n" + line("a", B), "line 2: the name of another line"),
+        (line("a") + "\n" + line("a", B), "line 2: the name of another line: choose one"),
         (
             line("a") + "\n" + line("b"),
             "line 2: the token of another line; make a new one with `zmqtriton token new`",

@@ -29,7 +29,7 @@ def env(tmp_path: Path, *words: str) -> tuple[int, str, str]:
 
 
 GOOD = (0, "good: the server's own Python\n", "")
-WRONG = "bad: PYTHON_EXECUTABLE '/nowhere/python' is no program that can be run\n"
+WRONG = "bad: PYTHON_EXECUTABLE '/nowhere/python' must be a program that can be run\n"
 
 
 def test_a_repository_or_one_model_is_prepared_without_a_server(

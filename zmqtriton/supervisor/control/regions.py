@@ -230,7 +230,7 @@ class RegionRegistry:
         """Raise the error of a caller that may not change the regions."""
         if caller not in {OWN_CALLER, *self._frontend_serials()}:
             # Otherwise a model could have the frontends write where it cannot.
-            raise InvalidArgument("only clients register shared memory")
+            raise InvalidArgument("shared memory must be registered by a client")
         if not self._is_allowed:
             if not self._has_warned:  # only once: clients must not fill the log
                 self._has_warned = True

@@ -117,7 +117,10 @@ class Load:
         except ZmqTritonError as error:
             self._end(error)
         except Exception:  # which the log gets; the next load may begin
-            self.cancel(InternalError("an error of the server's own").reason, has_failed=True)
+            self.cancel(
+                InternalError("an error of the server's own; report it with the log").reason,
+                has_failed=True,
+            )
             raise
         else:
             self._end(None)

@@ -215,7 +215,7 @@ class NestedLoads:
         if self._waits_for(model, name):
             raise InvalidArgument(
                 f"failed to load '{model}', model '{name}' asks for it in its initialize and would "
-                "wait for itself"
+                "wait for itself: call it in execute"
             )
         self._slots.release(name)
         entry = (caller, name, model)

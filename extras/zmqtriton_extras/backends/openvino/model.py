@@ -65,7 +65,9 @@ def compile_model(config: dict[str, Any], model: Any, kind: str) -> Any:
             core.add_extension(extension)
         return core.compile_model(model, device, properties)
     except Exception as error:
-        raise pb_utils.TritonModelException(f"openvino: cannot compile: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"openvino: cannot compile, check TARGET_DEVICE and the file: {error}"
+        ) from error
 
 
 def free_batch(config: dict[str, Any], model: Any) -> None:

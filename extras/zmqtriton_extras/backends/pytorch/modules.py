@@ -193,7 +193,9 @@ def _class_in(code: Any, path: str) -> Any:
         is_class = isinstance(cls, type) and issubclass(cls, torch.nn.Module)
         if is_class and cls.__module__ == code.__name__:
             return cls
-    raise pb_utils.TritonModelException(f"Cannot find a subclass of torch.nn.Module in {path}")
+    raise pb_utils.TritonModelException(
+        f"Cannot find a subclass of torch.nn.Module in {path}; write one"
+    )
 
 
 def _annotation(parameter: Any) -> str:
@@ -259,7 +261,7 @@ def outputs_of(returned: Any, names: list[str]) -> dict[str, Any]:
         missing = [name for name in names if name not in returned]
         if missing:
             raise ValueError(
-                f"the model returns no '{missing[0]}', only {', '.join(map(str, returned))}"
+                f"the model must return '{missing[0]}', not only {', '.join(map(str, returned))}"
             )
         return {name: _array(returned[name], name) for name in names}
     is_text = isinstance(returned, list) and bool(returned) and isinstance(returned[0], str)
@@ -277,7 +279,7 @@ def _array(value: Any, name: str) -> Any:
         return value if value.dtype == torch.bfloat16 else value.numpy()
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return np.array([item.encode() for item in value], dtype=np.object_)
-    raise ValueError(f"output '{name}' is of type {type(value).__name__}, which is no tensor")
+    raise ValueError(f"output '{name}' is of type {type(value).__name__}, but must be a tensor")
 
 
 def to_tensor(tensor: Any, device: Any) -> Any:

@@ -59,7 +59,7 @@ class Graph:
         )
         operations = self._wrapped.graph.get_operations()
         if not operations:
-            raise ValueError("it has no operations")
+            raise ValueError("it has no operations; save the graph again")
         #: The first output of each operation that has one, by its name.
         self._tensors = {one.name: one.outputs[0] for one in operations if one.outputs}
         self._inputs = {one.name: one.outputs[0] for one in operations if one.type == "Placeholder"}

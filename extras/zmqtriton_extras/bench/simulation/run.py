@@ -134,7 +134,9 @@ def from_lines(lines: Iterator[str]) -> list[Arrival]:
                 f"line {number}: '{line.strip()}' must begin with a time in seconds"
             ) from None
         if batch < 1 or not 0 <= at_s < 1e9:
-            raise ValueError(f"line {number}: '{line.strip()}' is not possible")
+            raise ValueError(
+                f"line {number}: '{line.strip()}' must be a time, and a size of 1 or more"
+            )
         arrivals.append(Arrival(round(at_s * SECOND), batch))
     return sorted(arrivals, key=lambda arrival: arrival.at_ns)
 

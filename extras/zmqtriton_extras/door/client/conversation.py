@@ -175,7 +175,7 @@ class Conversation:
         try:
             header = messages.encode(verb, number, fields)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgument(f"the request cannot be sent: {error}") from None
+            raise InvalidArgument(f"the request cannot be sent, connect again: {error}") from None
         self._thread, self._is_sending = threading.get_ident(), True
         try:
             self._cancel_abandoned()
@@ -248,7 +248,12 @@ class Conversation:
         try:
             header = messages.decode(frames[0].buffer)
         except ZmqTritonError as error:
-            self._fail_all(ProtocolError(f"the server's message does not decode: {error.text}"))
+            self._fail_all(
+                ProtocolError(
+                    "use a client of the server's version, its message does not decode: "
+                    f"{error.text}"
+                )
+            )
             return
         message = Message(header.verb, header.fields, frames[1:])
         if header.id == messages.NO_ID:

@@ -42,7 +42,9 @@ class Fields:
     def text(self, name: str, default: str = "", max_length: int = MAX_NAME) -> str:
         value: str = self._take(name, str, default, "a string")
         if len(value) > max_length:
-            raise InvalidArgument(f"'{name}' of {self._of} is longer than {max_length} characters")
+            raise InvalidArgument(
+                f"'{name}' of {self._of} can have at most {max_length} characters"
+            )
         return value
 
     def name(self, name: str) -> str:

@@ -113,7 +113,7 @@ def _input(entry: Any, data: Iterator[Any]) -> Tensor:
 
 def _shape(name: str, shape: list[Any]) -> list[int]:
     if len(shape) > MAX_RANK:
-        raise InvalidArgument(f"the shape of input '{name}' has more than {MAX_RANK} dimensions")
+        raise InvalidArgument(f"the shape of input '{name}' can have at most {MAX_RANK} dimensions")
     for dim in shape:
         if type(dim) is not int or not 0 <= dim <= _MAX_COUNT:
             raise InvalidArgument(f"the shape of input '{name}' must be of unsigned integers")

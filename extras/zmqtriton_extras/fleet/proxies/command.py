@@ -207,7 +207,9 @@ def _render(kind: str, options: dict[str, Any], nodes: list[Node], *, has_all: b
     models = options["models"] or _announced_models(nodes)
     for model in models:
         if not is_plain(model):
-            raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
+            raise InvalidArgument(
+                f"'{model}' cannot have a health check: rename it with letters, digits, _ and -"
+            )
         if has_all and not any(node.has(model) for node in nodes):
             raise InvalidArgument(
                 f"no server has the model '{model}'; load it on one, or correct --model"

@@ -82,7 +82,7 @@ def parse_address(text: str) -> Node:
         elif key == "agent":
             node = node._replace(agent_check=place)
         else:
-            raise InvalidArgument(f"'{text}': '{key}' is not known; the form is {_FORM}")
+            raise InvalidArgument(f"'{text}': '{key}' is not known; write {_FORM}")
     return node
 
 
@@ -95,7 +95,7 @@ def _split(address: str, text: str) -> tuple[str, int]:
         host = port = None
     is_plain = re.fullmatch(r"[A-Za-z0-9._:\[\]-]+", address) is not None
     if not host or not port or not is_plain:
-        raise InvalidArgument(f"'{text}' is neither there nor an address; the form is {_FORM}")
+        raise InvalidArgument(f"'{text}' is neither there nor an address; write {_FORM}")
     return address.rpartition(":")[0], port
 
 

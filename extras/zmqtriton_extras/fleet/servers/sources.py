@@ -97,7 +97,9 @@ def find_pods(word: str) -> tuple[list[Node], int]:
         wished = sum(each["spec"].get("replicas", 1) for each in others)
         return list(nodes_of(of_pods)), wished if others else len(of_pods)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgument(f"kubectl has printed no list of pods: {error!r}") from None
+        raise InvalidArgument(
+            f"kubectl has printed no list of pods, run it by hand: {error!r}"
+        ) from None
 
 
 def nodes_of(pods: Iterable[Mapping[str, Any]]) -> Iterator[Node]:

@@ -57,7 +57,8 @@ def render(
         raise
     except Exception as error:  # noqa: BLE001 - whatever it raises, it is about these messages
         raise RefusedChatError(
-            f"the chat template of model '{model}' does not take these messages: {error}"
+            f"the chat template of model '{model}' does not take these messages, send others: "
+            f"{error}"
         ) from None
 
 
@@ -82,7 +83,7 @@ def _compile(model: str, text: str) -> Any:
         return environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise InternalError(
-            f"the chat template of model '{model}' has an error in line {error.lineno}: "
+            f"the chat template of model '{model}' needs a correction in line {error.lineno}: "
             f"{error.message}"
         ) from None
 

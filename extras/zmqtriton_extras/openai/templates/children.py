@@ -72,7 +72,8 @@ class Child:
             is_done = True
         except asyncio.TimeoutError:
             raise InternalError(
-                f"the chat template of model '{self._model}' takes longer than {WITHIN_S:.0f} s"
+                f"the chat template of model '{self._model}' takes longer than {WITHIN_S:.0f} s: "
+                "shorten the chat"
             ) from None
         except (asyncio.IncompleteReadError, ConnectionError, _OddAnswerError):
             raise InternalError(

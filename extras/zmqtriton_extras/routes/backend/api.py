@@ -72,7 +72,7 @@ class Request:
         try:
             return json.loads(self.text())
         except (ValueError, RecursionError) as error:
-            raise RouteError(400, f"the body is not JSON: {error}") from None
+            raise RouteError(400, f"the body must be JSON: {error}") from None
 
     @property
     def form(self) -> Values:

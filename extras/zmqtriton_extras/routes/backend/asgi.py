@@ -49,7 +49,9 @@ class Application:
         await self._orders.put({"type": "lifespan.startup"})
         event = await asyncio.wait_for(self._news.get(), _LIFESPAN_S)
         if event["type"] == "lifespan.startup.failed":
-            raise RuntimeError(f"the application could not start: {event.get('message', '')}")
+            raise RuntimeError(
+                f"the application must start, its lifespan failed: {event.get('message', '')}"
+            )
 
     async def _live(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}

@@ -290,7 +290,7 @@ def _array(name: str, value: Any, kind: str) -> Any:
             return np.array(_encoded(value), np.object_)
         return np.array(value, pb_utils.triton_string_to_numpy(kind) if kind else None)
     except (TypeError, ValueError) as error:
-        raise RouteError(500, f"input '{name}' is no tensor: {error}") from None
+        raise RouteError(500, f"input '{name}' must be an array or a list: {error}") from None
 
 
 def _encoded(value: Any) -> Any:

@@ -233,7 +233,7 @@ def test_a_manifest_of_another_digest_is_refused(registry: Registry, tmp_path: P
             {"layers": [{"digest": "sha256:../../x", "size": 1}]},
             "a layer of the digest 'sha256:../",
         ),
-        ({"manifests": []}, "it is for no machine, not for linux/"),
+        ({"manifests": []}, "it is for no machine: build it for linux/"),
     ],
 )
 def test_a_manifest_without_what_is_needed_is_explained(

@@ -200,7 +200,7 @@ def _write(files: dict[Path, str]) -> None:
     first = next(iter(files))
     for path in (first.parent, *files):
         if path.exists():
-            raise ValueError(f"{path} is there already; nothing was written")
+            raise ValueError(f"{path} is there already, nothing was written: choose another name")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

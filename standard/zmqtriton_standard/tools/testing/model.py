@@ -426,7 +426,7 @@ class LoadedModel:
             return
         if max_batch_size and size > max_batch_size:
             raise InvalidArgument(
-                f"a server would not execute {size} elements at once: max_batch_size of model "
+                f"send fewer than {size} elements at once: max_batch_size of model "
                 f"'{self.name}' is {max_batch_size}"
             )
 

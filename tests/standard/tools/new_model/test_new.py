@@ -197,7 +197,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_then(
 
     assert 1 == main(["new", "mine", "--class"])
 
-    assert "is there already; nothing was written" in capsys.readouterr().err
+    assert "is there already, nothing was written" in capsys.readouterr().err
     assert [tmp_path / taken] == [path for path in tmp_path.rglob("*") if path.is_file()]
     assert "mine" == (tmp_path / taken).read_text()
 

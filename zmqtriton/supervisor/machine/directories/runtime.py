@@ -242,7 +242,7 @@ def _claim_in(path: Path, predecessor: Path | None) -> RuntimeDirectory:
 
 
 def _in_use(path: Path) -> DirectoryError:
-    return DirectoryError(f"runtime directory '{path}' is in use by another server")
+    return DirectoryError(f"runtime directory '{path}' is in use by another server: choose another")
 
 
 def _home_of(directory: Path) -> Path:

@@ -159,9 +159,9 @@ def test_recorded_arrivals_may_name_their_batch_sizes() -> None:
     [
         ("soon", "line 1: 'soon' must begin with a time in seconds"),
         ("1 many", "line 1: '1 many' must begin with a time"),
-        ("1 0", "line 1: '1 0' is not possible"),
-        ("nan", "line 1: 'nan' is not possible"),
-        ("-1", "line 1: '-1' is not possible"),
+        ("1 0", "line 1: '1 0' must be a time, and a size of 1 or more"),
+        ("nan", "line 1: 'nan' must be a time, and a size of 1 or more"),
+        ("-1", "line 1: '-1' must be a time, and a size of 1 or more"),
     ],
 )
 def test_a_line_that_is_wrong_is_named(line: str, said: str) -> None:

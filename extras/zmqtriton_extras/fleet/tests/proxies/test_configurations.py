@@ -127,7 +127,7 @@ def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
     [
         (("10.0.0.1",), "'10.0.0.1' is neither there nor an address"),
         (("10.0.0.1:1,port=3",), "'port' is not known"),
-        (("10.0.0.1:1", "--model=a b"), "its name is not plain"),
+        (("10.0.0.1:1", "--model=a b"), "rename it with letters"),
         (("10.0.0.1:1", "--sequence-header=a b"), "no name of a header"),
         (("10.0.0.1:1", "--model-header=a b"), "no name of a header"),
         (("10.0.0.1:1", "--affinity-header=a b"), "no name of a header"),

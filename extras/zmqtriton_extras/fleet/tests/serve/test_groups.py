@@ -77,7 +77,7 @@ def test_all_fields_are_read() -> None:
         (group(min_replicas=1.5), "groups.vision.min_replicas: Input should be a valid integer"),
         (group(cpus=True), "groups.vision.cpus: Input should be a valid number"),
         (group(cpus=-1), "groups.vision.cpus: Input should be greater than or equal to 0"),
-        (group(memory="4 GB"), "groups.vision.memory: '4 GB' is no size"),
+        (group(memory="4 GB"), "groups.vision.memory: '4 GB' must be a size"),
         (group(options={"a": 1}), "groups.vision.options: Input should be a valid list"),
         (group(models=3), "groups.vision.models: Input should be a valid dictionary"),
         (group(headers=[]), "groups.vision.headers: Input should be a valid dictionary"),

@@ -341,4 +341,4 @@ def test_a_message_of_a_web_socket_is_refused_as_a_request_is(server: Server) ->
         answer = json.loads(reader.read(size))
 
     assert 0x81 == opcode
-    assert "request JSON has more than 2097152 arrays and objects" == answer["error"]
+    assert answer["error"].startswith("request JSON has more than 2097152 arrays and objects")

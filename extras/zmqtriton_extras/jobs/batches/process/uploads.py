@@ -118,7 +118,7 @@ def _read(path: Path, own_id: str, owner: str, content_type: str) -> File:
     part = files["file"]
     name = part.filename or "upload"
     if len(name) > _MAX_NAME:
-        raise Refused(400, f"the name of the file has more than {_MAX_NAME} characters")
+        raise Refused(400, f"the name of the file can have at most {_MAX_NAME} characters")
     anchor, text = (fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
     seconds = int(text) if text is not None and _SECONDS.fullmatch(text) else text
     now_s, keep_s = time.time(), keep_s_of("expires_after", anchor, seconds)

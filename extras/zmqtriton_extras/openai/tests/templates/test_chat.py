@@ -35,7 +35,7 @@ def test_variables_that_are_no_object_are_told(variables: str) -> None:
 
 
 def test_a_template_that_is_none_is_told_with_its_line() -> None:
-    with pytest.raises(InternalError, match="of model 'm' has an error in line 2: "):
+    with pytest.raises(InternalError, match="of model 'm' needs a correction in line 2: "):
         render("m", "\n{% for %}", CHAT, "")
 
 
