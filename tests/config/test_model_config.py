@@ -289,8 +289,9 @@ def test_a_template_has_a_usual_name_or_one_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text("own")
 
     assert ("", '{"TEMPLATE": "usual"}') == read_client_files(config_of(), tmp_path, [CHATS])
-    own = read_client_files(config_of("own.jinja"), tmp_path, [CHATS])
-    assert ("", '{"TEMPLATE": "own"}') == own
+    assert ("", '{"TEMPLATE": "own"}') == read_client_files(
+        config_of("own.jinja"), tmp_path, [CHATS]
+    )
 
 
 def test_a_server_without_chats_reads_none(tmp_path: Path) -> None:

@@ -466,9 +466,7 @@ def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
     ],
 )
 def test_a_value_of_the_wrong_form_is_refused_as_triton_does(word: str, text: str) -> None:
-    name = word.partition("=")[0]
-
-    assert f'Bad option: "{name}".\n{text}' == refused(word)
+    assert f'Bad option: "{word.partition("=")[0]}".\n{text}' == refused(word)
 
 
 @pytest.mark.row("--response-cache-byte-size")

@@ -162,5 +162,6 @@ def test_a_driver_that_does_not_answer_is_told_once() -> None:
     world.load("a", "b")
     world.server.advance(60)
 
-    line = "W --gpu-memory-budget has no effect: nvmlInit_v2 returned 9"
-    assert 1 == world.server.log.count(line)
+    assert 1 == world.server.log.count(
+        "W --gpu-memory-budget has no effect: nvmlInit_v2 returned 9"
+    )

@@ -83,5 +83,7 @@ def test_models_may_not_change_them() -> None:
 
     call = world.call_as(world.serial("m_0_0"), "repository.register", {"path": "/more"})
 
-    text = "a model may not call 'repository.register': call it from a client"
-    assert (InvalidArgument.number, text) == call.error
+    assert (
+        InvalidArgument.number,
+        "a model may not call 'repository.register': call it from a client",
+    ) == call.error

@@ -117,8 +117,10 @@ def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: ModelDirectory)
 
     error = world.call("scale", {"model": "m", "count": 2}).error
 
-    assert Unavailable.number == error[0]
-    assert "model 'm' is not loaded, so it cannot be scaled; load it first" == error[1]
+    assert (
+        Unavailable.number,
+        "model 'm' is not loaded, so it cannot be scaled; load it first",
+    ) == error
 
 
 def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
