@@ -43,13 +43,13 @@ NAMES = "names.txt"
 
 _log = logging.getLogger(__name__)
 
-#: The module with the declaration of a package that models import, where nothing else of us is.
+#: Name of the declaration's module in packages that models import too.
 _BESIDE = "declaration"
 _METADATA = (".dist-info", ".egg-info")
 
 
 class Installed(NamedTuple):
-    """An add-on, and its package: relative references of its declaration begin there."""
+    """An add-on, and its package, where relative references of its declaration begin."""
 
     declared: AddOn
     package: str
@@ -306,7 +306,7 @@ def _package_of(module: ModuleType) -> str:
 
 
 def _ordered(found: Mapping[str, Installed]) -> list[str]:
-    """Return the names, each behind those that it comes after, else as they are."""
+    """Return the names in their order, but each after the names that it must follow."""
     ordered: list[str] = []
 
     def place(name: str, around: tuple[str, ...]) -> None:

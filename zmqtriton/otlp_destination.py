@@ -23,7 +23,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class DestinationError(Exception):
-    """Raised if nothing could ever be sent there; the text names the setting."""
+    """Raised if nothing could ever be sent to the destination; the text names the setting."""
 
 
 class Destination(NamedTuple):

@@ -266,7 +266,7 @@ class Mappings:
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
         blocks: list[Block] = []
-        #: Positions of references to bytes that one before has, too: a model may change one.
+        #: Positions of references to an earlier reference's bytes: the model may change one.
         repeated: set[int] = set()
         with self.lock:
             for reference in references:

@@ -1,8 +1,8 @@
 """Executes a request above max_batch_size in parts, for models with SPLIT_BATCHES.
 
 The parts are executed one after the other by the model's own execute(), each in a batch by itself,
-and their outputs are joined in order. So all requests can be divided, those of clients and those of
-models: this is the one place that all of them pass with their tensors at hand.
+and their outputs are joined in order. Requests of clients and of other
+models all come here with their tensors, so each of them can be divided.
 """
 
 from __future__ import annotations

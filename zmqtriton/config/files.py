@@ -42,7 +42,7 @@ FILE = Hook[ClientFile]("models.file")
 
 
 class ClientFiles(NamedTuple):
-    """The files of a model that are for what its clients ask, by their contents; "" for none."""
+    """Contents of the model's files that requests of clients need; "" for a missing file."""
 
     #: The class names of outputs, as JSON.
     labels: str = ""
@@ -200,7 +200,7 @@ def _read_regular_file(path: Path, max_bytes: int) -> bytes:
 
 
 def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
-    """Let an ensemble's outputs without labels of their own have those of the step that makes them.
+    """Let an ensemble's outputs without labels have the labels of the step that makes them.
 
     All texts are as read_labels() returns them.
     """

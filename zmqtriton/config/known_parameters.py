@@ -76,7 +76,7 @@ def problems(config: Any, kind: str = SETTINGS.name) -> Iterator[Problem]:
 
 
 def read(config: Any) -> dict[str, Any]:
-    """Return the values of the parameters for add-ons, by these; of those that have any."""
+    """Return the values of parameters for add-ons, by the add-on's name, if it has any."""
     of_add_ons = (
         (add_on.declared.name, _module(add_on).read(config))
         for add_on in addons.offering(SETTINGS.name)

@@ -31,7 +31,7 @@ STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 #: Lets a model's calls of other models continue when the clients that they are for have left.
 DETACHED_CALLS = "DETACHED_CALLS"
-#: Says whether each instance loads the model, or all are forks of a process that has.
+#: Says whether each instance loads the model, or is a fork of a process that has loaded it.
 INSTANCES = "INSTANCES"
 #: Limits the requests of an instance of a decoupled model whose senders are open.
 MAX_STREAMS = "MAX_STREAMS"

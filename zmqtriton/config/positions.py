@@ -58,7 +58,7 @@ class PositionIndex:
         self._read_fields((), "", 0)
 
     def find(self, field: FieldPath) -> Position | None:
-        """Return the place of a field, or else of what contains it; None if there is neither."""
+        """Return the place of a field, or of the message that contains it; None without a place."""
         path: FieldPath = ()
         place: Position | None = None
         for index, part in enumerate(field):

@@ -233,7 +233,7 @@ class Connection(AbstractContextManager["Connection"]):
 
     @property
     def ready(self) -> bool:
-        """True if every model of the server is."""
+        """True if every model of the server is ready."""
         try:
             return self._guest.ask(self._guest.gateway.catalogue.is_ready)
         except Unavailable:

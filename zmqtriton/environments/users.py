@@ -38,9 +38,9 @@ IN_USE = "in-use"
 
 
 def default_root(*, is_shared: bool = False) -> str:
-    """Return the directory that systemd names, or below the cache directory of the user.
+    """Return the directory that systemd names, or one below the user's cache directory.
 
-    Of the system, if it is shared with other users.
+    It is below the system's cache directory if it is shared with other users.
     """
     if is_shared and not runtime_places.named_by_systemd("CACHE"):
         return "/var/cache/zmqtriton/environments"

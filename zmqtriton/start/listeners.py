@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def widen(options: Options) -> Options:
-    """Return the options for this machine; all addresses are those that it has."""
+    """Return the options for this machine, with "all addresses" as the addresses that it has."""
     wide: dict[str, Any] = {n: _IPV6 for n in _ADDRESSES if getattr(options, n) == _IPV4}
     if not wide or not has_only_ipv6(own_addresses()):
         return options

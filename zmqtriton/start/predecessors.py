@@ -120,7 +120,7 @@ def _connect_all() -> list[control.Client]:
 
 
 def _find(options: Options) -> Predecessor | None:
-    """Return the server with these ports or this directory; an ending one if no other has them."""
+    """Return the server with these ports or this directory; a stopping one if it is alone."""
     numbers = served_ports(options)
     # a bare number may also be the pid of another server, or its id
     ports = [f":{port}" for port in numbers]

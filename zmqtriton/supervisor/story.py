@@ -56,7 +56,7 @@ Result = Promise[ZmqTritonError | None]
 
 
 def kept(value: Value) -> Promise[Value]:
-    """Return a promise whose value is there."""
+    """Return a promise that already has its value."""
     promise = Promise[Value]()
     promise(value)
     return promise

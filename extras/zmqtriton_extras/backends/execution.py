@@ -113,7 +113,7 @@ def _tensor(name: str, array: Any) -> Any:
 
 
 def failure(error: BaseException) -> Any:
-    """Return the response of a request that failed so."""
+    """Return the response of a request that failed with this error."""
     text = str(error).strip() or type(error).__name__
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text))
 

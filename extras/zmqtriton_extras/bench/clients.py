@@ -1,4 +1,4 @@
-"""The client processes, as the command has them."""
+"""The client processes of `zmqtriton-ctl bench`."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ class Canary:
 
     @property
     def slowness(self) -> str:
-        """Return in words how much slower than the stable version it is; "" if hardly."""
+        """The slowdown against the stable version, in words; "" if there is hardly one."""
         factor, text = self.judge.slowdown(self.settings, is_decoupled=self.is_decoupled)
         return text if factor >= _SLOWER else ""
 

@@ -79,9 +79,9 @@ def debug(
     """Debug an instance of MODEL in your editor, or with pdb.
 
     debugpy is used if the model's environment has it. The model stops at a breakpoint() in its
-    code, at the breakpoints of the editor, or with pdb at its next line. Others serve, and the
-    limits of time of this instance rest. It goes on when the editor disconnects, after pdb's
-    `continue` or `quit`, and when this program ends.
+    code, at the breakpoints of the editor, or with pdb at its next line. Other
+    instances serve, and the time limits of this instance are paused. The model continues when the
+    editor disconnects, after pdb's `continue` or `quit`, and when this program ends.
     """
     arguments = {"model": model, "instance": instance, "seconds": timeout}
 

@@ -102,7 +102,7 @@ class _Session:
     # ---------------------------------------------------------------- the operator
 
     def await_operator(self) -> bool:
-        """Return whether an operator has come with the token; tell him which debugger he has."""
+        """Return whether an operator has connected with the token, and name the debugger to it."""
         try:
             caller = self._listener.admit(time.monotonic() + _COME_WITHIN_S)
             if caller is None:

@@ -46,7 +46,7 @@ class _Stop(NamedTuple):
     since_s: float
     #: The line at which the model stands; "" until it has stopped.
     place: str
-    #: Kept with the code of a session; None if it waits for none.
+    #: Promise of a session's code; None if no code is awaited.
     code: Promise[Any] | None
 
 

@@ -30,7 +30,7 @@ _MOST_NAMED, _MOST_TRIED = 5, 40
 _LEAST_ITEMS = 2
 #: Steps from a container to what has a name.
 _MOST_STEPS = 4
-#: Objects that are asked together for what they have; other threads run between.
+#: Number of objects whose contents are read at once; other threads run in between.
 _TOGETHER = 10_000
 #: Files whose allocations are the measurement's.
 _OURS = (__file__, tracemalloc.__file__)

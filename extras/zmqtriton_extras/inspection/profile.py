@@ -281,7 +281,7 @@ class _Tree:
         self._nodes = part["nodes"]
         #: Frames by their numbers: each is in many stacks.
         self._made: dict[int, Frame] = {}
-        #: Number of frames that stacks may still have.
+        #: Number of further frames that the stacks can have.
         self._room = room
 
     @property

@@ -310,7 +310,7 @@ class JobRoutes:
 def stream(
     resp: falcon.asgi.Response, answer: Answer, begin: bytes = b"", end: bytes = b""
 ) -> None:
-    """Answer with the bytes of an answer, which are read as the client reads them."""
+    """Send a stored answer, read from disk at the client's pace."""
 
     async def pieces() -> AsyncIterator[bytes]:
         if begin:
@@ -331,7 +331,7 @@ def check(document: Document) -> None:
 
 
 def owner_of(req: HttpRequest) -> str:
-    """Return whose the jobs of a client are: those of the name of its token."""
+    """Return the owner of a client's jobs: the name of its token."""
     return "" if req.grant is None else req.grant.name
 
 

@@ -225,7 +225,7 @@ class Choice:
         self._pieces = [beginning]
         #: Number of bytes received.
         self.size = 0
-        #: Calls of tools so far; they are kept if the texts are.
+        #: Tool calls so far, if the texts are kept.
         self.calls: list[Call] = []
         self.logprobs: list[TokenLogprob] = []
         self._call_count = 0

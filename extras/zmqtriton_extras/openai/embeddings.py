@@ -104,7 +104,7 @@ class Batch:
                 self._tokens = (self._tokens or 0) + count_tokens(tensor)
 
     def vectors(self) -> Any:
-        """Return an array with a row for each text. Raises InternalError if that is not so."""
+        """Return an array with a row for each text. Raises InternalError for other numbers."""
         numbers = np.concatenate(self._arrays) if self._arrays else np.empty(0, np.float32)
         count = len(self._texts)
         if not len(numbers) or len(numbers) % count:

@@ -250,7 +250,7 @@ def server_options(
 def _unrestricted(
     option: str, kind: str, own: str | None, security: TritonSecurityConfig
 ) -> list[str]:
-    """Return the endpoints to protect by the token: what the user restricts otherwise stays so."""
+    """Return the endpoints to protect by the token, without endpoints that the user restricts."""
     try:
         restricted = () if own is None else restriction(option, kind, "")(own).categories
     except BadValue as error:

@@ -117,7 +117,7 @@ class ObjectStore:
         return data, str(answer.meta.get("e_tag") or "")
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object, and wait until it is there: in a thread that may."""
+        """Write an object, and wait for the end; call this in a thread that may block."""
         try:
             obstore.put(self._client, f"{self._prefix}{path}", content)
         except (BaseError, OSError) as error:

@@ -115,7 +115,7 @@ class WebSocket:
             await self._send(opcode, parts)
 
     async def send_texts(self, texts: Sequence[bytes]) -> None:
-        """Send messages, all or none of them; wait likewise."""
+        """Send all messages or none of them, and wait for room as for one message."""
         parts = [part for text in texts for part in (frame(TEXT, len(text)), text)]
         if parts and not self._is_closing:
             await self._upgraded.write(parts)
@@ -150,7 +150,7 @@ async def watch(
     is_quiet: Callable[[], bool],
     conversation: asyncio.Task[Any] | None,
 ) -> None:
-    """Close a socket of a server that leaves, and of a client that is not there."""
+    """Close the socket if the server is stopping, or the client does not respond."""
     loop, asked_at = asyncio.get_running_loop(), 0.0
     while True:
         await asyncio.sleep(_LOOK_S)

@@ -128,7 +128,7 @@ class FrameReader:
         return 0
 
     def _with_early(self, data: memoryview) -> memoryview:
-        """Return the kept bytes and these as one view; if more are needed, keep all of them."""
+        """Return kept and new bytes as one view; if more bytes are needed, keep all of them."""
         self._early += data
         if len(self._early) < self._needed:
             return _NOTHING

@@ -119,7 +119,7 @@ class UnusedMemory:
         self._least = measure() + _KEPT_BYTES
         #: Unused bytes that could not be given back the last time; fewer if some were used since.
         self._left = 0
-        #: Bytes in use for nothing, times the seconds that they were.
+        #: Unused bytes that were kept, times the seconds of their disuse.
         self._waste = 0
 
     def check(self) -> None:

@@ -24,8 +24,7 @@ class Arrivals:
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
-        #: The bytes that have come and were not taken, those that the reader was given last among
-        #: them.
+        #: Bytes that have arrived and are not read, with the bytes that the reader has now.
         self.unread = self.delivered = 0
         #: Bytes of unread responses that there is room for.
         self.room = FREE_BYTES if share is not None else _ENDLESS

@@ -52,7 +52,7 @@ class HeldBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
-        #: Bytes that are borrowed, beyond those.
+        #: Bytes that are borrowed in addition to the share.
         self.borrowed = 0
         #: Largest size that was refused since the last check, in bytes.
         self.missing = 0
@@ -332,9 +332,9 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """End the clients that hold most and do not go on, while there is no room for others.
+        """While there is no room, disconnect clients that hold most and make no progress.
 
-        To be called once a second.
+        Call this once a second.
         """
         budget = self.budget
         refused = self.requests.refused + self.streams.refused + self.answers.refused

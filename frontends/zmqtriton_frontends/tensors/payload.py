@@ -283,7 +283,7 @@ class Payload:
             placed.take_back()
 
     def keep(self, own_id: int) -> KeptBlocks | None:
-        """Keep a request's blocks after its final reply, which refers to them."""
+        """Keep a request's blocks after its final reply, because the reply refers to them."""
         placed = self.placed.pop(own_id, None)
         return None if placed is None else placed.keep()
 

@@ -32,7 +32,7 @@ _WITHIN_S = 10.0
 def clients(context: click.Context, interval: float, form: str) -> None:
     """Show connected clients, the busiest first.
 
-    Rates are those of the next --interval seconds, on connections that are still open then.
+    Rates are measured in the next --interval seconds, on connections that stay open.
     """
 
     rows = run_with_client(context, lambda client: read_rates(client, interval))

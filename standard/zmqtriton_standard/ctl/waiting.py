@@ -60,7 +60,7 @@ def _explain(client: Client, model: str, version: int) -> str:
 
 
 def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
-    """Return why it is not ready, explained if that is asked for; "" if it is."""
+    """Return why the server or model is not ready, explained if requested; "" if ready."""
     with connect(selector) as client:
         if model:
             arguments = {"model": model, "version": version}

@@ -162,7 +162,7 @@ class Replacement:
 
     @property
     def is_void(self) -> bool:
-        """True if the generation has ended, or does: nothing of it returns."""
+        """True if the generation has ended or is ending, so that it cannot serve again."""
         return self._generation.state is not GenerationState.SERVING
 
     def end_now(self, reason: Reason) -> None:

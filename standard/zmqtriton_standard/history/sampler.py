@@ -63,7 +63,7 @@ class InstanceCosts:
         self._shares: Mapping[int, Shares | None] = {}
 
     def watch(self, model: Any, until_s: float) -> None:
-        """Read the memory of a model's processes with each sample until then."""
+        """Read the memory of a model's processes with each sample until this time."""
         if isinstance(model, str) and model:
             self._until_s[model] = until_s
 
@@ -104,7 +104,7 @@ class InstanceCosts:
 
 
 class TokenRates:
-    """Tokens per second of models that make text, of the sums that the process of tokens has."""
+    """Tokens per second of text models, from the sums of the process that counts tokens."""
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""

@@ -56,7 +56,7 @@ def _parent(pid: int) -> int:
 
 
 class Shares(NamedTuple):
-    """The memory of a process in bytes: its own, common with others, and its part of both."""
+    """The memory of a process in bytes: private, shared, and its proportional part (PSS)."""
 
     private: int
     shared: int

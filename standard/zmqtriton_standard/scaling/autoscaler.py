@@ -82,7 +82,7 @@ class Workload:
         self._has_rates = False
 
     def add(self, reading: Reading) -> None:
-        """Take the next reading; counters that have been reset begin anew."""
+        """Take the next reading; counters that were reset start again from zero."""
         last, self._last = self._last, reading
         self.waiting = reading.waiting
         if last is None or reading.at_s <= last.at_s:

@@ -166,7 +166,7 @@ def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[st
 
 
 def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
-    """Return the ages of the oldest and the newest execution of each instance, 0 of idle ones."""
+    """Return the ages of the oldest and newest execution of each instance; 0 if it is idle."""
     ages = []
     for instance in scheduler.instances.values():
         begins = [batch.dispatched_ns for batch in instance.batches.values()]

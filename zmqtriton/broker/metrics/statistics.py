@@ -29,7 +29,7 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
 QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
 DEADLOCK = "deadlock"
-#: Least duration that is counted as it is; shorter ones count as this one.
+#: Least duration that is counted; shorter durations count as this one.
 _LEAST_NS = 1024
 #: Index of the first of three fields for each kind of response: its count, the time to compute it,
 #: the time to send it.
@@ -150,7 +150,7 @@ class CountedBatch(Protocol):
 
     @property
     def fillers(self) -> int:
-        """The number of padding requests beside them."""
+        """The number of padding requests."""
 
 
 @dataclass(slots=True, eq=False)

@@ -27,7 +27,7 @@ _UNNAMED = struct.Struct("=Q")
 _ENTRY = struct.Struct("=QQQ")
 _STEP = struct.Struct("=Q")
 _STEP_AT = 16
-#: Place of a request that found no room. No entry is there: the header is.
+#: Place of a request that found no room. The header is there, and never an entry.
 _NOWHERE = 0
 
 

@@ -71,7 +71,7 @@ class PriorityLevel(QueuePlace):
 
     @property
     def is_crowded(self) -> bool:
-        """True if more requests wait than may."""
+        """True if more requests wait than the limit allows."""
         return 0 < self.policy.max_queue_size < self.size
 
     def add(self, request: InflightRequest) -> None:
@@ -211,7 +211,7 @@ class _BatchCandidate(NamedTuple):
     #: that would exceed all preferred sizes; 0 if there is no such number.
     preferred: int
     oldest_ns: int
-    #: The next waiting request, which cannot join them; None if they are all.
+    #: The next waiting request, which cannot join the batch; None if no other waits.
     closing: InflightRequest | None
 
 

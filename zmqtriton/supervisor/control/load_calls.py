@@ -75,7 +75,7 @@ class StagedFiles:
         return posixpath.join(self._folder, name)
 
     def claim_copy(self) -> str:
-        """Return a place for a copy of what another server has."""
+        """Return a place for a copy of another server's files of a load."""
         path = posixpath.join(self._folder, f"{OWN_CALLER}-{self._plan.new_ticket():016x}")
         self._is_loading[path] = True
         return path

@@ -157,7 +157,7 @@ class TraceSettingsFeature(Feature):
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the settings that differ from those of the start; of a number, the rest."""
+        """Return the settings that have changed since the start; of a count, the rest."""
         for model, settings in {"": self._global_settings, **self._model_settings}.items():
             changes = dict(settings)
             if "trace_count" in changes:

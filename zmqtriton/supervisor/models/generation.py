@@ -40,7 +40,7 @@ _ANSWERING = frozenset(InstanceState) - {
 
 
 class GenerationOwner(Protocol):
-    """Hears of a generation's events; by default it ignores them."""
+    """Receives a generation's events; by default it ignores them."""
 
     def generation_loaded(self, generation: Generation) -> None:
         """All instances are ready for the first time."""

@@ -162,7 +162,7 @@ class Load:
     ) -> None:
         """Build all versions; an ensemble comes with its configuration, or why it has none.
 
-        Raises why not all of them serve.
+        Raises the reason why a version cannot serve.
         """
         self._take(states.BlueprintReady())
         self._record_reading(blueprint)

@@ -66,7 +66,7 @@ class ServedModel(GenerationOwner):
     def poll(self, settle_s: float) -> Result:
         """Load models that have changed and then stayed the same for this long.
 
-        What has failed and has not changed is not retried, unless a process was lost.
+        A failed load is retried only if the files have changed, or a process was lost.
         """
         return self._request(LoadRequest(is_poll=True, settle_s=settle_s))
 

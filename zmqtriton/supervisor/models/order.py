@@ -162,7 +162,7 @@ class RetirementQueue:
                 generation.retire()
 
     def _reached(self) -> dict[str, set[str]]:
-        """Return the models that each ending model calls, also through others; most call none."""
+        """Return the models that each stopping model calls, also through others."""
         callees: dict[str, set[str]] = {}
         ending = set[str]()
         for generation in self.generations.values():

@@ -71,7 +71,7 @@ class Change:
 
 
 class Setting:
-    """A checked configuration, with what distinguishes it from the others."""
+    """A checked configuration, with the values that distinguish it from the others."""
 
     def __init__(self, label: str, config: Any) -> None:
         self.label = label

@@ -55,7 +55,7 @@ class Message:
 
     @property
     def error(self) -> ZmqTritonError:
-        """The error that it is."""
+        """The error that this message reports."""
         kind = BY_CODE.get(str(self.fields.get("code")), InternalError)
         return kind(str(self.fields.get("text", "")))
 

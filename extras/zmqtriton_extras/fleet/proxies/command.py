@@ -32,7 +32,7 @@ _DOMAIN = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", "is no domain"
 def _option(
     name: str, default: str, form: tuple[str, str], metavar: str, help: str
 ) -> Callable[[Any], Any]:
-    """Return an option that has such a value, or none."""
+    """Return an option with this kind of value, None by default."""
     pattern, complaint = form
 
     def check(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -1,6 +1,6 @@
 """The announcements of a cluster's servers, in the key-value store of Ray's head.
 
-They are there for those who look for servers. No request needs them.
+Programs that look for servers read them. No request needs them.
 """
 
 from __future__ import annotations

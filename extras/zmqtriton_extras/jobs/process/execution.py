@@ -31,7 +31,7 @@ _WITHOUT = ("jobs", "routes")
 _STEP = "zmqtriton_extras.jobs.process.execution:lowest_priority"
 #: Texts of refusals of requests that no model has begun.
 _NOT_BEGUN = (OVERLOADED, "is not at ready state", "has no available versions", "is stopping")
-#: The stages of the job whose task this is.
+#: Stages of the job that the current task executes.
 _STAGES: ContextVar[Stages] = ContextVar("stages")
 _TOO_MANY, _UNAVAILABLE = 429, 503
 #: A job whose model says that it may run again does so as often, when an execution was lost.

@@ -51,7 +51,7 @@ def _describe_webhook(webhook: Webhook) -> Document:
 class Page(NamedTuple):
     #: Documents of JSON.
     responses: list[bytes]
-    #: The place behind them.
+    #: Number of the next response.
     next: int
 
 

@@ -58,9 +58,9 @@ class _Line:
         self.workers = self.waiting = 0
         #: The jobs that have begun on disk, and are not executed yet.
         self.ahead: dict[str, Job] = {}
-        #: The task that begins more of them.
+        #: The task that starts further jobs.
         self.filling: asyncio.Task[None] | None = None
-        #: The last question found all jobs that there were; one has come since.
+        #: Whether the last query found all queued jobs, and whether a job has arrived since.
         self.is_empty = self.is_woken = False
         self.is_short = False
 

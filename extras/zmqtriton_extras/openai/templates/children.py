@@ -136,7 +136,7 @@ def request_of(
 
 class Children:
     def __init__(self, users: Sequence[str] = ()) -> None:
-        """Set up; the first of the users is that of models that name none."""
+        """Set up; models that name no user run as the first of the users."""
         self._users = users
         #: Children by model, in the order of their last use.
         self._children: dict[str, Child] = {}
@@ -153,7 +153,7 @@ class Children:
             self._end_later(model)
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all child processes."""
         for timer in self._ending.values():
             timer.cancel()
         self._ending.clear()

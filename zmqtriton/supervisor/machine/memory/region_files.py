@@ -40,7 +40,7 @@ class LentFile(NamedTuple):
 
 
 class Suspects(NamedTuple):
-    """Regions that may have killed a stub, since their clients have truncated them."""
+    """Regions that may have killed a stub because a client has truncated them."""
 
     #: Names of the regions by number.
     names: dict[int, str]

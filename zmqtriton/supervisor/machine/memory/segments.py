@@ -68,7 +68,7 @@ class SegmentRegistry:
         self._send = send
         self._max_segments = max_segments
         self._segments: dict[int, dict[int, _Segment]] = {}
-        #: The bytes of all segments but gradual ones, whose descriptors these are.
+        #: Bytes of all segments except gradual ones.
         self._total = 0
         self._gradual: set[int] = set()
         self._regions = regions

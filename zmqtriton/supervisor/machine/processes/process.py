@@ -94,7 +94,7 @@ def kill_orphans(within_s: float, but: AbstractSet[int]) -> None:
 
 
 def await_ends(pidfds: Sequence[int], within_s: float) -> list[int]:
-    """Wait until these processes are dead; return those that are not by then."""
+    """Wait for the end of processes; return the processes that still run at the time limit."""
     deadline_s = time.monotonic() + within_s
     with selectors.DefaultSelector() as living:
         for pidfd in pidfds:

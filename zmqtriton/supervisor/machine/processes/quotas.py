@@ -60,7 +60,7 @@ class NoControlGroups(Exception):
 class ControlGroups(Protocol):
     """Control groups of instances, by their serials; the kernel enforces the limits."""
 
-    #: The directory that has all of them.
+    #: The directory with the control groups of all models.
     own: Path
 
     def add(self, serial: int, pid: int, quota: Quota) -> None:

@@ -141,7 +141,7 @@ class Repository(PlaceReading):
     """A directory of models, or a file that has several."""
 
     def __init__(self, path: Path, names: Mapping[str, str], runner: TaskRunner) -> None:
-        """Set up; `names` are those of models that are not called as their folders, by these."""
+        """Set up; `names` has the name of each model whose folder has another name, by folder."""
         super().__init__(path, runner)
         self._names = dict(names)
         #: Each model by its name with the place where it was at the last listing, links followed;
@@ -239,7 +239,7 @@ class Repository(PlaceReading):
 
 
 class Repositories:
-    """Their number changes only where clients may register them."""
+    """Repositories of models; their number changes only if clients may register some."""
 
     def __init__(self, options: Options, runner: TaskRunner, call_later: Clock) -> None:
         self._runner = runner

@@ -1,4 +1,4 @@
-"""Files as clients send them: a form, which is kept as it came; its file is a part of that."""
+"""Uploaded files: the whole form is stored, and the file is a part of it."""
 
 from __future__ import annotations
 
