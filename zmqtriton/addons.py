@@ -56,7 +56,7 @@ class Installed(NamedTuple):
     is_own: bool = True
 
     def reference(self, text: str) -> str:
-        """Return a reference of the declaration as one of any module; "" stays as it is."""
+        """Return a relative reference of the declaration as an absolute one; "" stays ""."""
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
 
 

@@ -22,7 +22,7 @@ _LEAST_WIDTH = 4
 
 
 class ModelRow(NamedTuple):
-    """One version of a model; version is "-" for a model that has none."""
+    """One version of a model; version is "-" for a model without versions."""
 
     name: str
     version: str

@@ -75,7 +75,7 @@ class PeerRouter(zmtp.Router):
             self.close(connection)
 
     def undelivered(self) -> set[zmtp.ZmtpConnection]:
-        """Return the connections to living peers that may not get the messages sent there."""
+        """Return the connections whose living peers perhaps do not receive their messages."""
         return self.blocked | self._broken
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:

@@ -199,7 +199,7 @@ class EnsembleGraph:
 
 
 def check_cycle(name: str, members: Mapping[str, Sequence[str]]) -> None:
-    """Refuse an ensemble that calls itself through others; `members` are those of each model."""
+    """Refuse an ensemble that calls itself through others; `members` has each ensemble's steps."""
     seen = {name}
     queue = [name]
     for current in queue:

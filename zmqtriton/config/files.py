@@ -51,7 +51,7 @@ class ClientFiles(NamedTuple):
 
 
 def special_file_text(path: Path) -> str:
-    """Return why this is no file to read: a pipe or the like, or a loop; "" if it is not there."""
+    """Return why this is not a readable file, such as a pipe or a loop; "" if it is absent."""
     kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device"}
     try:
         kind = kinds.get(stat.S_IFMT(path.stat().st_mode))

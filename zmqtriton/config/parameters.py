@@ -17,7 +17,7 @@ from zmqtriton_floor.byte_sizes import parse_size
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.settings.offers import Hook
 
-#: Yields problems of a configuration, with which no server serves the model.
+#: Yields problems of a configuration that keep every server from serving the model.
 PROBLEMS = Hook[Callable[[Any], Iterable[Problem]]]("models.problems")
 
 #: Limits a load, in seconds.

@@ -179,7 +179,7 @@ _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named "?(\w+)"?'
 
 
 def read_config(path: Path) -> Any:
-    """Return the ModelConfig in a text file, as it is written there."""
+    """Return the ModelConfig of a text file, without defaults."""
     return parse_text(read_text(path), str(path))
 
 

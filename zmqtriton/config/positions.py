@@ -182,7 +182,7 @@ def locate_error(error: ConfigError, path: Path | None) -> ConfigError:
 
 
 def read_positions(path: Path) -> PositionIndex:
-    """Read the places in a file; a file that has gone meanwhile has none."""
+    """Read the places in a file; none if the file has been removed meanwhile."""
     try:
         return PositionIndex(path.read_text("utf-8", "replace"))
     except OSError:

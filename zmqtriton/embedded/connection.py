@@ -269,7 +269,7 @@ class Connection(AbstractContextManager["Connection"]):
     def close(self) -> None:
         """Leave the server: cancel this process's requests in flight, and no others.
 
-        Models that are bound are unloaded before; what they have begun is answered.
+        Its bound models are unloaded first, after they have answered the requests that they began.
         """
         self._unbind(_UNBIND_WITHIN_S)
         self._guest.close()

@@ -137,7 +137,7 @@ class Server(Connection):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
 
     def _is_open(self) -> bool:
-        """True once clients can connect, if there are ports for them."""
+        """True once clients can connect, or if the server has no ports."""
         return bool(self.control("is_open"))
 
     def _check(self, deadline_s: float) -> None:

@@ -43,7 +43,6 @@ _SYNONYMS = {
     **dict.fromkeys(("rollback", "upgrade", "zero-downtime"), ("take-over", "state-directory")),
     **dict.fromkeys(("nginx", "caddy", "proxy"), ("allowed-host", "allowed-origin", "announce")),
     **dict.fromkeys(("image", "audio", "picture", "sound"), ("functions-", "max-input-size")),
-    **dict.fromkeys(("structured", "tool", "llm", "vllm"), ("openai", "token-metrics")),
     **dict.fromkeys(("throughput", "slow", "performance"), ("workers", "processes", "profile")),
     **dict.fromkeys(("prometheus", "monitoring"), ("metrics",)),
     "concurrency": ("max-requests", "workers"),

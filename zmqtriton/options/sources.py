@@ -131,7 +131,7 @@ class Variables(Protocol):
 
     #: Returns the options that have other defaults there, by field.
     defaults: Callable[[Mapping[str, str]], Mapping[str, Any]]
-    #: Takes a function that returns options by field, and the environment.
+    #: Called with a function that returns an option by its field, and with the environment.
     check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
 
 

@@ -140,7 +140,7 @@ class Blueprint:
     #: The instance that is asked.
     first_slot: InstanceSlot
     versions: Mapping[int, VersionBlueprint]
-    #: Final configuration if the model's code completes nothing; else None.
+    #: Final configuration; None if the model's code may complete it.
     final_config: FinalConfig | None
     #: Makes it final from what the model said. Raises ConfigError.
     finalize_config: Callable[[str], FinalConfig] = _never_finished

@@ -36,7 +36,7 @@ GRPC = "grpc"
 #: Role of gRPC's second socket: a host name can have an address of IPv4 and one of IPv6.
 GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
-#: The roles that serve ports of add-ons, as these call them.
+#: The roles that serve add-ons' ports, by the add-ons' names for them.
 _SERVING = {"http": HTTP, "metrics": METRICS}
 #: Errors of a bind to an address that another process has, or that this user may not use.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})

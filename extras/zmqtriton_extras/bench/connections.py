@@ -60,7 +60,7 @@ def make_connection(plan: Mapping[str, Any]) -> Connection:
 
 
 class HttpConnection:
-    """A connection over HTTP/1.1 to a server that says how long its answers are."""
+    """A connection over HTTP/1.1 to a server whose responses have a Content-Length."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         host, _, port = plan["address"].rpartition(":")

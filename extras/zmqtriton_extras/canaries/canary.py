@@ -40,7 +40,7 @@ def serving_versions(model: ServedModel) -> list[int]:
 
 
 def stable_beside(model: ServedModel, version: object) -> int:
-    """Return the highest version that serves beside this one; 0 if none does."""
+    """Return the highest other version that serves; 0 if no other serves."""
     return max(
         (number for number in serving_versions(model) if str(number) != str(version)), default=0
     )
@@ -225,7 +225,7 @@ class Comparisons:
         return new
 
     def add_uncopied(self, total: int) -> Counter[str]:
-        """Add requests of models, as the broker has counted them; a new broker begins at 0."""
+        """Add the broker's counts of models' requests; a new broker's counts begin at 0."""
         more = total - self._uncopied_seen if total >= self._uncopied_seen else total
         self._uncopied_seen = total
         self.uncopied += more

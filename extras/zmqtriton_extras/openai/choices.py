@@ -201,7 +201,7 @@ class ChoiceRules(NamedTuple):
     limit: int = 1
     #: Each text begins with its prompt.
     has_echo: bool = False
-    #: Texts are kept; others are sent as they grow.
+    #: Texts are kept until the end; otherwise they are sent as they grow.
     are_kept: bool = True
     #: Makes the reader of calls in a text; None if there are none.
     new_reader: Callable[[], CallReader] | None = None

@@ -151,7 +151,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """The part of a frame, or of a block, that waits for the rest."""
+        """The part of a frame, or of a block, that has arrived while the rest is missing."""
         return len(self._early) + len(self._block)
 
     def _keep(self, data: memoryview, needed: int) -> None:

@@ -41,7 +41,7 @@ _USAGE = (
 
 
 def keep_freed_memory() -> bool:
-    """Apply the setting; False if the C library has none."""
+    """Apply the setting; False if the C library does not have it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl
         return False

@@ -300,7 +300,7 @@ class Ledger:
         """Set up; all clients together may hold `limit` bytes."""
         self.budget = HeldBytes(limit)
         self.requests = Book(budget=self.budget)
-        #: Bytes that open streams take, though nothing may ever come on them.
+        #: Bytes that open streams take, even if nothing is ever sent on them.
         self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)

@@ -212,7 +212,7 @@ class Payload:
         self._has_arrays = False
 
     def close(self) -> None:
-        """Leave the memory of others; arrays over it stay as they are."""
+        """Give up the memory of other processes; arrays over it stay valid."""
         self.mappings.close()
         self.segments.close()
         self.releases.end()

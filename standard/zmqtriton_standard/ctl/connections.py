@@ -21,7 +21,7 @@ from zmqtriton_standard.ctl import (
 )
 
 _HEADER = ("Address", "Token", "Protocol", "Connections", "Busy", "Req/s", "Received/s")
-#: Seconds; each process that serves clients has five of them.
+#: Seconds for the whole call; each process that serves clients has five to answer.
 _WITHIN_S = 10.0
 
 

@@ -80,7 +80,7 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
 
 
 def _find_server_reasons(client: Client) -> Iterator[str]:
-    """Yield why the server is not ready, whatever its models are."""
+    """Yield why the server is not ready, apart from its models."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
         yield "its ports are not open yet"

@@ -149,7 +149,7 @@ class Interpreter(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Differs if builds for one may not run on another."""
+        """Differs between two interpreters if builds for one may not run on the other."""
         number = ".".join(map(str, self.version))
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
@@ -247,7 +247,7 @@ def not_found_text(named: str) -> str:
 
 
 def candidate_paths(named: str) -> list[str]:
-    """Return programs that the name of an interpreter may mean; runs none of them."""
+    """Return programs that the name of an interpreter may mean, without running them."""
     paths = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
     version = _VERSIONED_NAME.fullmatch(named)
     if version is not None:

@@ -274,7 +274,7 @@ class _Unpacker:
     # ------------------------------------------------------------------- links
 
     def resolve_links(self) -> None:
-        """Check where the links lead, now that all files are there."""
+        """Check where the links lead, once all files are unpacked."""
         inner = environment_root(self._target)
         if inner != self._target:
             self._root_prefix = f"{inner.name}/"

@@ -131,7 +131,7 @@ def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
 
 
 def _used_by_process(uuid: str) -> dict[int, int]:
-    """Return the bytes that each process has on a GPU, where the library knows them."""
+    """Return the bytes that each process has on a GPU, if the library can tell."""
     with nvml_library() as nvml:
         count, device = ctypes.c_uint(), nvml_device(nvml, uuid)
         ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)

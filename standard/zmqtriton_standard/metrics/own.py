@@ -333,7 +333,7 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
 
 
 def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
-    """Return the text for models that are loaded on demand; "" if none are."""
+    """Return the text for models that are loaded on demand; "" if there are no such models."""
     if not status:
         return
     families = (

@@ -353,7 +353,7 @@ class Autoscaler(Feature):
         return {} if later is scale else {"overtaken_by": later.instances}
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
-        """Describe the instances of a model, and how it is scaled by its load, if it is."""
+        """Describe the instances of a model, and its scaling by load, if it has any."""
         document, limits = describe_instances(model), limits_of(model)
         if limits is None:
             return document

@@ -213,7 +213,8 @@ def prepare(row: wire.Request, body: wire.RequestBody, memory: TensorMemory | No
 def _takes_gpu(preferred: PreferredMemory | None) -> bool:
     """True if the outputs may stay on a GPU.
 
-    Models that know nothing of GPUs get theirs on the CPU, unless they prefer something.
+    A model that does not handle GPU tensors gets outputs on the CPU, unless the call prefers a
+    place.
     """
     if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
         here = instance.here()

@@ -199,7 +199,7 @@ class EnsembleRun:
     def places_of(self, step: EnsembleStep) -> list[Place]:
         """Return the places of a step's outputs that no other step reads, by the step's names.
 
-        What is written there does not come back.
+        The stub does not send such outputs back.
         """
         return [
             place._replace(output=output)

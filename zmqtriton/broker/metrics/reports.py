@@ -126,7 +126,7 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
 
 
 def _batching(scheduler: Scheduler) -> dict[str, Any]:
-    """Return figures about how full batches are; empty for a model that has none."""
+    """Return figures about how full batches are; empty for a model without batches."""
     generation = scheduler.generation
     if scheduler.sequences is not None and not generation.is_iterative:
         counters = generation.statistics

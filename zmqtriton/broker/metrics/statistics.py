@@ -69,7 +69,7 @@ class ResponseCounts:
             raise ProtocolError("Results: malformed response counts") from None
 
     def as_dict(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Return the counters by index, as the protocol has them."""
+        """Return the counters by index, in the protocol's form."""
         return {str(index): _describe(row) for index, row in sorted(self._rows.items())}
 
 
@@ -238,7 +238,7 @@ class ModelStatistics:
         self.unawaited, self.late_successes, self.late_failures = 0, 0, 0
         #: Kept while the version is compared with another one.
         self.trial: TrialTimes | None = None
-        #: A larger request is executed in parts of this size; 0 if none is.
+        #: A larger request is executed in parts of this size; 0 if requests are never split.
         self.split_above = 0
         #: The parts of an execution, by the size of its batch.
         self.batches: defaultdict[int, _Parts] = defaultdict(

@@ -103,7 +103,7 @@ class InflightRequest:
         #: Begin of the wait for its next execution.
         self.queued_ns = now_ns
         self.dispatched_ns = 0
-        #: The serial of the stub that has it; 0 for none.
+        #: The serial of the stub that executes it; 0 if it is at no stub.
         self.stub = 0
         self.state = RequestState.QUEUED
         #: True if its client has cancelled it; it still gets its final answer.

@@ -37,7 +37,7 @@ from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.reasons import Reason
 
-#: Triton's text, in whichever mode the server is.
+#: Triton's text; it is the same in each mode.
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 #: The place of a load's files at the server before.
 _COPIED = "copied"

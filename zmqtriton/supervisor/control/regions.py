@@ -43,7 +43,7 @@ _DISABLED = (
 MAX_REGIONS = 1024
 #: The limit for a file name, and for a segment of a URL.
 _MAX_NAME_BYTES = 255
-#: The names of Triton's own segments, and of semaphores: no client may write to those.
+#: Names of Triton's own segments and of semaphores, which no client may write to.
 _RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
 #: The size of a cudaIpcMemHandle_t.
 _HANDLE_BYTES = 64

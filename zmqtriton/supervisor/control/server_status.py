@@ -376,7 +376,7 @@ def _last_reason(reason: Reason | None) -> dict[str, Any]:
 
 
 class Clients:
-    """Figures of frontends about clients: memory, connections, and counters that outlive them."""
+    """Frontends' figures about clients: memory, connections, and counters that outlive them."""
 
     def __init__(self) -> None:
         #: Bytes of clients by kind, for each living frontend by its serial.

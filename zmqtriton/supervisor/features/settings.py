@@ -157,7 +157,7 @@ class TraceSettingsFeature(Feature):
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the settings that have changed since the start; of a count, the rest."""
+        """Return the settings changed since the start, and the rest of trace_count."""
         for model, settings in {"": self._global_settings, **self._model_settings}.items():
             changes = dict(settings)
             if "trace_count" in changes:

@@ -50,7 +50,7 @@ class EnsembleMembers:
     def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
         self._models = models
         self._make = make
-        #: The models that have been ensembles, which few are.
+        #: Models that are ensembles, or were before a reload.
         self._ensembles: set[str] = set()
 
     # ---------------------------------------------------------------- loading

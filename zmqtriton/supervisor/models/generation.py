@@ -75,7 +75,7 @@ class GenerationReadiness(Protocol):
 
     @property
     def why_not_ready(self) -> Reason | None:
-        """Return why no instance is ready; None if one is."""
+        """Return why no instance is ready; None if one is ready."""
 
     @property
     def have_all_failed(self) -> bool:
@@ -229,7 +229,7 @@ class Generation:
             self._change = None
 
     def remove_instance(self, instance: StubPlace) -> None:
-        """End an instance once it has answered what it has."""
+        """End an instance once it has answered its requests."""
         instance.is_being_removed = True
         if instance in self._unstarted_instances:
             self._unstarted_instances.remove(instance)

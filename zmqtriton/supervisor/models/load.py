@@ -39,7 +39,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.reasons import Reason
 
-#: Reason that is appended to Triton's text, which has none.
+#: Reason that is appended to Triton's text, which gives no reason.
 _NOT_THERE = ". No model repository has a directory of this name"
 #: Phases, in words.
 WAITS_FOR_OTHERS = "it waits until others are loaded"
@@ -160,7 +160,7 @@ class Load:
     async def _build(
         self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None = None
     ) -> None:
-        """Build all versions; an ensemble comes with its configuration, or why it has none.
+        """Build all versions; for an ensemble, `combined` is its configuration or why it has none.
 
         Raises the reason why a version cannot serve.
         """

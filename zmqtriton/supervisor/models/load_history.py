@@ -17,8 +17,8 @@ class LoadHistory:
     """The last attempt to load a model, and the last one that succeeded."""
 
     def __init__(self) -> None:
-        #: Number of attempts to load these files that have lost a process, and whether the last one
-        #: has.
+        #: Number of attempts to load these files that ended with a dead process, and whether the
+        #: last did.
         self._losses = 0
         self._has_lost_process = False
         #: The last load has found what serves, or what the one before it could not load.

@@ -133,7 +133,7 @@ class ServedModel(GenerationOwner):
             self.unload_version(version, why)
 
     def unload_version(self, version: ServedVersion, why: Reason = UNLOADED) -> None:
-        """Unload a version; its instances finish the requests that they have."""
+        """Unload a version; its instances first finish their requests."""
         generation = version.generation
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
         if version.transition(states.UnloadStarted(), why):

@@ -76,7 +76,7 @@ class Callee(Protocol):
 
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
-    """True if the one calls the other, perhaps through others."""
+    """True if the first model calls the second, directly or through other models."""
     seen, queue = {start}, [start]
     while queue:
         for name in needs(queue.pop()):
@@ -162,7 +162,7 @@ class RetirementQueue:
                 generation.retire()
 
     def _reached(self) -> dict[str, set[str]]:
-        """Return the models that each stopping model calls, also through others."""
+        """Return the models that each stopping model calls, directly or through other models."""
         callees: dict[str, set[str]] = {}
         ending = set[str]()
         for generation in self.generations.values():

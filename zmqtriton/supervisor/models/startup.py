@@ -253,7 +253,7 @@ class Startup:
 
 
 def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> list[ServedModel]:
-    """Return the models whose directories were there and no longer are.
+    """Return the models whose directories have been removed.
 
     Another reading can have found the same in between; nothing that serves is stopped.
     """

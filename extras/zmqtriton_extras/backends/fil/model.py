@@ -50,7 +50,7 @@ class Output(NamedTuple):
     gives_class: bool
     gives_probabilities: bool
     threshold: float
-    #: The configured dimensions, without those of size 1, which the backend never had.
+    #: The configured dimensions without those of size 1, as in Triton's backend.
     dims: Tuple[int, ...]
 
     def of(self, predicted: Any) -> Any:

@@ -60,7 +60,7 @@ class Module(NamedTuple):
     device: Any
     #: Runs in inference mode unless the configuration says otherwise.
     prefers_inference_mode: bool = False
-    #: Inputs and outputs, where the file has them.
+    #: Inputs and outputs, if the file describes them.
     inputs: Optional[List[Io]] = None
     outputs: Optional[List[Io]] = None
 
@@ -247,7 +247,7 @@ def arguments_for(inputs: dict[str, Any], names: list[str], arguments: list[Argu
 
 
 def _argument(value: Any, name: str) -> Any:
-    """Return a tensor as it is, and strings as a list: PyTorch has no tensors of them."""
+    """Return a tensor as it is, and strings as a list: PyTorch has no tensors of strings."""
     if not isinstance(value, np.ndarray):
         return value
     if value.size != max(value.shape, default=1):

@@ -208,7 +208,7 @@ class SimulationRun:
         values: int = 0,
         settings: BrokerSettings = _NO_SETTINGS,
     ) -> None:
-        """Set up; requests have this number of different values of AFFINITY, 0 for none."""
+        """Set up; requests have so many different values of AFFINITY; with 0 they have no value."""
         self._outcome = SimulationResult()
         self._core = BrokerCore()
         self._cost = cost

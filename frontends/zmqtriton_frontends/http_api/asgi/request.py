@@ -76,7 +76,7 @@ class HttpRequest(falcon.asgi.Request):
     begun_ns = 0
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
+        """Return a header's value, by its name in lower case; a comma joins repeated ones."""
         value = self._asgi_headers.get(name)
         return None if value is None else value.decode("latin-1")
 

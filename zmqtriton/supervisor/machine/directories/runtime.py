@@ -178,7 +178,7 @@ def claim(
 ) -> RuntimeDirectory:
     """Claim the given directory, $RUNTIME_DIRECTORY, or a new one, and let this group in.
 
-    `predecessor` is the directory of a server that may be in the named one, too. Raises
+    `predecessor` is the directory of the replaced server, which may be the named one. Raises
     DirectoryError.
     """
     claimed = _claim(directory, predecessor)

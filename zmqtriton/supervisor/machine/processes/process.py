@@ -275,10 +275,9 @@ def spawn(
 def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[ChildProcess, Lifeline]:
     """Start a copy of this process that does nothing but `run`. Raises OSError.
 
-    It has this process's memory, and neither its descriptors, so that nothing that this one serves
-    stays open where the copy cannot be killed, nor its privileges over others. Threads of this
-    process may have locked what is theirs, so `run` uses only what the main thread alone uses, and
-    logs nothing.
+    It has this process's memory, but not its descriptors, so that a copy that cannot be killed
+    keeps no socket open. It cannot control other processes. Threads of this process may have held
+    locks at the fork, so `run` uses only what the main thread alone uses, and logs nothing.
     """
     parent = os.getpid()
     ours, theirs = pair()

@@ -51,7 +51,7 @@ Clock = Callable[[float, Callable[[], None]], PlanTimer]
 
 
 class Gathering(Generic[_Key]):
-    """The answers by key, as far as they are there."""
+    """The answers by key that have arrived so far."""
 
     def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
         self.pending = set(answers)
@@ -186,7 +186,7 @@ class Repository(PlaceReading):
         return str(self.path / folder), str(self.path)
 
     def _folder(self, name: str) -> str | None:
-        """Return the folder of a model; None if it has another name there."""
+        """Return the folder of a model; None if the repository has it under another name."""
         own = None if name in self._names else name
         return next((folder for folder, named in self._names.items() if named == name), own)
 
