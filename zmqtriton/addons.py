@@ -43,20 +43,20 @@ NAMES = "names.txt"
 
 _log = logging.getLogger(__name__)
 
-#: The module with the declaration of a package that models import, where nothing else of us is.
+#: Name of the declaration's module in packages that models import too.
 _BESIDE = "declaration"
 _METADATA = (".dist-info", ".egg-info")
 
 
 class Installed(NamedTuple):
-    """An add-on, and its package: relative references of its declaration begin there."""
+    """An add-on, and its package, where relative references of its declaration begin."""
 
     declared: AddOn
     package: str
     is_own: bool = True
 
     def reference(self, text: str) -> str:
-        """Return a reference of the declaration as one of any module; "" stays as it is."""
+        """Return a relative reference of the declaration as an absolute one; "" stays ""."""
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
 
 
@@ -200,7 +200,9 @@ def directory_of(package: str) -> Path:
     """Return the directory of a package that is not imported, only those around it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise InvalidArgument(f"there is no package '{package}', which an add-on declares")
+        raise InvalidArgument(
+            f"there is no package '{package}', which an add-on declares: install it"
+        )
     return Path(spec.submodule_search_locations[0])
 
 
@@ -291,7 +293,7 @@ def _of_others() -> Iterator[Installed]:
                 module = importlib.import_module(name_of_module)
                 add_on = getattr(module, attribute or "ADDON")
                 if not isinstance(add_on, AddOn):
-                    raise TypeError(f"{reference} is no AddOn")
+                    raise TypeError(f"{reference} must be an AddOn")
             except Exception as error:  # noqa: BLE001 - it is not ours, and others serve without it
                 _log.warning("the add-on '%s' cannot be used: %s", name, error)
             else:
@@ -304,7 +306,7 @@ def _package_of(module: ModuleType) -> str:
 
 
 def _ordered(found: Mapping[str, Installed]) -> list[str]:
-    """Return the names, each behind those that it comes after, else as they are."""
+    """Return the names in their order, but each after the names that it must follow."""
     ordered: list[str] = []
 
     def place(name: str, around: tuple[str, ...]) -> None:

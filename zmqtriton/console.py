@@ -22,7 +22,7 @@ _LEAST_WIDTH = 4
 
 
 class ModelRow(NamedTuple):
-    """One version of a model; version is "-" for a model that has none."""
+    """One version of a model; version is "-" for a model without versions."""
 
     name: str
     version: str
@@ -78,7 +78,7 @@ def _wrap(lines: Sequence[str], size: int) -> list[str]:
 
 
 def _fit(widths: Sequence[int], width: int) -> list[int]:
-    """Give every column an equal share; what a narrow one leaves goes to the wider ones."""
+    """Give every column an equal share; wide columns get the space that narrow ones leave."""
     share = float((width - len(widths) * (_PADDING + _BAR) - _BAR) // len(widths))
     fitted = list(widths)
     by_width = sorted(range(len(widths)), key=widths.__getitem__)

@@ -363,8 +363,8 @@ class Client(AbstractContextManager["Client"]):
                         raise from_number(message.code, message.text)
                     return json.loads(message.result), descriptors
         raise NoServerError(
-            f"the server in {self.directory} has ended the conversation: it is ending, or does not "
-            "take commands from this process"
+            f"the server in {self.directory} has ended the conversation: it is stopping, or this "
+            "process belongs to a model"
         )
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class DestinationError(Exception):
-    """Raised if nothing could ever be sent there; the text names the setting."""
+    """Raised if nothing could ever be sent to the destination; the text names the setting."""
 
 
 class Destination(NamedTuple):
@@ -104,7 +104,9 @@ def _headers(environment: Mapping[str, str], kind: str) -> dict[str, str]:
     for name, value in headers.items():
         if not (_HEADER.fullmatch(name) and value.isprintable() and value.isascii()):
             # their values are often keys
-            raise DestinationError(f'Bad option: "{_OTLP}HEADERS".\nNot a header: {name}')
+            raise DestinationError(
+                f'Bad option: "{_OTLP}HEADERS".\nNot a header, write NAME=VALUE: {name}'
+            )
     return headers
 
 

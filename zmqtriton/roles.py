@@ -25,7 +25,7 @@ ADD_ON = "add-on:"
 LOCAL_SERVICES = frozenset(addons.services())
 #: Processes of them that listen at a socket in the runtime directory.
 LOCAL_SOCKETS = frozenset(n for n, s in addons.services().items() if s.has_socket)
-#: Processes of add-ons that tell others what this server is and has.
+#: Processes of add-ons that announce this server and its models.
 TELLING = frozenset(n for n, (_, each) in addons.processes().items() if each.tells_others)
 
 
@@ -47,7 +47,7 @@ BROKERED_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES, "stub")
 #: Roles that serve requests: a change is complete when all of them know it. Guests are left out,
 #: since a debugger may halt one.
 SERVING_ROLES = LOCAL_SERVICES | {HTTP, GRPC}
-#: Roles that report to have opened; the arbiter does by the processes that it forks. The server is
+#: Roles that report open ports; the arbiter's forks report for the arbiter. The server is
 #: open when each role has.
 OPENING_ROLES = SERVING_ROLES | {ARBITER, METRICS}
 #: Roles that tell balancers whether the server is ready.

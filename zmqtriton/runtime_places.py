@@ -47,7 +47,7 @@ def lasting(kind: str, home: str) -> str:
 
 
 def places() -> list[Path]:
-    """Return all directories where servers of any user may have made theirs."""
+    """Return all directories where servers of any user may have runtime directories."""
     run = _ROOT / "run"
     candidates = [*_of_user(), run, *sorted(run.glob("user/*")), _temporary(), _ROOT / "tmp"]
     return list(dict.fromkeys(candidates))

@@ -137,7 +137,7 @@ def _check_lines(head: bytes) -> None:
         return
     first, *others = head.split(b"\r\n")
     if len(first) + 2 > MAX_LINE_BYTES:
-        raise Refused(414, f"Request line exceeds {MAX_LINE_BYTES} bytes")
+        raise Refused(414, f"Request line can have at most {MAX_LINE_BYTES} bytes")
     if len(others) - 2 > MAX_FIELDS:
         raise _too_many_fields()
     if any(len(line) + 2 > MAX_LINE_BYTES for line in others):
@@ -151,7 +151,9 @@ def read_head(raw: bytes) -> Head:
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
         if line == b"PRI * HTTP/2.0":  # a client with prior knowledge
-            raise Refused(505, "This port speaks HTTP/1.1, not HTTP/2")
+            raise Refused(
+                505, "This port speaks HTTP/1.1, not HTTP/2: use HTTP/1.1, or gRPC on its own port"
+            )
         raise Refused(400, "Malformed request line")
     method, target, minor = match.groups()
     lines = rest[:-2]
@@ -184,10 +186,10 @@ def _framed(
         names = [name for name, _ in fields]
         for name in _SINGLE:
             if names.count(name) > 1:
-                raise Refused(400, f"Header {name.decode()} is given twice")
+                raise Refused(400, f"Header {name.decode()} is given twice: send it once")
     host = by_name.get(b"host")
     if host is None and minor:
-        raise Refused(400, "Header host is missing")
+        raise Refused(400, "Header host is missing: send it")
     if host and not _HOST.fullmatch(host):
         raise Refused(400, "Malformed Host")
     body_bytes, chunked_bytes = _read_sizes(by_name, minor)
@@ -231,20 +233,20 @@ def _read_length(text: bytes) -> int:
 
 
 def body_too_large() -> Refused:
-    return Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
+    return Refused(413, f"Request body can have at most {MAX_BODY_BYTES} bytes")
 
 
 def framed_in_two_ways() -> Refused:
-    return Refused(400, "The body is framed in two ways")
+    return Refused(400, "The body is framed in two ways: send Content-Length or chunks")
 
 
 def _too_large(what: str) -> Refused:
     limit = MAX_HEAD_BYTES if what == "head" else MAX_LINE_BYTES
-    return Refused(431, f"Request {what} exceeds {limit} bytes")
+    return Refused(431, f"Request {what} can have at most {limit} bytes")
 
 
 def _too_many_fields() -> Refused:
-    return Refused(431, f"Request has more than {MAX_FIELDS} header fields")
+    return Refused(431, f"Request can have at most {MAX_FIELDS} header fields")
 
 
 def status_line(status: int) -> bytes:
@@ -341,7 +343,7 @@ class ChunkedBody:
         if self._bytes > MAX_BODY_BYTES:
             raise body_too_large()
         if self._chunks > _FREE_CHUNKS + self._bytes // _MIN_CHUNK_BYTES:
-            raise Refused(400, f"Request body has more than {_FREE_CHUNKS} small chunks")
+            raise Refused(400, f"Request body can have at most {_FREE_CHUNKS} small chunks")
         self._left_bytes = size
         self._needs_end = True
 
@@ -351,7 +353,7 @@ class ChunkedBody:
             return
         self._trailer_bytes += len(line) + 2
         if self._trailer_bytes > _MAX_TRAILER_BYTES:
-            raise Refused(431, f"Request trailers exceed {_MAX_TRAILER_BYTES} bytes")
+            raise Refused(431, f"Request trailers can have at most {_MAX_TRAILER_BYTES} bytes")
         match = _TRAILER.fullmatch(line)
         if match is None or match[1].lower() in _NO_TRAILERS:
             raise Refused(400, "Malformed trailer")

@@ -41,7 +41,9 @@ def _tensor(name: str, value: Any, data_type: str) -> Tensor:
     try:
         number = datatype_of(array).number
     except KeyError:
-        raise InvalidArgument(f"input '{name}' has no datatype for {array.dtype}") from None
+        raise InvalidArgument(
+            f"input '{name}' has no datatype for {array.dtype}: convert it with astype"
+        ) from None
     shared = view_of(array) if array.nbytes > INLINE_BYTES else None
     data = from_numpy(array) if shared is None else shared
     return Tensor(name, number, list(array.shape), data)
@@ -56,7 +58,7 @@ def to_array(name: str, value: Any, data_type: str) -> Any:
             try:
                 return np.asarray(value, dtype=dtype)
             except (ValueError, TypeError, OverflowError) as error:
-                raise InvalidArgument(f"input '{name}' is not an array: {error}") from None
+                raise InvalidArgument(f"input '{name}' must be an array: {error}") from None
         value = np.from_dlpack(value)
     if dtype is None or value.dtype == dtype or value.dtype.kind not in _NUMBERS:
         return value

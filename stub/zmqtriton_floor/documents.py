@@ -297,7 +297,7 @@ class _Scan:
 
 
 def _too_many(limit: int, what: str) -> DocumentError:
-    return LargeDocumentError(f"request JSON has more than {limit} {what}")
+    return LargeDocumentError(f"request JSON has more than {limit} {what}; send less at once")
 
 
 class _Builder:

@@ -46,7 +46,7 @@ class Leases:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
-        #: Number of them that are out by way of the present broker.
+        #: Number of leases that the present broker knows of.
         self._out: dict[int, int] = {}
         #: Number of them that went out by way of earlier brokers and are not reported yet.
         self._doubted: Counter[int] = Counter()

@@ -193,7 +193,9 @@ class Mappings:
         except ValueError as error:
             raise ProtocolError(f"segment {segment} of {owner} cannot be mapped: {error}") from None
         except OSError as error:
-            raise Unavailable(f"a tensor cannot be read: {error.strerror}") from None
+            raise Unavailable(
+                f"a tensor cannot be read: {error.strerror}; send the request again"
+            ) from None
         finally:
             if memory is None or not self._is_private:
                 os.close(descriptor)
@@ -264,7 +266,7 @@ class Mappings:
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
         blocks: list[Block] = []
-        #: Positions of references to bytes that one before has, too: a model may change one.
+        #: Positions of references to an earlier reference's bytes: the model may change one.
         repeated: set[int] = set()
         with self.lock:
             for reference in references:
@@ -464,7 +466,10 @@ def _make_own(view: _View, array: Any) -> None:
 
 def _protect(address: int, size: int, protection: int) -> None:
     if _mprotect(address, size, protection):
-        raise MemoryError(f"no room for a copy of a tensor: {os.strerror(ctypes.get_errno())}")
+        raise MemoryError(
+            "no room for a copy of a tensor, send the request again: "
+            f"{os.strerror(ctypes.get_errno())}"
+        )
 
 
 #: The mappings of this process.

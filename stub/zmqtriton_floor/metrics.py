@@ -116,9 +116,9 @@ def check_family(name: Any, description: Any, kind: Any) -> None:
     if type(name) is not str or len(name) > MAX_NAME or not _FAMILY.fullmatch(name):
         raise InvalidArgument("Invalid metric name")
     if name.startswith(_RESERVED):
-        raise AlreadyExists(f"Family name '{name}' is one of the server's own")
+        raise AlreadyExists(f"Family name '{name}' is one of the server's own: choose another")
     if type(description) is not str or len(description) > MAX_DESCRIPTION:
-        raise InvalidArgument(f"a description may have {MAX_DESCRIPTION} characters")
+        raise InvalidArgument(f"a description can have at most {MAX_DESCRIPTION} characters")
     if type(kind) is not int or kind not in (COUNTER, GAUGE, HISTOGRAM):
         raise InvalidArgument("Invalid metric kind")
 
@@ -137,7 +137,7 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
         text = f"a metric may have {MAX_LABELS} labels of {MAX_LABEL_TEXT} characters in all"
         raise InvalidArgument(text)
     if len(buckets) > MAX_BUCKETS:
-        raise InvalidArgument(f"a histogram may have {MAX_BUCKETS} buckets")
+        raise InvalidArgument(f"a histogram can have at most {MAX_BUCKETS} buckets")
     is_sorted = all(low < high for low, high in zip(buckets, buckets[1:]))
     if not is_sorted or any(bound != bound for bound in buckets):  # NaN
         raise InvalidArgument("Bucket Boundaries must be strictly sorted")
@@ -146,7 +146,9 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
 def check_count(count: int) -> None:
     """Raise Unavailable if a process with `count` metrics and families may not add another."""
     if count >= MAX_METRICS:
-        raise Unavailable(f"a model instance may have {MAX_METRICS} metrics and families at a time")
+        raise Unavailable(
+            f"a model instance can have at most {MAX_METRICS} metrics and families at a time"
+        )
 
 
 _TRUE = ("true", "1", "on")

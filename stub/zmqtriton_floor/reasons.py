@@ -109,7 +109,7 @@ AT_REST = ASLEEP | {Kind.UNLOADED}
 
 
 class Reason(NamedTuple):
-    """Why something is as it is; the text has that of the cause in it."""
+    """Why something is as it is; the text includes the cause's text."""
 
     kind: Name  # one of reasons.py
     values: Values  # what the text is made of

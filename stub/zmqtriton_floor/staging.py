@@ -70,7 +70,9 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
             _write(os.path.join(root, path), content)
     except OSError as error:
         shutil.rmtree(root, ignore_errors=True)
-        raise InternalError(f"cannot keep the files of the load: {error.strerror}") from error
+        raise InternalError(
+            f"cannot keep the files of the load, is there room in $TMPDIR? {error.strerror}"
+        ) from error
     return os.path.basename(root)
 
 

@@ -113,7 +113,7 @@ def read(path: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
     finally:
         os.close(descriptor)
     if len(data) > _MAX_BYTES:
-        raise TokenFileError(f"more than {_MAX_BYTES} bytes")
+        raise TokenFileError(f"it can have at most {_MAX_BYTES} bytes")
     try:
         return parse(data.decode(), counts_text=counts_text)
     except UnicodeDecodeError:
@@ -138,9 +138,11 @@ def parse(text: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
         try:
             grant = _parse_line(words)
             if grant.name in names:
-                raise ValueError("the name of another line")
+                raise ValueError("the name of another line: choose one")
             if grant.digest in digests:
-                raise ValueError("the token of another line")
+                raise ValueError(
+                    "the token of another line; make a new one with `zmqtriton token new`"
+                )
             if grant.tokens_per_minute and not counts_text:
                 raise ValueError("tokens_per_minute needs --token-metrics")
         except ValueError as error:
@@ -165,7 +167,7 @@ def _parse_line(words: List[str]) -> Grant:
             expected = "=, ".join(_KEYS[:-1])
             raise ValueError(f"expecting {expected}= or {_KEYS[-1]}= after the hash")
         if key in fields:
-            raise ValueError(f"{key}= is there twice")
+            raise ValueError(f"{key}= is given twice: remove one")
         fields[key] = value
     return Grant(
         name,

@@ -93,7 +93,7 @@ def rehearse() -> None:
 
 #: The C library's fork(), called with the interpreter's lock held, so that both sides have it.
 _FORK = ctypes.PyDLL(None, use_errno=True).fork
-#: The names of the modules that are in memory once.
+#: Names of the modules that all forks share in memory.
 SHARED_MODULES = frozenset(sys.modules)
 #: Python 3.11 writes to the code of a function in each of its first eight calls.
 _REHEARSALS = 9

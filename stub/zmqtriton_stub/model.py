@@ -158,7 +158,7 @@ class PythonModel:
         """Have the model give its memory back, or take it again; a request wakes it up, too."""
         for name in ("wake_up", "sleep"):
             if not hasattr(self._instance, name):
-                raise TritonModelException(f"its TritonPythonModel has no {name}()")
+                raise TritonModelException(f"its TritonPythonModel needs a method {name}()")
         if sleeps is not self._is_asleep:
             if not sleeps:
                 self.await_room()

@@ -1,8 +1,8 @@
 """Executes a request above max_batch_size in parts, for models with SPLIT_BATCHES.
 
 The parts are executed one after the other by the model's own execute(), each in a batch by itself,
-and their outputs are joined in order. So all requests can be divided, those of clients and those of
-models: this is the one place that all of them pass with their tensors at hand.
+and their outputs are joined in order. Requests of clients and of other
+models all come here with their tensors, so each of them can be divided.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Joining:
         by_name = [{one._name: one for one in each._output_tensors} for each in responses]
         if any(each.keys() != set(names) for each in by_name):
             raise TritonModelException(
-                "The parts of a request above max_batch_size have different outputs: "
+                "The parts of a request above max_batch_size must have the same outputs: "
                 f"{' and '.join(', '.join(sorted(each)) for each in by_name[:2])}."
             )
         outputs = [self._join(name, [each[name] for each in by_name]) for name in names]
@@ -127,8 +127,8 @@ class _Joining:
             shape = tensor._shape
             if not tensor.is_cpu() or tensor._datatype != first._datatype:
                 raise TritonModelException(
-                    f"The parts of output '{name}' cannot be joined: they lie on a GPU, or differ "
-                    "in their datatype."
+                    f"The parts of output '{name}' cannot be joined: return them on the CPU, and "
+                    "in one datatype."
                 )
             if shape[:1] != [rows] or shape[1:] != first._shape[1:]:
                 raise TritonModelException(
@@ -157,8 +157,8 @@ def _part_of(request: InferenceRequest, begin: int, end: int) -> InferenceReques
 def _rows_of(tensor: Tensor, begin: int, end: int) -> Tensor:
     if not tensor.is_cpu():
         raise TritonModelException(
-            f"input '{tensor._name}' lies on a GPU, where requests above max_batch_size are not "
-            "divided."
+            f"input '{tensor._name}' is on a GPU, where requests above max_batch_size are not "
+            "divided. Send it from the CPU."
         )
     if tensor._datatype not in WITHOUT_NUMPY:
         return Tensor(tensor._name, tensor.as_numpy()[begin:end])

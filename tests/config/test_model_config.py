@@ -289,8 +289,9 @@ def test_a_template_has_a_usual_name_or_one_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text("own")
 
     assert ("", '{"TEMPLATE": "usual"}') == read_client_files(config_of(), tmp_path, [CHATS])
-    own = read_client_files(config_of("own.jinja"), tmp_path, [CHATS])
-    assert ("", '{"TEMPLATE": "own"}') == own
+    assert ("", '{"TEMPLATE": "own"}') == read_client_files(
+        config_of("own.jinja"), tmp_path, [CHATS]
+    )
 
 
 def test_a_server_without_chats_reads_none(tmp_path: Path) -> None:
@@ -301,8 +302,8 @@ def test_a_server_without_chats_reads_none(tmp_path: Path) -> None:
     ("name", "error", "text"),
     [
         ("missing.jinja", InternalError, "failed to open text file"),
-        ("large.jinja", ConfigError, "is larger than"),
-        ("binary.jinja", ConfigError, "is no UTF-8"),
+        ("large.jinja", ConfigError, "can have at most"),
+        ("binary.jinja", ConfigError, "must be UTF-8"),
         ("../outside.jinja", ConfigError, "is outside model directory"),
         ("/etc/passwd", ConfigError, "is outside model directory"),
         ("link.jinja", ConfigError, "is outside model directory"),

@@ -140,7 +140,7 @@ def test_a_file_of_strings_holds_as_many_as_its_dimensions_say(tmp_path: Path) -
         ),
         (
             f"state {{ {_INT32} dims: [ 1073741824 ] }}",
-            "sequence batching state 'I' of 4294967296 bytes exceeds the limit of 1073741824",
+            "sequence batching state 'I' has 4294967296 bytes, but can have at most 1073741824",
         ),
     ],
 )

@@ -413,8 +413,8 @@ def test_instances_that_are_threads_have_no_variables_of_their_own() -> None:
         return [problem.text for problem in parameter_problems(parse_text(f'name: "m"\n{text}'))]
 
     assert [
-        "CUDA_VISIBLE_DEVICES is 'instance', and INSTANCES are threads: these share the variables "
-        "of one process"
+        "CUDA_VISIBLE_DEVICES is 'instance', and INSTANCES are threads, which share the variables "
+        "of one process: choose processes or forks"
     ] == texts("threads", "instance")
     assert [] == texts("forks", "instance") + texts("threads", "0") + texts("processes", "instance")
 

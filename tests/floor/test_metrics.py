@@ -38,7 +38,7 @@ def test_names_of_prometheus_are_taken(name: str) -> None:
         (("a\n", "", COUNTER), "Invalid metric name"),
         (("a" * 257, "", COUNTER), "Invalid metric name"),
         (("zmqtriton_x", "", COUNTER), "one of the server's own"),
-        (("a", "x" * 1025, COUNTER), "a description may have 1024 characters"),
+        (("a", "x" * 1025, COUNTER), "a description can have at most 1024 characters"),
         (("a", "", True), "Invalid metric kind"),
     ],
 )
@@ -58,7 +58,7 @@ def test_a_family_that_cannot_be_is_refused(arguments: Any, text: str) -> None:
         (COUNTER, {f"a{n}": "" for n in range(65)}, [], "64 labels of 4096 characters"),
         (HISTOGRAM, {}, [2.0, 1.0], "Bucket Boundaries must be strictly sorted"),
         (HISTOGRAM, {}, [float("nan")], "Bucket Boundaries must be strictly sorted"),
-        (HISTOGRAM, {}, [*range(257)], "a histogram may have 256 buckets"),
+        (HISTOGRAM, {}, [*range(257)], "a histogram can have at most 256 buckets"),
     ],
 )
 def test_a_metric_that_cannot_be_is_refused(

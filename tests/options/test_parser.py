@@ -277,7 +277,7 @@ BOOLEAN = 'Bad option: "--allow-http".\ninvalid value for bool option: '
         ),
         (
             ["--cache-config=local,size=1M"],
-            "Failed to initialize LocalCache: '1M' is no size in bytes",
+            "Failed to initialize LocalCache: '1M' must be a size in bytes",
         ),
         (
             ["--cache-config=redis,host=x"],
@@ -451,7 +451,10 @@ def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
         ),
         ("--rate-limit=x", "invalid argument for --rate-limit\nAny of: execution_count, off."),
         *(
-            (f"--model-file={word}", f"--model-file is a Python file, or NAME=FILE. Got {word}")
+            (
+                f"--model-file={word}",
+                f"--model-file must be a Python file, or NAME=FILE. Got {word}",
+            )
             for word in ("/m/a.txt", "m=", "=/m/a.py")
         ),
         ("--model-config-name=", "Error: empty argument for --model-config-name"),
@@ -463,9 +466,7 @@ def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
     ],
 )
 def test_a_value_of_the_wrong_form_is_refused_as_triton_does(word: str, text: str) -> None:
-    name = word.partition("=")[0]
-
-    assert f'Bad option: "{name}".\n{text}' == refused(word)
+    assert f'Bad option: "{word.partition("=")[0]}".\n{text}' == refused(word)
 
 
 @pytest.mark.row("--response-cache-byte-size")
@@ -525,8 +526,8 @@ OF_ADD_ONS = [
     ([*_EXPLICIT, "--unload-idle-after=5"], "requires setting '--load-on-demand' as well"),
     ([*_EXPLICIT, "--model-memory-budget=5"], "requires setting '--load-on-demand' as well"),
     ([*_EXPLICIT, "--gpu-memory-budget=0:5"], "requires setting '--load-on-demand' as well"),
-    ([*_EXPLICIT, "--model-memory-budget=-5"], "no number of bytes, such as .* Got -5"),
-    ([*_EXPLICIT, "--gpu-memory-budget=0:5X"], "no number of bytes, such as .* Got 5X"),
+    ([*_EXPLICIT, "--model-memory-budget=-5"], "a number of bytes, such as .* Got -5"),
+    ([*_EXPLICIT, "--gpu-memory-budget=0:5X"], "a number of bytes, such as .* Got 5X"),
     ([*_EXPLICIT, "--gpu-memory-budget=70G"], "requires format <first>:<second>"),
     ([*_EXPLICIT, "--gpu-memory-budget=-1:70G"], "Must not be negative. Got -1"),
     (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import pkgutil
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -209,9 +210,7 @@ def test_the_python_reference_has_names_that_are_imported() -> None:
     names = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
 
     assert names
-    for name in names:
-        module, _, attribute = name.rpartition(".")
-        assert hasattr(importlib.import_module(module), attribute), name
+    assert None not in map(pkgutil.resolve_name, names)
     assert [] == [name for name in names if not name.startswith("zmqtriton.")]
 
 
@@ -226,6 +225,8 @@ _OTHERS_OPTIONS = set(
     " --shared-memory --shm-size --tmpfs --tokenizer --triton-launch-mode --greeting --lifeline"
     " --order-seed --durations-files --http- --grpc- --force-reinstall --no-deps".split()
 )
+_REFERENCE = (ROOT / "docs/reference/command-lines.md").read_text("utf-8")
+_COMMANDS = {name for name, _, _ in server_commands()}
 #: Commands of the add-on that docs/guides/extending.md makes.
 _MADE_COMMANDS = {"greet", "greetings"}
 _CODE = re.compile(r"`([^`\n]+)`|^    +(\S.*)$", re.MULTILINE)
@@ -246,40 +247,170 @@ def _code() -> list[tuple[str, str]]:
     ]
 
 
-def test_each_option_in_a_page_exists() -> None:
-    reference = (ROOT / "docs/reference/command-lines.md").read_text("utf-8")
-    text = reference + help_of("token", "new")
-    options = {*re.findall(r"--[a-z][\w-]*", text), *_OTHERS_OPTIONS}
+@cache
+def _options_of(*words: str) -> set[str]:
+    """The options of the command that begins with these words, or else of all commands."""
+    of_ctl = {("zmqtriton-ctl", *name): command.params for name, command in click_commands(cli)}
+    if params := of_ctl.get(words) or of_ctl.get(words[:2]):
+        return {
+            one for each in (*params, *cli.params) for one in (*each.opts, *each.secondary_opts)
+        }
+    is_own = words[:1] == ("zmqtriton",) and {*words[1:2]} & _COMMANDS - {
+        "run",
+        "demo",
+        "check",
+        "simulate",
+    }
+    name = (
+        (words[1:3] if words[1] in ("token", "fleet") else words[1:2])
+        if is_own
+        else ("token", "new")
+    )
+    text = help_of(*name) + _REFERENCE * (not is_own)
+    return {*re.findall(r"--[a-z][\w-]*", text), *_OTHERS_OPTIONS}
 
+
+def test_each_option_in_a_page_exists() -> None:
     assert [] == [
-        (page, code)
+        (page, part)
         for page, code in _code()
         if _OUR_COMMAND.match(code)
-        and not options.issuperset(re.findall(r"(?<![\w-])--[a-z][\w-]*", code))
+        for part in re.split(
+            r" (?:\||&&|;|--|#)(?= |$)", re.sub(r"^\$ |\bsudo | --server \S+", "", code)
+        )
+        if not _options_of(*part.split()[:3]) >= {*re.findall(r"(?<![\w-])--[a-z][\w-]*", part)}
     ]
 
 
 @pytest.mark.parametrize(
     ("program", "names"),
     [
-        ("zmqtriton-ctl", {words[0] for words, _ in click_commands(cli)}),
-        ("zmqtriton", {name for name, _, _ in server_commands()}),
+        ("zmqtriton-ctl", {" ".join(words) for words, _ in click_commands(cli)}),
+        ("zmqtriton", _COMMANDS | {f"token {one}" for one in ("new", "list", "remove")}),
+        ("make", {*re.findall("^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)}),
     ],
 )
 def test_each_command_in_a_page_exists(program: str, names: set[str]) -> None:
-    pattern = re.compile(rf"(?:\$ )?(?:sudo )?{program} (?:--server \S+ )?([a-z][a-z-]*)")
-    typed = [(page, match[1]) for page, code in _code() if (match := pattern.match(code))]
+    pattern = re.compile(
+        rf"(?:\$ )?(?:sudo )?{program} (?:--server \S+ )?([a-z][a-z-]*)(?: ([a-z]+)\b)?"
+    )
+    typed = [(page, match) for page, code in _code() if (match := pattern.match(code))]
 
-    assert len(typed) > 50
-    assert [] == [(page, name) for page, name in typed if name not in names | _MADE_COMMANDS]
+    assert len(typed) > 10
+    assert [] == [
+        (page, match[0])
+        for page, match in typed
+        if match[1] not in names | _MADE_COMMANDS
+        or (
+            f"{match[1]} {match[2]}" not in names
+            and match[2]
+            and match[1] in {one.split()[0] for one in names if " " in one}
+        )
+    ]
 
 
 def test_each_path_of_the_repository_in_a_page_exists() -> None:
-    named = {(page, path) for page, code in _code() for path in _PATH.findall(code)}
+    named = {
+        (page, path)
+        for page, code in _code()
+        for path in _PATH.findall(
+            re.sub(r"(?<= -m )[\w.]+", lambda m: m[0].replace(".", "/"), code)
+        )
+    }
 
     assert len(named) > 100
     assert [] == [
         (page, path)
         for page, path in sorted(named)
-        if "NAME" not in path and not ((ROOT / path).exists() or file_of(path).exists())
+        if "NAME" not in path
+        and not any(one.exists() for one in (ROOT / path, ROOT / f"{path}.py", file_of(path)))
     ]
+
+
+# ---------------------------------------------------------------------------- figures in pages
+
+#: An option with its default: in the next cell of its row, or in brackets.
+_STATED = re.compile(
+    r"(?:^\| `(--[\w-]+)` \| |`(--[\w-]+)(?:=\w+)?` \((?:default )?)([\d,]+)(?: s| MiB)?[) ,]", re.M
+)
+#: Sentences of guides, the constant that each states, and what it is divided by.
+_FIGURES = [
+    (
+        "overload",
+        "| 30 s without progress |",
+        "{:.0f} s",
+        "frontends.process.client_progress.STALL_S",
+        1,
+    ),
+    ("overload", "75 s over HTTP", "{:.0f} s", "frontends.http_api.server.connection.SILENT_S", 1),
+    (
+        "overload",
+        "5 min over gRPC",
+        "{:.0f} min",
+        "frontends.grpc_api.transport.connection._FIRST_CALL_S",
+        60,
+    ),
+    (
+        "overload",
+        "*Progress* is 30 KiB",
+        "{} KiB",
+        "frontends.process.client_progress.MIN_BYTES",
+        1 << 10,
+    ),
+    (
+        "overload",
+        "holds at most 256 KiB",
+        "{} KiB",
+        "frontends.process.ledger.SMALL_BYTES",
+        1 << 10,
+    ),
+    ("overload", "freed after 5 s", "{:.0f} s", "floor.arena.IDLE_S", 1),
+    (
+        "functions",
+        "within 10 seconds",
+        "{:.0f} seconds",
+        "extras.functions.urls.WITHIN_S",
+        1,
+    ),
+    ("openai", "| 4,096 |", "{:,}", "extras.openai.realtime._MAX_ITEMS", 1),
+    (
+        "openai",
+        "| 16 MiB |",
+        "{} MiB",
+        "extras.openai.realtime._MAX_EVENT_BYTES",
+        1 << 20,
+    ),
+    ("openai", "| 5 s,", "{:.0f} s", "extras.openai.templates.children.WITHIN_S", 1),
+    ("jobs", "| 256 MiB,", "{} MiB", "extras.jobs.process.execution._MAX_BYTES", 1 << 20),
+    (
+        "websockets",
+        "have 1,024 requests",
+        "{:,}",
+        "extras.web_sockets.stream._MAX_REQUESTS",
+        1,
+    ),
+    ("../door", "| 1,024, or", "{:,}", "extras.door.process.peer._MAX_OPEN", 1),
+]
+
+
+def test_a_figure_of_a_guide_is_the_constant_of_the_code() -> None:
+    assert [] == [
+        (page, said)
+        for page, said, form, name, unit in _FIGURES
+        if said not in (ROOT / f"docs/guides/{page}.md").read_text("utf-8")
+        or form.format(int(pkgutil.resolve_name(f"zmqtriton_{name}") / unit)) not in said
+    ]
+
+
+def test_a_default_of_an_option_in_a_page_is_that_of_the_reference() -> None:
+    """In tables with a column of defaults, and behind the name of an option in brackets."""
+    rows = re.findall(r"^\| (?:`|<code>)(--[\w-]+)[^|]*\| `(\d+)` \|", _REFERENCE, re.MULTILINE)
+    known = [
+        (page.name, int(said.replace(",", "")), int(dict(rows)[row + option]))
+        for page in pages()
+        for row, option, said in _STATED.findall(page.read_text("utf-8"))
+        if row + option in dict(rows)
+    ]
+
+    assert len(known) > 15
+    assert [] == [one for one in known if one[2] not in (one[1], one[1] << 20, one[1] << 30)]

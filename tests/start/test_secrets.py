@@ -183,7 +183,7 @@ def test_what_others_may_read_or_what_is_empty_is_warned_of(
 
     readable, empty = (record.getMessage() for record in caplog.records)
     assert readable.endswith("all users of this machine may read it; chmod 600 it")
-    assert empty.endswith("there is no token, so nobody gets in")
+    assert empty.endswith("`zmqtriton token new` makes one")
 
 
 # ------------------------------------------------------------------------------- guard

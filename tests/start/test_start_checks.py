@@ -69,7 +69,7 @@ def test_all_are_told(tmp_path: Path, taken: int) -> None:
         "--http-restricted-api: /no/secret",
         "--tokens=/no/tokens: ",
         "--http-server-cert=/no/cert, ",
-        "cannot open the log file '/no/directory/log'",
+        "cannot open the log file '/no/directory/log', choose another --log-file",
         "failed to start HTTP service: ",
     )
     assert len(beginnings) == len(texts), texts

@@ -352,7 +352,7 @@ def test_a_model_without_both_words_is_not_put_to_sleep(tmp_path: Path) -> None:
         answer = rest(stub, "sleep")
 
         assert InternalError.number == answer.code
-        assert "its TritonPythonModel has no wake_up()" in answer.text
+        assert "its TritonPythonModel needs a method wake_up()" in answer.text
     assert "sleep" not in stub.events
 
 

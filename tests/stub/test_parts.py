@@ -157,7 +157,7 @@ def test_coroutines_are_awaited_part_by_part() -> None:
                 InferenceResponse([Tensor(f"Y{len(one.inputs()[0].as_numpy())}", np.zeros([4]))])
                 for one in requests
             ],
-            "have different outputs: Y4 and Y2",
+            "must have the same outputs: Y4 and Y2",
         ),
         (
             lambda requests: requests[0].get_response_sender().send(echo(requests)[0], 1),

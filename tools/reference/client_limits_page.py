@@ -49,16 +49,17 @@ def page() -> list[str]:
         "kind. It pays for incomplete requests, inflated bytes, headers of open streams, and",
         "responses until they are read.",
         "",
-        "- **Its share.** A client holds at most as much as is left for all others.",
+        "- **Its share.** A client can hold at most as much memory as it leaves free for all",
+        "  others. *Of its share* means that something counts against this limit.",
         f"- **A reserve.** {_part()} is reserved for clients that hold at most",
         f"  {_size(ledger.SMALL_BYTES)}, half of it for any one address.",
         "- **A client that is alone** can send requests up to all but the reserve, and get one",
         "  response of any size.",
         "- **An address.** The clients of one address together have the limits of one client.",
         "- **If memory is short,** clients that hold much and make no progress, though they could,",
-        "  are ended after two seconds.",
+        "  are disconnected after two seconds.",
         f"- **Progress** is {_size(_LEAST)} of a request, or 1/{client_progress.PART} of the held",
-        "  memory if that is more. Of a response over gRPC, and at the door, it is",
+        "  memory if that is more. For a response over gRPC or at the door, it is",
         f"  1/{client_progress.PART} of the waiting bytes.",
         *_section("Requests", _requests()),
         *_section("Responses that a client does not read", _responses()),
@@ -132,8 +133,8 @@ def _requests() -> Iterator[Row]:
         "HTTP, gRPC",
         f"{_size(arena_body.STEP_BYTES)} more than the client has sent, of {_SHARE}; all clients "
         f"together have {_size(arena_body.MAX_ANNOUNCED_BYTES)} more for their first steps",
-        f"the request is refused, or gets nothing more for {arena_body.PATIENCE_S:.0f} s if the "
-        "client sends next to nothing",
+        f"the request is refused. A client that sends next to nothing for "
+        f"{arena_body.PATIENCE_S:.0f} s loses this advance",
     )
     yield (
         "Requests sent without waiting for responses",
@@ -186,9 +187,9 @@ def _responses() -> Iterator[Row]:
         "all protocols",
         f"{window} for a request, or one larger response, of {_SHARE}; "
         f"{_size(ledger.BORROWED_BYTES)} more for all clients, half of it for one address; and "
-        "as much again for each instance, until the process reads it",
-        "the model waits, or its process keeps as much for all clients. If a response finds no "
-        "room, its request is refused",
+        "as much again on its way from each instance",
+        "the model waits, or its process keeps up to the same amount for all clients. If a "
+        "response finds no room, its request is refused",
     )
     yield (
         "Messages",
@@ -203,15 +204,15 @@ def _work() -> Iterator[Row]:
     yield (
         "A request that takes long to read",
         "gRPC",
-        f"turns of {turns.ROUND_S * 1000:.0f} ms for each address, after clients that have cost "
-        f"{turns.LITTLE_PART:.0%} of the time or less",
+        f"{turns.ROUND_S * 1000:.0f} ms in a turn of its address. Clients that have taken "
+        f"{turns.LITTLE_PART:.0%} of the time or less go first",
         "the client waits for its next turn",
     )
     yield (
         "Tensors that are not raw, or many parameters",
         "gRPC",
-        f"{_size(gradual_parsing.LARGE_BYTES)} at a time, in turns; "
-        f"{gradual_parsing.MAX_FIELDS:,} fields besides the values; the result is of its share",
+        f"{_size(gradual_parsing.LARGE_BYTES)} in a turn, and {gradual_parsing.MAX_FIELDS:,} "
+        f"fields besides the values. The result is of {_SHARE}",
         _REFUSED,
     )
     documents_of = documents.LIMITS
@@ -221,7 +222,7 @@ def _work() -> Iterator[Row]:
         f"{documents_of.values:,} values, {documents_of.containers:,} arrays and objects, "
         f"{documents_of.members:,} members, and {documents_of.depth} levels. It is read in pieces "
         f"of {_size(documents.PIECE_BYTES)}, from {_size(json_documents.LARGE_BYTES)} on by a "
-        f"thread. What it becomes is of {_SHARE}",
+        f"thread. The values in memory are of {_SHARE}",
         _REFUSED,
     )
     limits = documents.limits_of(documents_of.bytes)
@@ -251,10 +252,10 @@ def _connections() -> Iterator[Row]:
     yield (
         "Open connections",
         "HTTP, gRPC",
-        "the descriptors of the process, less 96",
-        f"connections make room: first those without a response within {room.NEW_S:.1f} s, then, "
-        "from the address with the most, those that are idle or have made no progress for "
-        f"{room.STILL_S:.0f} s. If all are busy, new ones wait over HTTP, and are closed over "
+        "the descriptors of the process, minus 96",
+        f"the server closes some: first those without a response within {room.NEW_S:.1f} s, then, "
+        "of the address with the most connections, those that are idle or have made no progress "
+        f"for {room.STILL_S:.0f} s. If all are busy, new ones wait over HTTP, and are closed over "
         "gRPC",
     )
     yield (

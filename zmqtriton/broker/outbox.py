@@ -18,8 +18,8 @@ class Outbox:
         self.batched_requests: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}
         self.cancellations: dict[int, list[wire.RequestKey]] = {}
         self.stream_acks: dict[int, list[wire.StreamAck]] = {}
-        #: Leases and releases of blocks, by the process that owns these. Leases are sent before all
-        #: other messages to peers.
+        #: Leases and releases of blocks, by the process that owns the blocks. Leases are sent
+        #: before all other messages to peers.
         self.leases: dict[int, list[wire.Block]] = {}
         self.releases: dict[int, list[wire.Block]] = {}
         #: Owners that get LeasesReported: this broker now knows all leases of their blocks that

@@ -75,7 +75,7 @@ class PeerRouter(zmtp.Router):
             self.close(connection)
 
     def undelivered(self) -> set[zmtp.ZmtpConnection]:
-        """Return the connections to living peers that may not get the messages sent there."""
+        """Return the connections whose living peers perhaps do not receive their messages."""
         return self.blocked | self._broken
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
@@ -120,7 +120,7 @@ class PeerRouter(zmtp.Router):
             self.write(connection, [header, *(body for _, body in some)])
 
     def read_all_of(self, serial: int) -> None:
-        """Read everything that a peer has sent by now; of a dead one, all that it ever has."""
+        """Read everything that a peer has sent so far, or that a dead peer has ever sent."""
         connection = self.by_serial.get(serial)
         while connection is not None and self.read(connection):
             pass
@@ -181,7 +181,7 @@ class PeerSending:
             self._act_on_delivery(outbox)
 
     def flush_some_replies(self) -> None:
-        """Send replies amid a turn, unless something has to precede them or goes with them."""
+        """Send replies during a turn, unless other messages must precede or accompany them."""
         outbox = self._core.outbox
         if outbox.leases or outbox.releases or outbox.reported_owners or outbox.stage_times:
             return

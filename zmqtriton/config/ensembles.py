@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import closest_match
 
 
 def member_names(config: Any) -> list[str]:
-    """Return the models an ensemble calls, each once, in the order of its steps; [] for others."""
+    """Return the models that an ensemble calls, each once, in the order of steps; else []."""
     return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
 
 
@@ -161,7 +161,7 @@ class EnsembleGraph:
         return self.writer.keys() | self.readers.keys()
 
     def reachable(self, tensors: Iterable[str]) -> set[str]:
-        """Return all tensors that have a value once the given ones have."""
+        """Return all tensors that get a value once the given tensors have a value."""
         ready = set(tensors)
         for step in self.run_order(ready):
             ready.update(self.outputs[step])
@@ -199,7 +199,7 @@ class EnsembleGraph:
 
 
 def check_cycle(name: str, members: Mapping[str, Sequence[str]]) -> None:
-    """Refuse an ensemble that calls itself through others; `members` are those of each model."""
+    """Refuse an ensemble that calls itself through others; `members` has each ensemble's steps."""
     seen = {name}
     queue = [name]
     for current in queue:
@@ -263,7 +263,7 @@ def version_not_loaded_text(ensemble: str, model: str, number: int) -> str:
 
 
 def check_members(config: Any, members: Mapping[str, Any]) -> None:
-    """Refuse members that do not fit, and set the ensemble's transaction policy by theirs."""
+    """Refuse members that do not fit, and derive the ensemble's transaction policy from them."""
     raise_first(member_problems(config, members))
     config.model_transaction_policy.decoupled = _is_decoupled(config, members)
 

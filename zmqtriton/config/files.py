@@ -42,7 +42,7 @@ FILE = Hook[ClientFile]("models.file")
 
 
 class ClientFiles(NamedTuple):
-    """The files of a model that are for what its clients ask, by their contents; "" for none."""
+    """Contents of the model's files that requests of clients need; "" for a missing file."""
 
     #: The class names of outputs, as JSON.
     labels: str = ""
@@ -51,7 +51,7 @@ class ClientFiles(NamedTuple):
 
 
 def special_file_text(path: Path) -> str:
-    """Return why this is no file to read: a pipe or the like, or a loop; "" if it is not there."""
+    """Return why this is not a readable file, such as a pipe or a loop; "" if it is absent."""
     kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device"}
     try:
         kind = kinds.get(stat.S_IFMT(path.stat().st_mode))
@@ -120,7 +120,7 @@ def read_labels(config: Any, model_dir: Path) -> str:
             continue
         data = _read_regular_file(path, _MAX_LABEL_BYTES + 1)
         if len(data) > _MAX_LABEL_BYTES:
-            raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
+            raise ConfigError(f"label file {path} can have at most {_MAX_LABEL_BYTES} bytes")
         labels[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
     return json.dumps(labels) if labels else ""
 
@@ -154,11 +154,11 @@ def read_client_file(config: Any, model_dir: Path, declared: ClientFile) -> str:
         raise ConfigError(f"{declared.title} '{path}' is outside model directory")
     data = _read_regular_file(path, _MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
-        raise ConfigError(f"{declared.title} {path} is larger than {_MAX_FILE_BYTES} bytes")
+        raise ConfigError(f"{declared.title} {path} can have at most {_MAX_FILE_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"{declared.title} {path} is no UTF-8") from None
+        raise ConfigError(f"{declared.title} {path} must be UTF-8") from None
 
 
 def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
@@ -185,7 +185,7 @@ def open_regular_file(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file")
+        raise OSError(errno.EINVAL, "it must be a regular file")
     return open(descriptor, "rb")
 
 
@@ -200,7 +200,7 @@ def _read_regular_file(path: Path, max_bytes: int) -> bytes:
 
 
 def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
-    """Let an ensemble's outputs without labels of their own have those of the step that makes them.
+    """Let an ensemble's outputs without labels have the labels of the step that makes them.
 
     All texts are as read_labels() returns them.
     """

@@ -71,7 +71,10 @@ def set_instance_count(config: Any, count: int, group: str = "") -> None:
     Raises InvalidArgument.
     """
     if config.HasField("ensemble_scheduling"):
-        raise InvalidArgument(f"model '{config.name}' is an ensemble, which has no instances")
+        raise InvalidArgument(
+            f"model '{config.name}' is an ensemble, which has no instances; scale the models of "
+            "its steps"
+        )
     if not 1 <= count <= MAX_INSTANCES:
         raise InvalidArgument(
             f"the number of instances is {count}, it must be from 1 to {MAX_INSTANCES}"

@@ -76,7 +76,7 @@ def problems(config: Any, kind: str = SETTINGS.name) -> Iterator[Problem]:
 
 
 def read(config: Any) -> dict[str, Any]:
-    """Return the values of the parameters for add-ons, by these; of those that have any."""
+    """Return the values of parameters for add-ons, by the add-on's name, if it has any."""
     of_add_ons = (
         (add_on.declared.name, _module(add_on).read(config))
         for add_on in addons.offering(SETTINGS.name)
@@ -309,7 +309,8 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
         matches = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
         if matches:
             yield Problem(
-                f"the parameter '{name}' of model {config.name} means nothing to the server",
+                f"the parameter '{name}' of model {config.name} means nothing to the server; "
+                "correct its name, or read it in the model",
                 ("parameters", name),
                 severity=Severity.WARNING,
                 suggestion=upper[matches[0]],

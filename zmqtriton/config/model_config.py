@@ -115,7 +115,7 @@ def source_of(config_path: Path | None, override: str | None = None) -> str:
     url = parameter_text(config, MODEL_SOURCE)
     if url and not url.startswith(("hf://", "oci://")):
         problem = Problem(
-            f"{MODEL_SOURCE} is '{url}', which begins neither with hf:// nor with oci://",
+            f"{MODEL_SOURCE} is '{url}', but must begin with hf:// or oci://",
             ("parameters", MODEL_SOURCE),
         )
         raise locate_error(ConfigError(problem), path)

@@ -17,7 +17,7 @@ from zmqtriton_floor.byte_sizes import parse_size
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.settings.offers import Hook
 
-#: Yields problems of a configuration, with which no server serves the model.
+#: Yields problems of a configuration that keep every server from serving the model.
 PROBLEMS = Hook[Callable[[Any], Iterable[Problem]]]("models.problems")
 
 #: Limits a load, in seconds.
@@ -31,7 +31,7 @@ STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 #: Lets a model's calls of other models continue when the clients that they are for have left.
 DETACHED_CALLS = "DETACHED_CALLS"
-#: Says whether each instance loads the model, or all are forks of a process that has.
+#: Says whether each instance loads the model, or is a fork of a process that has loaded it.
 INSTANCES = "INSTANCES"
 #: Limits the requests of an instance of a decoupled model whose senders are open.
 MAX_STREAMS = "MAX_STREAMS"
@@ -89,8 +89,8 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
     has_threads = parameter_text(config, INSTANCES) == instances.THREADS
     if has_threads and parameter_text(config, CUDA_VISIBLE_DEVICES) == "instance":
         yield Problem(
-            f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads: these share the "
-            "variables of one process",
+            f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads, which share the "
+            "variables of one process: choose processes or forks",
             ("parameters", CUDA_VISIBLE_DEVICES),
         )
     for problems in PROBLEMS.all_of(addons.offers()):
@@ -128,7 +128,8 @@ def _stream_problems(config: Any) -> Iterator[Problem]:
         yield _problem(MAX_STREAMS, value, fault)
     elif config.HasField("sequence_batching"):
         yield Problem(
-            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time",
+            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time: "
+            "remove it",
             ("parameters", MAX_STREAMS),
         )
     elif config.HasField("ensemble_scheduling"):

@@ -179,7 +179,7 @@ _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named "?(\w+)"?'
 
 
 def read_config(path: Path) -> Any:
-    """Return the ModelConfig in a text file, as it is written there."""
+    """Return the ModelConfig of a text file, without defaults."""
     return parse_text(read_text(path), str(path))
 
 
@@ -244,7 +244,7 @@ def parse_json(text: str) -> Any:
             f"{_source_excerpt(text, error.lineno, error.colno)}"
         ) from error
     except RecursionError as error:
-        raise ConfigError("the model configuration is nested too deeply") from error
+        raise ConfigError("the model configuration is nested too deeply: flatten it") from error
     except (json_format.ParseError, UnicodeError) as error:
         message = str(error).splitlines()[0]
         raise ConfigError(Problem(message, suggestion=_suggestion_for(message))) from error

@@ -58,7 +58,7 @@ class PositionIndex:
         self._read_fields((), "", 0)
 
     def find(self, field: FieldPath) -> Position | None:
-        """Return the place of a field, or else of what contains it; None if there is neither."""
+        """Return the place of a field, or of the message that contains it; None without a place."""
         path: FieldPath = ()
         place: Position | None = None
         for index, part in enumerate(field):
@@ -182,7 +182,7 @@ def locate_error(error: ConfigError, path: Path | None) -> ConfigError:
 
 
 def read_positions(path: Path) -> PositionIndex:
-    """Read the places in a file; a file that has gone meanwhile has none."""
+    """Read the places in a file; none if the file has been removed meanwhile."""
     try:
         return PositionIndex(path.read_text("utf-8", "replace"))
     except OSError:

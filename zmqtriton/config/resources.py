@@ -48,7 +48,7 @@ def needs_of_group(group: Any, device: int) -> ResourceNeed:
 
 
 class ResourcePool:
-    """The amount that there is: as the operator says, or as much as the largest need."""
+    """The amount of a resource: set by the operator, or else the largest need."""
 
     def __init__(self, limits: RateLimits) -> None:
         self.is_enabled = limits.is_on

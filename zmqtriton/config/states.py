@@ -84,7 +84,7 @@ def _check_state(state: Any, config: Any) -> Datatype:
 
 def _check_size(size: int, where: str) -> None:
     if size > _MAX_BYTES:
-        raise ConfigError(f"{where} of {size} bytes exceeds the limit of {_MAX_BYTES}")
+        raise ConfigError(f"{where} has {size} bytes, but can have at most {_MAX_BYTES}")
 
 
 def _check_initial_declaration(initial: Any, state: Any) -> None:

@@ -233,7 +233,7 @@ class Connection(AbstractContextManager["Connection"]):
 
     @property
     def ready(self) -> bool:
-        """True if every model of the server is."""
+        """True if every model of the server is ready."""
         try:
             return self._guest.ask(self._guest.gateway.catalogue.is_ready)
         except Unavailable:
@@ -269,7 +269,7 @@ class Connection(AbstractContextManager["Connection"]):
     def close(self) -> None:
         """Leave the server: cancel this process's requests in flight, and no others.
 
-        Models that are bound are unloaded before; what they have begun is answered.
+        Its bound models are unloaded first, after they have answered the requests that they began.
         """
         self._unbind(_UNBIND_WITHIN_S)
         self._guest.close()
@@ -399,5 +399,5 @@ def size_of(shape: Sequence[int], dtype: Any) -> int:
     """Return the size of an array in bytes. Raises TypeError for objects."""
     kind = np.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"{kind} has no bytes to share")
+        raise TypeError(f"{kind} has no bytes to share: use a numeric type")
     return int(math.prod(shape) * kind.itemsize)

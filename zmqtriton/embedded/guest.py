@@ -77,7 +77,7 @@ class _Missing:
     """In place of a class that is not bound any more."""
 
     def __init__(self) -> None:
-        raise InternalError("nothing is bound here for this instance")
+        raise InternalError("nothing is bound here for this instance: bind the model again")
 
 
 _NOTHING = _Binding("", (), False, lambda report: None)
@@ -116,7 +116,7 @@ class Hosting:
         return self._last
 
     def replace(self, model: str, binding: int = 0) -> None:
-        """Note which binding serves a model now, 0 for none; the others are forgotten."""
+        """Note which binding serves a model now (0: none), and forget its other bindings."""
         for number, bound in list(self._bindings.items()):
             if bound.model == model and number != binding:
                 self.release(number)
@@ -144,7 +144,7 @@ class Hosting:
 
 
 class _SharedProcess(ProcessOfClass):
-    """The user's process, which an instance shares with everything else there."""
+    """The user's process, which an instance shares with the user's own code."""
 
     maps_regions = has_own_memory = False
 

@@ -25,13 +25,13 @@ class ModelChannel(Protocol):
         """True if it could execute a request now."""
 
     def metadata(self, model: str, version: str) -> dict[str, Any]:
-        """Return the model's metadata as the protocol has them."""
+        """Return the model's metadata in the protocol's form."""
 
     def config(self, model: str, version: str) -> dict[str, Any]:
         """Return the model's configuration as the protocol has it."""
 
     def statistics(self, model: str, version: str) -> dict[str, Any]:
-        """Return the model's counters as the protocol has them."""
+        """Return the model's counters in the protocol's form."""
 
 
 class Model:

@@ -67,13 +67,13 @@ class Server(Connection):
         `stderr` is a descriptor for its log in place of this process's.
         """
         if self._process is not None:
-            raise Unavailable("the server has been started already")
+            raise Unavailable("the server has been started already: call stop() first")
         try:
             self.runtime_directory = str(
                 runtime_places.preferred() / f"zmqtriton-{secrets.token_hex(8)}"
             )
         except OSError as error:
-            raise Unavailable(f"there is no directory for the server's sockets: {error}") from None
+            raise Unavailable(f"pass a runtime_directory that can be written: {error}") from None
         theirs, self._owner = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -137,7 +137,7 @@ class Server(Connection):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
 
     def _is_open(self) -> bool:
-        """True once clients can connect, if there are ports for them."""
+        """True once clients can connect, or if the server has no ports."""
         return bool(self.control("is_open"))
 
     def _check(self, deadline_s: float) -> None:
@@ -146,7 +146,9 @@ class Server(Connection):
         if status is not None:
             raise Unavailable(f"the server has ended with {status}; its log says why")
         if time.monotonic() > deadline_s:
-            raise Unavailable(f"the server is not ready in time{self._describe_progress()}")
+            raise Unavailable(
+                f"the server is not ready in time, raise timeout_s{self._describe_progress()}"
+            )
 
     def _describe_progress(self) -> str:
         """Return the server's own words for what it still lacks; "" before it can be asked."""

@@ -97,7 +97,7 @@ def resolve_environment(
         return _spec_of_path(path)
     named = _parameter(config, "PYTHON_EXECUTABLE", model_dir)
     if "/" in named and not (os.access(named, os.X_OK) and os.path.isfile(named)):
-        missing = InternalError(f"PYTHON_EXECUTABLE '{named}' is no program that can be run")
+        missing = InternalError(f"PYTHON_EXECUTABLE '{named}' must be a program that can be run")
         raise missing.because(Kind.INTERPRETER_MISSING, python=named)
     python = named or sys.executable
     requirements = _requirements(config, model_dir, may_build=may_build)
@@ -168,7 +168,10 @@ def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
     if value and value.lower() not in _YES | _NO:
         path = model_dir / value
         if not path.is_file():
-            raise InternalError(f"PYTHON_REQUIREMENTS '{value}': there is no file {path}")
+            raise InternalError(
+                f"PYTHON_REQUIREMENTS '{value}': there is no file {path}; write it, or remove the "
+                "parameter"
+            )
         return os.path.realpath(path)
     if value.lower() in _NO or not (value or may_build):
         return ""

@@ -38,9 +38,9 @@ IN_USE = "in-use"
 
 
 def default_root(*, is_shared: bool = False) -> str:
-    """Return the directory that systemd names, or below the cache directory of the user.
+    """Return the directory that systemd names, or one below the user's cache directory.
 
-    Of the system, if it is shared with other users.
+    It is below the system's cache directory if it is shared with other users.
     """
     if is_shared and not runtime_places.named_by_systemd("CACHE"):
         return "/var/cache/zmqtriton/environments"
@@ -113,7 +113,7 @@ def find_user(name: str) -> StubUser:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise UserError(f"--stub-user: there is no user '{name}'") from None
+        raise UserError(f"--stub-user: there is no user '{name}'; make it with useradd") from None
     if entry.pw_uid in (0, os.geteuid()):
         whose = "root" if entry.pw_uid == 0 else "the user of the server itself"
         raise UserError(f"--stub-user: '{name}' is {whose}; models need another one")
@@ -153,7 +153,7 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
     if probe.returncode:
         raise UserError(f"{beginning} {probe.stderr.strip()[-500:]}")
     if probe.stdout:
-        raise UserError(f"{beginning} it cannot read {probe.stdout.strip()}")
+        raise UserError(f"{beginning} it must be able to read {probe.stdout.strip()}")
 
 
 def give_directory(parent: str, user: StubUser) -> str:

@@ -98,7 +98,7 @@ def max_computing() -> int:
 
 
 def processor_use(pid: int) -> ProcessorUse:
-    """Return the use that a process makes of them; of one that is gone, none."""
+    """Return the processors' use by a process; nothing for a process that has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             stat = file.read(4096)

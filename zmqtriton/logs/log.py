@@ -302,7 +302,8 @@ class ServerLog:
                 descriptor = _open_log(self._path)
             except OSError as error:
                 raise OSError(
-                    f"cannot open the log file '{self._path}': {error.strerror}"
+                    f"cannot open the log file '{self._path}', choose another --log-file: "
+                    f"{error.strerror}"
                 ) from error
             self.outlet = _outlet(descriptor, to_stderr.write)
         logs.configure(log_options(options), self.outlet, _LINES_A_SECOND)

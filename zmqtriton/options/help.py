@@ -39,7 +39,11 @@ _SYNONYMS = {
         ("tokens", "restricted", "ssl-mutual"),
     ),
     **dict.fromkeys(("cors", "csrf"), ("origin",)),
-    **dict.fromkeys(("hot-reload", "autoreload"), ("model-control", "poll-secs")),
+    **dict.fromkeys(("hot", "hot-reload", "autoreload"), ("reload", "model-control", "poll-secs")),
+    **dict.fromkeys(("rollback", "upgrade", "zero-downtime"), ("take-over", "state-directory")),
+    **dict.fromkeys(("nginx", "caddy", "proxy"), ("allowed-host", "allowed-origin", "announce")),
+    **dict.fromkeys(("image", "audio", "picture", "sound"), ("functions-", "max-input-size")),
+    **dict.fromkeys(("throughput", "slow", "performance"), ("workers", "processes", "profile")),
     **dict.fromkeys(("prometheus", "monitoring"), ("metrics",)),
     "concurrency": ("max-requests", "workers"),
     "cold": ("on-demand", "unload-idle"),
@@ -69,7 +73,8 @@ def help_text(about: str = "") -> str:
         if fitting:
             lines += ["", f"{group}:", *(line for each in fitting for line in _option_lines(each))]
     if len(lines) == 1:
-        lines += [f"Nothing has the word '{about}'. Groups: {', '.join(OPTION_GROUPS)}."]
+        groups = f"Groups: {', '.join(OPTION_GROUPS)}."
+        lines += [f"Nothing has the word '{about}'. {groups}", _GENERAL[-1]]
     return "\n".join(lines)
 
 

@@ -87,7 +87,7 @@ number = _option_factory("float", values.number)
 def custom(
     metavar: str, read: Callable[[str], Any], *, shape: Arity = Arity.REPEATABLE
 ) -> Callable[..., KnownOption]:
-    """A kind of value that only one option has."""
+    """A kind of value for a single option."""
     return _option_factory(metavar, read, shape)
 
 

@@ -128,13 +128,13 @@ def _read_levels(
 
 def _read(path: str, read_file: Callable[[str], str] | None) -> str:
     if read_file is None:
-        raise OptionError("Error: --config is for the command line of a server.")
+        raise OptionError("Error: use --config only on the command line of a server.")
     try:
         return read_file(path)
     except OSError as error:
         raise OptionError(f"Error: --config: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise OptionError(f"Error: --config: {path} is no text in UTF-8") from None
+        raise OptionError(f"Error: --config: {path} must be text in UTF-8") from None
 
 
 def _warn_if_unsupported(option: KnownOption, warnings: list[str]) -> None:
@@ -328,7 +328,7 @@ def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
             "Failed to initialize LocalCache: config didn't contain a valid 'size' field."
         )
     if sizes and not re.fullmatch("[0-9]{1,18}", sizes[-1]):
-        raise OptionError(f"Failed to initialize LocalCache: '{sizes[-1]}' is no size in bytes")
+        raise OptionError(f"Failed to initialize LocalCache: '{sizes[-1]}' must be a size in bytes")
 
 
 def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -> None:

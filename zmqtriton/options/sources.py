@@ -80,7 +80,7 @@ def read_document(path: str, text: str) -> list[Entry]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise OptionError(f"{path} is no TOML: {error}") from None
+        raise OptionError(f"{path} must be TOML: {error}") from None
     return [entry for name in document for entry in _entries(path, text, name, document[name])]
 
 
@@ -131,7 +131,7 @@ class Variables(Protocol):
 
     #: Returns the options that have other defaults there, by field.
     defaults: Callable[[Mapping[str, str]], Mapping[str, Any]]
-    #: Takes a function that returns options by field, and the environment.
+    #: Called with a function that returns an option by its field, and with the environment.
     check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
 
 

@@ -137,7 +137,7 @@ def long_integer(value: str) -> int:
 def _size(value: str) -> int:
     """Return the bytes that a text such as 512M means."""
     if (number := parse_size(value)) is None:
-        raise BadValue(f"It is no number of bytes, such as 1048576, 512M or 70G. Got {value}")
+        raise BadValue(f"It must be a number of bytes, such as 1048576, 512M or 70G. Got {value}")
     return number
 
 
@@ -226,7 +226,7 @@ def model_file(value: str) -> ModelFile:
         path = value
         name = os.path.splitext(os.path.basename(path))[0]
     if not name or not path.endswith(".py"):
-        raise BadValue(f"--model-file is a Python file, or NAME=FILE. Got {value}")
+        raise BadValue(f"--model-file must be a Python file, or NAME=FILE. Got {value}")
     return ModelFile(name, path)
 
 

@@ -92,7 +92,7 @@ def _never_finished(_: Any) -> FinalConfig:
 
 @dataclass(frozen=True)
 class EnsembleBlueprint:
-    """The needs of a model that only calls others."""
+    """The needs of an ensemble, which only calls other models."""
 
     #: Model and version (-1: the newest) of each step.
     steps: tuple[tuple[str, int], ...]
@@ -140,7 +140,7 @@ class Blueprint:
     #: The instance that is asked.
     first_slot: InstanceSlot
     versions: Mapping[int, VersionBlueprint]
-    #: Final configuration if the model's code completes nothing; else None.
+    #: Final configuration; None if the model's code may complete it.
     final_config: FinalConfig | None
     #: Makes it final from what the model said. Raises ConfigError.
     finalize_config: Callable[[str], FinalConfig] = _never_finished
@@ -161,7 +161,7 @@ class Blueprint:
     retry_after_s: float = 0.0
     #: Quota of its processes.
     quota: Quota = NO_QUOTA
-    #: Values of its parameters for add-ons, by these.
+    #: Values of its parameters for add-ons, by the add-on's name.
     add_on_settings: Mapping[str, Any] = field(default_factory=dict)
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()

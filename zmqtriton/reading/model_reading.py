@@ -89,7 +89,7 @@ from zmqtriton_floor.errors import InternalError, Unsupported, ZmqTritonError
 
 #: Directory of the stub's package, next to the floor's. It is started by path, never imported.
 STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
-#: Fields that only decide which versions and how many instances there are.
+#: Fields that only decide which versions serve, and with how many instances.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
 

@@ -131,7 +131,7 @@ class ReaderTasks:
 
 
 def _existing(place: tuple[str, str]) -> ModelPlace | None:
-    """Return the place if there is a model; a file alone is one, whatever it is."""
+    """Return the place if it has a model; any single file counts as a model."""
     path, repository = place
     if not repository:
         return place_of_file(Path(path))

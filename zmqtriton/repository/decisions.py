@@ -153,7 +153,7 @@ def _parse(text: str, version: int) -> dict[str, Any]:
         or document["version"] != version
         or not isinstance(document.get("decided_s"), (int, float))
     ):
-        raise ValueError("it has another form")
+        raise ValueError("the file is damaged, or from a newer version")
     return document
 
 

@@ -135,7 +135,7 @@ def not_found_text(name: str) -> str:
 
 
 def not_unique(name: str) -> InternalError:
-    """Return the error for a model that two repositories have."""
+    """Return the error for a model that is in two repositories."""
     return InternalError(not_unique_text(name)).because(Kind.DUPLICATE)
 
 
@@ -438,7 +438,7 @@ def list_files(
 
 
 def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
-    """Return entries by name; a directory that has gone, or may not be read, has none."""
+    """Return entries by name; none of a directory that was removed or may not be read."""
     try:
         with os.scandir(directory) as entries:
             return sorted((e for e in entries if not _is_ignored(e.name)), key=lambda e: e.name)

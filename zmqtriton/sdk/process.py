@@ -20,5 +20,5 @@ def connect() -> Connection:
     parser.add_argument("--lifeline", type=int)
     lifeline = parser.parse_known_args()[0].lifeline
     if lifeline is None:
-        raise NoServerError("no server has started this process: it has no --lifeline")
+        raise NoServerError("a server must start this process: it has no --lifeline")
     return connect_by(lifeline)

@@ -33,7 +33,9 @@ def check_numbers(options: Options) -> None:
 
 def _check_timeout(options: Options) -> None:
     if options.exit_timeout_secs < 0:
-        raise OSError(f"--exit-timeout-secs={options.exit_timeout_secs}: no time is negative")
+        raise OSError(
+            f"--exit-timeout-secs={options.exit_timeout_secs}: the time must be 0 or more"
+        )
 
 
 def _check_processes(options: Options) -> None:
@@ -46,7 +48,7 @@ def _check_processes(options: Options) -> None:
         if number > limit:
             raise OSError(
                 f"--{name.replace('_', '-')}={number}: the cores and the memory of this machine "
-                f"bear {limit}"
+                f"allow at most {limit}"
             )
 
 
@@ -72,7 +74,7 @@ def find_problems(options: Options) -> Iterator[str]:
 def _check_log_file(options: Options) -> None:
     path = options.log_file
     if path and (obstacle := write_obstacle(path)):
-        raise OSError(f"cannot open the log file '{path}': {obstacle}")
+        raise OSError(f"cannot open the log file '{path}', choose another --log-file: {obstacle}")
 
 
 def _check_ports(options: Options) -> None:

@@ -36,7 +36,7 @@ GRPC = "grpc"
 #: Role of gRPC's second socket: a host name can have an address of IPv4 and one of IPv6.
 GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
-#: The roles that serve ports of add-ons, as these call them.
+#: The roles that serve add-ons' ports, by the add-ons' names for them.
 _SERVING = {"http": HTTP, "metrics": METRICS}
 #: Errors of a bind to an address that another process has, or that this user may not use.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 def widen(options: Options) -> Options:
-    """Return the options for this machine; all addresses are those that it has."""
+    """Return the options for this machine, with "all addresses" as the addresses that it has."""
     wide: dict[str, Any] = {n: _IPV6 for n in _ADDRESSES if getattr(options, n) == _IPV4}
     if not wide or not has_only_ipv6(own_addresses()):
         return options
@@ -163,7 +163,7 @@ def adopt(
             )
         if not getattr(options, service.switch) or service.role in listeners:
             reason = "there are two" if service.role in listeners else "the service is turned off"
-            raise PortError(f"systemd passes a socket for {service.port}, and {reason}")
+            raise PortError(f"correct the .socket unit for {service.port}: {reason}")
         if service.role == GRPC and options.grpc_transport != "native":
             raise PortError("systemd passes a socket for gRPC: --grpc-transport must be native")
         listeners[service.role] = BoundSocket(service.role, listener, is_passed=True)
@@ -197,11 +197,15 @@ def _open_passed(descriptor: int) -> socket.socket:
         listener = socket.socket(fileno=descriptor)
         is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
-        raise PortError(f"systemd passes descriptor {descriptor}: {error.strerror}") from error
+        raise PortError(
+            f"systemd passes descriptor {descriptor}, check the .socket unit: {error.strerror}"
+        ) from error
     listener.set_inheritable(False)
     if not is_listening or listener.family not in (socket.AF_INET, socket.AF_INET6):
         listener.close()
-        raise PortError(f"systemd passes descriptor {descriptor}, which is no listening TCP socket")
+        raise PortError(
+            f"systemd passes descriptor {descriptor}, which must be a listening TCP socket"
+        )
     return listener
 
 

@@ -86,7 +86,7 @@ class SharedPort:
     def send_elsewhere(self) -> int:
         """Send new connections to other servers; return how many there are.
 
-        Those that cannot be sent elsewhere go on coming.
+        New connections that cannot be sent elsewhere continue to arrive here.
         """
         others = self._others()
         number = self._number_beside(others)

@@ -57,7 +57,7 @@ def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSock
             name = f"server {predecessor.describe()}"
             predecessor.close()
             if has_refused:
-                raise PortError(f"{name} gives no sockets: {error}") from error
+                raise PortError(f"{name} gives no sockets, stop it first: {error}") from error
             has_refused = True  # it may have begun to end since it has said that it serves
             continue
         _log.info("--take-over: this server takes over from %s", predecessor.describe())
@@ -120,7 +120,7 @@ def _connect_all() -> list[control.Client]:
 
 
 def _find(options: Options) -> Predecessor | None:
-    """Return the server with these ports or this directory; an ending one if no other has them."""
+    """Return the server with these ports or this directory; a stopping one if it is alone."""
     numbers = served_ports(options)
     # a bare number may also be the pid of another server, or its id
     ports = [f":{port}" for port in numbers]
@@ -140,7 +140,7 @@ def _find(options: Options) -> Predecessor | None:
             client.close()
     if len(holders) > 1:
         names = ", ".join(client.describe() for client in holders)
-        raise PortError(f"--take-over: several servers have these ports: {names}")
+        raise PortError(f"--take-over: several servers have these ports, stop all but one: {names}")
     if holders:
         return holders[0]
     used = next((f"port {number}" for number in numbers if is_used(number)), "")

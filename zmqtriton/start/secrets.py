@@ -62,7 +62,7 @@ def _resolve_value(option: str, group: Restriction) -> Restriction:
         reason = getattr(error, "strerror", None) or error
         raise SecretError(f"--{option.replace('_', '-')}: {path}: {reason}") from None
     if not text or len(data) > _MAX_BYTES or not text.isprintable():
-        raise SecretError(f"--{option.replace('_', '-')}: {path}: not one line with a key")
+        raise SecretError(f"--{option.replace('_', '-')}: {path}: must be one line with a key")
     return group._replace(value=text)
 
 
@@ -82,7 +82,11 @@ def check_tokens(options: Options) -> None:
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
     if not grants:
-        _log.warning("--tokens=%s: there is no token, so nobody gets in", path)
+        _log.warning(
+            "--tokens=%s: there is no token, so all requests are refused; `zmqtriton token new` "
+            "makes one",
+            path,
+        )
     if is_readable:
         _log.warning("--tokens=%s: all users of this machine may read it; chmod 600 it", path)
     for service in ("http", "grpc"):

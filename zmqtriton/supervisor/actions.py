@@ -148,7 +148,7 @@ class ReadModel(NamedTuple):
 
     ticket: int
     model: str
-    #: Used in place of what the repository has.
+    #: Used in place of the repository's files.
     override: LoadOverride | None
     #: The model's copy from object stores; None if they were not asked.
     local_copy: LocalCopy | None = None

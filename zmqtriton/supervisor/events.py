@@ -124,7 +124,7 @@ class EventRouter:
         self._introductions.end_memory(serial, reason.text)
 
     def _end_bindings(self, guest: int, reason: Reason) -> None:
-        """Unload the models of a guest that has left; the index says so."""
+        """Unload the models of a guest that has left; the index gives that as the reason."""
         text = f"the process that has bound it has left: {reason.text}"
         for model in self._models.values():
             if guest in model.guests:

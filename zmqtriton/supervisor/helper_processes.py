@@ -10,7 +10,7 @@ from zmqtriton_floor.reasons import Reason
 
 
 class HelperOwner:
-    """A part of the server that handles the starts and deaths of processes, its own among them."""
+    """A part of the server that handles starts and deaths of processes, also of its own."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Handle the start of a process that is not the broker or a frontend."""

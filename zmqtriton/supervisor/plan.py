@@ -83,7 +83,7 @@ class Plan:
         return actions
 
     def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
-        """Enqueue an action that has an answer, made for a ticket; return the answer.
+        """Enqueue the action that is made for a ticket; return the promise of its answer.
 
         A ticket whose answer was taken may be used again.
         """

@@ -39,7 +39,7 @@ class Promise(Generic[Value]):
         return bool(self._values)
 
     def then(self, call: Callable[[Value], object]) -> None:
-        """Call a function with the value: now, or when it is there."""
+        """Call a function with the value: at once, or when the promise is kept."""
         if self._values:
             call(self._values[0])
         else:
@@ -56,14 +56,14 @@ Result = Promise[ZmqTritonError | None]
 
 
 def kept(value: Value) -> Promise[Value]:
-    """Return a promise whose value is there."""
+    """Return a promise that already has its value."""
     promise = Promise[Value]()
     promise(value)
     return promise
 
 
 def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
-    """Return a promise that is kept once all of these are."""
+    """Return a promise that is kept once all of these are kept."""
     return tell(_await_all([*promises]))
 
 

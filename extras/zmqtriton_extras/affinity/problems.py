@@ -28,7 +28,11 @@ def affinity_problems(config: Any) -> Iterator[Problem]:
         forms = "header:NAME, parameter:NAME or input:NAME:BYTES"
         yield Problem(f"{AFFINITY} is '{text}', which is none of {forms}", _FIELD)
     elif config.HasField("sequence_batching"):
-        yield Problem(f"{AFFINITY} is not for sequence_batching: a sequence has its own", _FIELD)
+        yield Problem(
+            f"{AFFINITY} is not for sequence_batching, which places requests itself: remove the "
+            "parameter",
+            _FIELD,
+        )
     is_number = limit.isascii() and limit.isdigit() and len(limit) <= len(str(MAX_BUSIER_BY))
     if BUSIER_BY in config.parameters and not (is_number and 0 < int(limit) <= MAX_BUSIER_BY):
         text = f"{BUSIER_BY} is '{limit}', which is no whole number from 1 to {MAX_BUSIER_BY}"

@@ -19,7 +19,7 @@ _INPUT, _OUTPUT = "INPUT", "OUTPUT"
 
 
 class AccumulatingModel:
-    """A model of such a backend; subclasses say which control tensors it has."""
+    """A model that accumulates values of a sequence; subclasses name its control tensors."""
 
     CONTROLS: Tuple[str, ...] = ()
     #: The last sum has the sequence's number added.

@@ -107,4 +107,6 @@ def read_json(path: str) -> Any:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
     except ValueError as error:
-        raise pb_utils.TritonModelException(f"{path} is no JSON: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"{path} is not valid JSON, correct it: {error}"
+        ) from error

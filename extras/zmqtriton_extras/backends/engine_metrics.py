@@ -22,7 +22,7 @@ _Labels = Tuple[Tuple[str, str], ...]
 
 class EngineMetrics:
     def __init__(self, registry: Any, prefix: str, labels: Mapping[str, str]) -> None:
-        """Set up for the families whose name begins so; each series gets the labels."""
+        """Set up for the families with this prefix; each series gets the labels."""
         self._registry = registry
         self._prefix = prefix
         self._labels = dict(labels)

@@ -113,7 +113,7 @@ def _tensor(name: str, array: Any) -> Any:
 
 
 def failure(error: BaseException) -> Any:
-    """Return the response of a request that failed so."""
+    """Return the response of a request that failed with this error."""
     text = str(error).strip() or type(error).__name__
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text))
 
@@ -133,5 +133,7 @@ def to_strings(array: Any, name: str) -> Any:
     try:
         texts[:] = [item.decode() if isinstance(item, bytes) else str(item) for item in array.flat]
     except UnicodeDecodeError as error:
-        raise ValueError(f"input '{name}' holds a string that is not UTF-8: {error}") from None
+        raise ValueError(
+            f"input '{name}' has a string that is not UTF-8, encode it: {error}"
+        ) from None
     return texts.reshape(array.shape)

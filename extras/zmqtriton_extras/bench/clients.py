@@ -1,4 +1,4 @@
-"""The client processes, as the command has them."""
+"""The client processes of `zmqtriton-ctl bench`."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ def _send(process: subprocess.Popen[bytes], line: str) -> None:
         _stream(process.stdin).write(f"{line}\n".encode())
         _stream(process.stdin).flush()
     except BrokenPipeError:
-        raise InternalError("a client process has died") from None
+        raise InternalError("a client process has died; was the machine out of memory?") from None
 
 
 def _receive(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     line = _stream(process.stdout).readline()
     if not line:
-        raise InternalError("a client process has died")
+        raise InternalError("a client process has died; was the machine out of memory?")
     report: dict[str, Any] = json.loads(line)
     return report

@@ -84,7 +84,7 @@ def _parse_concurrency(
     except ValueError:
         counts = ()
     if not counts or not all(1 <= count <= _MAX_CLIENTS for count in counts):
-        raise click.BadParameter(f"'{value}' is no list such as 1,8,32, up to {_MAX_CLIENTS}")
+        raise click.BadParameter(f"'{value}' must be a list such as 1,8,32, up to {_MAX_CLIENTS}")
     return counts
 
 

@@ -60,7 +60,7 @@ def make_connection(plan: Mapping[str, Any]) -> Connection:
 
 
 class HttpConnection:
-    """A connection over HTTP/1.1 to a server that says how long its answers are."""
+    """A connection over HTTP/1.1 to a server whose responses have a Content-Length."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         host, _, port = plan["address"].rpartition(":")
@@ -81,7 +81,9 @@ class HttpConnection:
         try:
             self._socket = self._connect()
         except OSError as error:
-            raise RequestFailed(f"no connection: {error.strerror or error}") from None
+            raise RequestFailed(
+                f"cannot connect, does the server run? {error.strerror or error}"
+            ) from None
 
     def _connect(self) -> socket.socket:
         connection = socket.create_connection(self._place, self._open_within_s)
@@ -112,7 +114,9 @@ class HttpConnection:
             while self._left:
                 self._receive(self._socket)
         except OSError as error:
-            self._fail(f"the connection broke: {error.strerror or error}")
+            self._fail(
+                f"the connection broke, does the server still run? {error.strerror or error}"
+            )
         if not self._is_good:
             raise RequestFailed(_error_text(self._received))
         return []
@@ -123,7 +127,7 @@ class HttpConnection:
             return
         piece = connection.recv(_FIRST_PIECE)
         if not piece:
-            self._fail("the server has closed the connection")
+            self._fail("the server has closed the connection; see its log")
         if self._left > 0:
             self._received += piece
             self._left = max(0, self._left - len(piece))
@@ -139,7 +143,7 @@ class HttpConnection:
         # with the line before, since Inference-Header-Content-Length is another one
         start = head.find(b"\r\ncontent-length:") + 17
         if start < 17:
-            self._fail("the answer has no Content-Length, as from a proxy that changes it")
+            self._fail("the response has no Content-Length; measure without the proxy in front")
         self._left = int(head[start : head.index(b"\r", start)])
 
     def _receive_body(self, connection: socket.socket) -> None:
@@ -147,7 +151,7 @@ class HttpConnection:
             self._room = memoryview(bytearray(_MAX_PIECE))
         count = connection.recv_into(self._room[: self._left])
         if not count:
-            self._fail("the server has closed the connection")
+            self._fail("the server has closed the connection; see its log")
         self._left -= count
 
     def _fail(self, reason: str) -> NoReturn:

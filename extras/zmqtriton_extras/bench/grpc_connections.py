@@ -122,7 +122,7 @@ class GrpcStream(_GrpcConnection):
             if is_final:
                 return arrivals
         self._end_stream()
-        raise RequestFailed("the server has closed the stream")
+        raise RequestFailed("the server has closed the stream; see its log")
 
     def _end_stream(self) -> None:
         requests, self._requests = self._requests, None

@@ -89,7 +89,7 @@ class Client:
         self._is_late = False
 
     def open(self) -> None:
-        """Open its connection; if that fails, its first request says so."""
+        """Open its connection; if that fails, its first request fails with the reason."""
         with suppress(RequestFailed):
             self.connection.open()
 

@@ -40,7 +40,7 @@ def serving_versions(model: ServedModel) -> list[int]:
 
 
 def stable_beside(model: ServedModel, version: object) -> int:
-    """Return the highest version that serves beside this one; 0 if none does."""
+    """Return the highest other version that serves; 0 if no other serves."""
     return max(
         (number for number in serving_versions(model) if str(number) != str(version)), default=0
     )
@@ -225,7 +225,7 @@ class Comparisons:
         return new
 
     def add_uncopied(self, total: int) -> Counter[str]:
-        """Add requests of models, as the broker has counted them; a new broker begins at 0."""
+        """Add the broker's counts of models' requests; a new broker's counts begin at 0."""
         more = total - self._uncopied_seen if total >= self._uncopied_seen else total
         self._uncopied_seen = total
         self.uncopied += more
@@ -336,8 +336,8 @@ class Canary:
         """Change the phase; nothing else writes it."""
         if phase not in _MOVES.get(self.phase, ()):
             raise TransitionError(
-                f"the canary of model '{self.model}' cannot go from {self.phase.value} to "
-                f"{phase.value}"
+                f"the canary of model '{self.model}' is {self.phase.value}, so it cannot become "
+                f"{phase.value}: see `zmqtriton-ctl canary status`"
             )
         self.phase, self.since_s = phase, now_s
 
@@ -368,7 +368,7 @@ class Canary:
 
     @property
     def slowness(self) -> str:
-        """Return in words how much slower than the stable version it is; "" if hardly."""
+        """The slowdown against the stable version, in words; "" if there is hardly one."""
         factor, text = self.judge.slowdown(self.settings, is_decoupled=self.is_decoupled)
         return text if factor >= _SLOWER else ""
 

@@ -107,20 +107,29 @@ class CanaryRegistry(Feature):
         model = self._models.get(name)
         serving = serving_versions(model) if model is not None else []
         if model is None or not serving:
-            raise NotFound(f"model '{name}' does not serve, so nothing can be tried beside it")
+            raise NotFound(
+                f"model '{name}' has no version that serves; load it before you start a canary"
+            )
         last = self._canaries.get(name)
         if last is not None and not last.is_over:
             text = f"version {last.version} of model '{name}' is"
             if last.is_undecided:
-                raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
-            raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
+                raise AlreadyExists(
+                    f"{text} a canary already ({last.phase.value}); promote or abort it first"
+                )
+            raise Unavailable(
+                f"{text} still ending as a canary ({last.phase.value}); try again in a moment"
+            )
         stable = stable or stable_beside(model, settings.version)
         if not stable:
             text = f"version {settings.version} of model '{name}' is the only one that serves"
             raise InvalidArgument(text)
         override = model.history.override
         if override is not None and (override.directory or override.host):
-            raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
+            raise InvalidArgument(
+                f"the files of model '{name}' came with its load, so it has no other versions; "
+                "put it into a repository"
+            )
         answer = self._waiting[name] = Answer()
         canary = self._begin(name, stable, settings)
 
@@ -150,7 +159,9 @@ class CanaryRegistry(Feature):
         """Let the canary serve all requests. Raises NotFound and Unavailable."""
         canary = self._undecided(name)
         if canary.phase is Phase.LOADING:
-            raise Unavailable(f"version {canary.version} of model '{name}' is still loading")
+            raise Unavailable(
+                f"version {canary.version} of model '{name}' is still loading; wait for it"
+            )
         answer = self._waiting[name] = Answer()
         reason = _with_slowness("an operator has promoted it", canary)
         self._decide(canary, Phase.PROMOTING, reason, is_automatic=False)
@@ -170,7 +181,7 @@ class CanaryRegistry(Feature):
     def describe_canaries(self, name: str = "") -> list[dict[str, Any]]:
         """Describe the current or last canary of each model. Raises NotFound for an unknown one."""
         if name and name not in self._canaries:
-            raise NotFound(f"model '{name}' has no canary")
+            raise NotFound(f"model '{name}' has no canary; `zmqtriton-ctl canary start` starts one")
         names = [name] if name else sorted(self._canaries)
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
@@ -191,7 +202,7 @@ class CanaryRegistry(Feature):
     def _undecided(self, name: str) -> Canary:
         canary = self._canaries.get(name)
         if canary is None or not canary.is_undecided:
-            raise NotFound(f"model '{name}' has no canary that could change")
+            raise NotFound(f"model '{name}' has no running canary; start one first")
         return canary
 
     # ----------------------------------------------------------- what happens
@@ -234,7 +245,7 @@ class CanaryRegistry(Feature):
     def forget_model(self, name: str) -> None:
         canary = self._canaries.pop(name, None)
         if canary is not None:
-            self._waiting.refuse(name, "the model is gone")
+            self._waiting.refuse(name, "the model is gone: load it again")
             del self._changes[name]
             if name in self._stories:
                 self._stories.pop(name).cancel()

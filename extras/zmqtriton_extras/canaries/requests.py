@@ -300,7 +300,7 @@ def _size(response: ResponseBody) -> int:
 
 
 def division(gateway: Gateway) -> Division:
-    """Return the steps of a process that serves."""
+    """Return the steps that choose a version for each request, and copy requests."""
     canaries = Canaries(gateway)
     return Division(canaries.choose, canaries.copy)
 

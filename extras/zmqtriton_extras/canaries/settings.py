@@ -87,7 +87,9 @@ class CanarySettings(NamedTuple):
     def changed(self, values: Mapping[str, Any]) -> CanarySettings:
         """Return other settings of the same version. Raises InvalidArgument."""
         if "version" in values:
-            raise InvalidArgument("the version of a canary cannot be changed")
+            raise InvalidArgument(
+                "the version of a canary cannot be changed: abort it, and start another"
+            )
         return self._replace(**_parse(values))
 
     def describe(self) -> str:
@@ -149,7 +151,7 @@ def _parse(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             fields[field] = parse(value)
         except (ValueError, OverflowError):
-            raise InvalidArgument(f"'{name}' of a canary is {value!r}, not {what}") from None
+            raise InvalidArgument(f"'{name}' of a canary must be {what}, not {value!r}") from None
     return fields
 
 

@@ -142,7 +142,7 @@ def _choose(directory: Path, model: str, count: int) -> list[Record]:
     """Return the newest records that a test can send alone. Raises NotFound without any."""
     records = [one for one in read(directory) if one.model == model and _can_be_sent(one)]
     if not records:
-        raise NotFound(f"'{directory}' has no requests to '{model}' for a test")
+        raise NotFound(f"'{directory}' has no requests to '{model}' for a test; capture some first")
     return records[-count:]
 
 

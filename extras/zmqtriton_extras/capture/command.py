@@ -52,7 +52,7 @@ def _read_speed(context: click.Context, parameter: click.Parameter, value: str) 
     except ValueError:
         speed = -1.0
     if not 0 <= speed < float("inf"):
-        raise click.BadParameter(f"'{value}' is no speed such as 2x")
+        raise click.BadParameter(f"'{value}' must be a speed such as 2x")
     return speed
 
 
@@ -126,7 +126,9 @@ def replay(
     model, _, version = target.partition(":")
     records = list(chosen(in_order_of_time(read(directory)), model, limit))
     if not records:
-        raise NotFound(f"'{directory}' has no requests{f' to {model}' if model else ''}")
+        raise NotFound(
+            f"'{directory}' has no requests{f' to {model}' if model else ''}; capture some first"
+        )
     plan = Plan(other or model, version, tolerance, speed, clients)
     ask: Callable[[], Any]
     if repository is not None:
@@ -196,7 +198,7 @@ def judge(
     model, version = values["model"], str(values["version"])
     records = list(chosen(in_order_of_time(read(captures)), model, 0))
     if not records:
-        raise NotFound(f"'{captures}' has no requests to {model}")
+        raise NotFound(f"'{captures}' has no requests to {model}; capture some first")
     header = f"x-zmqtriton-judged: {secrets.token_hex(12)}"
     call("canary.start", {**values, **_ALONE, "header": header})
     plan = Plan(model, version, float(values.get("tolerance", 0)))

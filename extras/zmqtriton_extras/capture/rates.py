@@ -48,7 +48,7 @@ def _rate(word: str) -> Rate:
         return Rate(models, value / 100)
     if unit == "/s" and 0 < value < float("inf"):
         return Rate(models, 0.0, value)
-    raise ValueError(f"'{amount}' is neither a share such as 10% nor a number such as 2/s")
+    raise ValueError(f"'{amount}' must be a share such as 10% or a number such as 2/s")
 
 
 class Sampler:

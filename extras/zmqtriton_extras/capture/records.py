@@ -66,12 +66,13 @@ class Record(NamedTuple):
         What numpy lacks comes as its bits.
         """
         if "data" not in entry and "file" not in entry:
-            raise InvalidArgument(f"'{entry['name']}' was not captured")
+            raise InvalidArgument(f"'{entry['name']}' was not captured; --capture records it again")
         try:
             return self._array(entry)
         except Exception as error:  # noqa: BLE001 - a damaged file may claim any size and form
             raise InvalidArgument(
-                f"'{entry['name']}' of {self.id} cannot be read: {error or type(error).__name__}"
+                f"'{entry['name']}' of {self.id} cannot be read; use another record: "
+                f"{error or type(error).__name__}"
             ) from None
 
     def _array(self, entry: dict[str, Any]) -> Any:

@@ -45,7 +45,9 @@ def show(directory: Path, record: str, *, model: str, failed: bool, last: int, f
     if record:
         chosen = next((one for one in read(directory) if one.id == record), None)
         if chosen is None:
-            raise NotFound(f"'{directory}' has no request '{record}'")
+            raise NotFound(
+                f"'{directory}' has no request '{record}'; `zmqtriton-ctl captures` lists them"
+            )
         if form != "table":
             print_document(form, chosen.document)
             return

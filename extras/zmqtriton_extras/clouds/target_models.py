@@ -208,14 +208,14 @@ def _find_model(url: str) -> Place:
     """Find the model in a directory, the ensemble if there are several. Raises InvalidArgument."""
     path = Path(url).absolute()
     if any(str(path.resolve()).startswith(prefix) for prefix in _NOT_FOR_MODELS):
-        raise InvalidArgument(f"'{url}' is no place for models")
+        raise InvalidArgument(f"'{url}' must be a directory of models")
     if not url or not path.is_dir():
         raise InvalidArgument(f"failed to register '{url}', repository not found")
     if (path / _CONFIG).is_file():
         return Place(str(path.parent), path.name)
     folders = _folders(str(path))
     if not folders:
-        raise InvalidArgument(f"failed to register '{url}', there is no model in it")
+        raise InvalidArgument(f"failed to register '{url}', put a model into it")
     ensembles = [name for name in folders if _is_ensemble(path / name / _CONFIG)]
     return Place(str(path), (ensembles or folders)[-1])
 

@@ -23,7 +23,7 @@ def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
     port = environment.get("AIP_HTTP_PORT", "")
     if port:
         if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-            raise BadValue(f"AIP_HTTP_PORT: '{port}' is not a port")
+            raise BadValue(f"AIP_HTTP_PORT: '{port}' must be a port, 1 to 65535")
         options["vertex_ai_port"] = int(port)
     if uri := environment.get("AIP_STORAGE_URI", ""):
         options["model_repository"] = (uri,)

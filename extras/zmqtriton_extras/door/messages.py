@@ -71,13 +71,13 @@ def decode(header: Any) -> Header:
     try:
         array = msgpack.unpackb(header)
     except (ValueError, TypeError, RecursionError, OverflowError):
-        raise BadHeader("the header is not msgpack") from None
+        raise BadHeader("the header must be msgpack") from None
     if type(array) is not list or not array or type(array[0]) is not int:
-        raise BadHeader("the header is not an array of version, verb, id and fields")
+        raise BadHeader("the header must be an array of version, verb, id and fields")
     if array[0] != VERSION:
-        raise Unsupported(f"version {array[0]} of the protocol is not spoken, only {VERSION}")
+        raise Unsupported(f"version {array[0]} of the protocol is not spoken: use {VERSION}")
     if len(array) != 4:
-        raise BadHeader("the header is not an array of version, verb, id and fields")
+        raise BadHeader("the header must be an array of version, verb, id and fields")
     _, verb, number, fields = array
     if type(number) is not int or not NO_ID <= number <= _MAX_ID:
         raise BadHeader(f"the id of a request must be an integer from 1 to {_MAX_ID}")

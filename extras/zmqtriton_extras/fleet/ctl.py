@@ -114,7 +114,11 @@ class Fleet(NamedTuple):
             chosen = [n for n in listing.nodes if {n.name, n.http, n.host} & set(self.on)]
             listing = sources.Listing(chosen, len(chosen))
         if not listing.nodes and not listing.expected:
-            raise InvalidArgument("there is no such server" if self.on else "there is no server")
+            raise InvalidArgument(
+                "there is no such server; `zmqtriton-ctl fleet status` lists them"
+                if self.on
+                else "there is no server"
+            )
         return listing
 
     def services(

@@ -74,7 +74,9 @@ def export(file: Path, name: str, directory: Path, imports: Imports) -> None:
     Raises FileExistsError if it is there, and InvalidArgument if it cannot be copied as it is.
     """
     if _MODEL_FILE in imports.modules:
-        raise InvalidArgument(f"{file} imports {_MODEL_FILE}, the name of the file for Triton")
+        raise InvalidArgument(
+            f"{file} imports {_MODEL_FILE}, the name of the file for Triton: rename the module"
+        )
     provide_api()
     # only now: it needs the API of models
     from zmqtriton_extras.functions.backend.model import TritonPythonModel

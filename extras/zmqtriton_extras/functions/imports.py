@@ -37,7 +37,7 @@ class Imports:
         try:
             rows = [*_imported(ast.parse(file.read_bytes()), package)]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise InvalidArgument(f"{file} cannot be read: {error}") from None
+            raise InvalidArgument(f"{file} cannot be read, correct it: {error}") from None
         for parts in rows:
             for count in range(1, len(parts) + 1):
                 self._add(parts[:count])

@@ -267,7 +267,7 @@ class Interface:
         is_text = kind.is_file and isinstance(document, str)
         if is_text and document.startswith(("http://", "https://")):
             if fetch is None:
-                raise MismatchError("the server reads no URLs, allow some by --functions-url-host")
+                raise MismatchError("the server reads no URLs: start it with --functions-url-host")
             return kind.decode(np.array([fetch(document)], np.object_))
         return kind.from_json(document)
 

@@ -121,9 +121,9 @@ class Urls(urllib.request.HTTPRedirectHandler):
                 while piece := answer.read1(_PIECE_BYTES):
                     data += piece
                     if len(data) > self._max_bytes:
-                        raise MismatchError(f"the URL takes more than {limits}")
+                        raise MismatchError(f"the URL must not take more than {limits}")
         except (OSError, HTTPException, ValueError) as error:
             if "timed out" in str(error):
-                raise MismatchError(f"the URL takes more than {limits}") from None
-            raise MismatchError(f"the URL cannot be read: {shown(error)}") from None
+                raise MismatchError(f"the URL must not take more than {limits}") from None
+            raise MismatchError(f"check the URL, it cannot be read: {shown(error)}") from None
         return bytes(data)

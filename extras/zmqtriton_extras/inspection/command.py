@@ -109,7 +109,9 @@ def profile(
         seen = read(answer)
         if not seen.samples:
             what = f"request '{request}'" if request else "it"
-            raise InvalidArgument(f"in {seconds:g} s nothing was seen of {what}")
+            raise InvalidArgument(
+                f"in {seconds:g} s nothing was seen of {what}: send requests meanwhile"
+            )
         if isinstance(output, Path):
             _write(output, seen)
     form = "json" if as_json else output if isinstance(output, str) else "table"
@@ -121,7 +123,9 @@ def _write(path: Path, seen: Profile) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise InvalidArgument(f"{path} cannot be written: {error.strerror}") from None
+        raise InvalidArgument(
+            f"{path} cannot be written, choose another -o: {error.strerror}"
+        ) from None
 
 
 def describe(seen: Profile) -> dict[str, Any]:

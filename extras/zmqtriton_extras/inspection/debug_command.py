@@ -79,9 +79,9 @@ def debug(
     """Debug an instance of MODEL in your editor, or with pdb.
 
     debugpy is used if the model's environment has it. The model stops at a breakpoint() in its
-    code, at the breakpoints of the editor, or with pdb at its next line. Others serve, and the
-    limits of time of this instance rest. It goes on when the editor disconnects, after pdb's
-    `continue` or `quit`, and when this program ends.
+    code, at the breakpoints of the editor, or with pdb at its next line. Other
+    instances serve, and the time limits of this instance are paused. The model continues when the
+    editor disconnects, after pdb's `continue` or `quit`, and when this program ends.
     """
     arguments = {"model": model, "instance": instance, "seconds": timeout}
 
@@ -139,7 +139,7 @@ def _read_name(connection: socket.socket, deadline_s: float) -> str:
         connection.settimeout(max(_AGAIN_S, deadline_s - time.monotonic()))
         # byte by byte: what follows is the debugger's
         if not (more := connection.recv(1)) or time.monotonic() > deadline_s:
-            raise ConnectionError("it has closed the connection")
+            raise ConnectionError("the instance has closed the connection; start the command again")
         data += more
     connection.settimeout(None)
     return _NAMES[data]

@@ -102,7 +102,7 @@ class _Session:
     # ---------------------------------------------------------------- the operator
 
     def await_operator(self) -> bool:
-        """Return whether an operator has come with the token; tell him which debugger he has."""
+        """Return whether an operator has connected with the token, and name the debugger to it."""
         try:
             caller = self._listener.admit(time.monotonic() + _COME_WITHIN_S)
             if caller is None:
@@ -291,7 +291,7 @@ class _Editor:
         connection.sendall(b"debugpy\n")
         # before, the model is not traced, and what debugpy says would have no reader
         if connection.recv(len(EDITOR_BEGINS), socket.MSG_PEEK) != EDITOR_BEGINS:
-            raise ConnectionError("no editor has come")
+            raise ConnectionError("no editor has connected in time")
         self._heard_s = time.monotonic()
         stub = os.path.dirname(inspect.getfile(type(session.instance)))
         # in place of a thread that listens at a port

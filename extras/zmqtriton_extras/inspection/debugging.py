@@ -46,7 +46,7 @@ class _Stop(NamedTuple):
     since_s: float
     #: The line at which the model stands; "" until it has stopped.
     place: str
-    #: Kept with the code of a session; None if it waits for none.
+    #: Promise of a session's code; None if no code is awaited.
     code: Promise[Any] | None
 
 
@@ -153,7 +153,7 @@ class Debugging(Feature):
         self._forget_the_dead()
         instances = [one for one, name in running(self._server.generations) if name == model]
         if not instances:
-            raise Unavailable(f"no process of model '{model}' runs")
+            raise Unavailable(f"no process of model '{model}' runs; load it first")
         named = named_in(instances, chosen) if chosen else instances
         if not named:
             names = ", ".join(one.name for one in instances)
@@ -162,7 +162,10 @@ class Debugging(Feature):
         waiting = [one for one in named if one.serial in stops and stops[one.serial].code]
         free = waiting or [one for one in named if one.serial not in stops]
         if not free:
-            raise Unavailable(f"'{named[0].name}' is being debugged already")
+            raise Unavailable(
+                f"'{named[0].name}' is being debugged already: end the other session, or pass "
+                "--instance"
+            )
         return free[0]
 
     def _move(self, call: ControlCall) -> None:

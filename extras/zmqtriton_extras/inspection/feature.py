@@ -119,7 +119,9 @@ class Inspections(Feature):
             )
         for one in instances:
             if one.serial in self._inspected:
-                raise Unavailable(f"'{one.name}' is being looked at already")
+                raise Unavailable(
+                    f"'{one.name}' is being measured already: wait for the end, or pass --instance"
+                )
         return instances
 
 

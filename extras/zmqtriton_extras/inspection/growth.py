@@ -30,7 +30,7 @@ _MOST_NAMED, _MOST_TRIED = 5, 40
 _LEAST_ITEMS = 2
 #: Steps from a container to what has a name.
 _MOST_STEPS = 4
-#: Objects that are asked together for what they have; other threads run between.
+#: Number of objects whose contents are read at once; other threads run in between.
 _TOGETHER = 10_000
 #: Files whose allocations are the measurement's.
 _OURS = (__file__, tracemalloc.__file__)
@@ -43,7 +43,9 @@ _CONTAINERS = (list, dict, set, deque, _CACHE)
 def measure(instance: Any, seconds: float) -> dict[str, Any]:
     """Return the growth of this process in these seconds."""
     if tracemalloc.is_tracing():
-        raise RuntimeError("the model traces its allocations itself (tracemalloc)")
+        raise RuntimeError(
+            "the model traces its allocations itself: remove its tracemalloc.start()"
+        )
     # the collector shows nothing of what was there before the first request, which is frozen
     is_frozen = gc.get_freeze_count() > 0
     gc.unfreeze()

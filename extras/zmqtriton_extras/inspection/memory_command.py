@@ -46,9 +46,9 @@ class _Time(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         try:
             seconds = float(digits) * _SECONDS[text[len(digits) :]]
         except (KeyError, ValueError):
-            self.fail(f"'{value}' is no time such as 60s or 2m", param, ctx)
+            self.fail(f"'{value}' must be a time such as 60s or 2m", param, ctx)
         if not 0 < seconds < float("inf"):
-            self.fail(f"'{value}' is no time above 0", param, ctx)
+            self.fail(f"'{value}' must be a time above 0", param, ctx)
         return seconds
 
 
@@ -128,7 +128,9 @@ def read(answer: Mapping[str, Any]) -> dict[str, Any]:
             },
         }
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InternalError(f"an instance has answered with no measurement: {error!r}") from None
+        raise InternalError(
+            f"an instance has returned no measurement, try again: {error!r}"
+        ) from None
 
 
 def _shown(file: str, directories: list[Any]) -> str:

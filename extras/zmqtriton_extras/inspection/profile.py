@@ -182,7 +182,7 @@ def read(document: Mapping[str, Any]) -> Profile:
     try:
         return _read(document)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InternalError(f"an instance has answered with no profile: {error!r}") from None
+        raise InternalError(f"an instance has returned no profile, try again: {error!r}") from None
 
 
 def _read(document: Mapping[str, Any]) -> Profile:
@@ -281,7 +281,7 @@ class _Tree:
         self._nodes = part["nodes"]
         #: Frames by their numbers: each is in many stacks.
         self._made: dict[int, Frame] = {}
-        #: Number of frames that stacks may still have.
+        #: Number of further frames that the stacks can have.
         self._room = room
 
     @property

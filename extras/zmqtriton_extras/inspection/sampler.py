@@ -68,7 +68,10 @@ def sample(
 ) -> dict[str, Any]:
     """Return the profile of this process; with `request`, of while it has that request."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        raise RuntimeError("this Python is free-threaded: its threads cannot be looked at")
+        raise RuntimeError(
+            "this Python is free-threaded: its threads cannot be sampled; use `zmqtriton-ctl "
+            "stacks`"
+        )
     ids = instance.request_ids
     sampler = Sampler(lambda: not request or request in ids(), instance.other_threads)
     sampler.run(seconds)
@@ -209,7 +212,7 @@ class Sampler:
         #: The outermost code of every sampler's thread in this process.
         self._root = _root()
         self._threads: dict[int, _Seen] = {}
-        #: The codes that were met: while they are kept, the numbers in keys stay theirs.
+        #: Code objects that were met; they are kept so that their ids are not used again.
         self._codes: dict[int, CodeType] = {}
         #: Nanoseconds and samples, by name of the thread, what it was doing, and stack.
         self._times: dict[tuple[str, int, Key], list[int]] = defaultdict(lambda: [0, 0])

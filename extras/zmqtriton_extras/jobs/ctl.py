@@ -92,11 +92,13 @@ def ask_jobs(context: click.Context, document: dict[str, Any]) -> dict[str, Any]
     def question(client: Any) -> dict[str, Any]:
         path = client.identity.addresses.get(SERVICE)
         if path is None:
-            raise InvalidArgument("the server runs without --jobs")
+            raise InvalidArgument("the server runs without jobs: start it with --jobs")
         try:
             answer = messages.ask(path, {"owner": None, **document}, _WITHIN_S)
         except OSError as error:
-            raise Unavailable(f"the process of jobs does not answer: {error}") from error
+            raise Unavailable(
+                f"the process of jobs does not answer, `zmqtriton-ctl logs` says why: {error}"
+            ) from error
         if "refusal" in answer:
             raise NotFound(answer["reason"])
         return answer

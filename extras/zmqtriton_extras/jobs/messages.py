@@ -49,7 +49,9 @@ def ask(path: str, document: Document, within_s: float) -> Document:
         with line.makefile("rb") as file:
             start = file.read(_LENGTHS.size)
             if len(start) < _LENGTHS.size:
-                raise ConnectionResetError("the connection ended before the answer")
+                raise ConnectionResetError(
+                    "the connection ended before the response: send the call again"
+                )
             answer: Document = json.loads(file.read(_LENGTHS.unpack(start)[0]))
     return answer
 

@@ -266,7 +266,9 @@ class JobRoutes:
         status = answer.document["job"]
         if "status" not in status:
             await answer.drop()
-            raise falcon.HTTPError(409, description=f"the job is {status['state']}")
+            raise falcon.HTTPError(
+                409, description=f"the job is {status['state']}: wait for its end"
+            )
         resp.status = status["status"]
         resp.set_headers(answer.document["headers"])
         stream(resp, answer)
@@ -308,7 +310,7 @@ class JobRoutes:
 def stream(
     resp: falcon.asgi.Response, answer: Answer, begin: bytes = b"", end: bytes = b""
 ) -> None:
-    """Answer with the bytes of an answer, which are read as the client reads them."""
+    """Send a stored answer, read from disk at the client's pace."""
 
     async def pieces() -> AsyncIterator[bytes]:
         if begin:
@@ -329,7 +331,7 @@ def check(document: Document) -> None:
 
 
 def owner_of(req: HttpRequest) -> str:
-    """Return whose the jobs of a client are: those of the name of its token."""
+    """Return the owner of a client's jobs: the name of its token."""
     return "" if req.grant is None else req.grant.name
 
 
@@ -363,7 +365,7 @@ def _kept_headers(req: HttpRequest, left_out: Container[str]) -> list[tuple[str,
         if name.lower() not in left_out
     ]
     if sum(len(name) + len(value) for name, value in headers) > _MAX_HEADER_BYTES:
-        raise InvalidArgument(f"the headers of a job have more than {_MAX_HEADER_BYTES} bytes")
+        raise InvalidArgument(f"the headers of a job can have at most {_MAX_HEADER_BYTES} bytes")
     return headers
 
 

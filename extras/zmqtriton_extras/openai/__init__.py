@@ -14,7 +14,7 @@ ADDON = AddOn(
             "allow-openai",
             bool,
             False,
-            "Serve OpenAI's API at /v1: chats, completions, embeddings, speech, transcriptions.",
+            "Serve OpenAI's API at /v1: chats, tools, structured outputs, embeddings, audio.",
             group="HTTP",
         ),
         Option(

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 _MAX_UNDECIDED = 1 << 20
 #: Maximum letters of a call's name that stands alone before its arguments.
 _MAX_NAME = 256
-#: Maximum blanks before a text that is calls or has none.
+#: Maximum number of blanks before the text that decides whether there are calls.
 _MAX_BLANKS = 1024
 #: The members that hold the arguments.
 _ARGUMENTS = ("arguments", "parameters")
@@ -177,7 +177,7 @@ class Form(NamedTuple):
     begin: str
     #: After a call.
     end: str = ""
-    #: The text is calls from its beginning, or has none.
+    #: True if calls can only begin at the start of the text.
     is_whole: bool = False
     #: A name may stand before its arguments, outside of their object.
     has_names: bool = False
@@ -233,7 +233,7 @@ class CallText:
     def __init__(self, form: Form) -> None:
         self._form = form
         self._state: Callable[[], bool] = self._beginning if form.is_whole else self._text
-        #: The text that is looked at, and how far it was.
+        #: The text that may have calls, and the reader's position.
         self._rest, self._at = "", 0
         #: Text held back since a tool call may have begun; sent as text if none did.
         self._undecided: list[str] = []
@@ -275,7 +275,7 @@ class CallText:
     # Each state looks at the rest from its place on; it returns False if it needs more.
 
     def _beginning(self) -> bool:
-        """Look at the first characters of a text that is calls or has none."""
+        """Decide by the first characters whether a text consists of tool calls or has no call."""
         begin = self._form.begin
         begun = self._rest[:_MAX_BLANKS].lstrip()
         if not begun and len(self._rest) < _MAX_BLANKS:

@@ -61,7 +61,7 @@ def read_logprobs(output: str, data: bytes, limit: int) -> list[TokenLogprob]:
         return [_token(step, limit) for step in steps or [] if step]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InternalError(
-            f"output '{output}' does not hold probabilities of tokens, such as {EXAMPLE}"
+            f"output '{output}' must hold probabilities of tokens, such as {EXAMPLE}"
         ) from None
 
 
@@ -201,7 +201,7 @@ class ChoiceRules(NamedTuple):
     limit: int = 1
     #: Each text begins with its prompt.
     has_echo: bool = False
-    #: Texts are kept; others are sent as they grow.
+    #: Texts are kept until the end; otherwise they are sent as they grow.
     are_kept: bool = True
     #: Makes the reader of calls in a text; None if there are none.
     new_reader: Callable[[], CallReader] | None = None
@@ -225,7 +225,7 @@ class Choice:
         self._pieces = [beginning]
         #: Number of bytes received.
         self.size = 0
-        #: Calls of tools so far; they are kept if the texts are.
+        #: Tool calls so far, if the texts are kept.
         self.calls: list[Call] = []
         self.logprobs: list[TokenLogprob] = []
         self._call_count = 0
@@ -385,8 +385,7 @@ class Choices:
         limit = self._rules.limit
         if count > limit:
             raise InternalError(
-                f"output '{self._names.text_output}' has {count} texts, {limit} of them "
-                "were asked for"
+                f"output '{self._names.text_output}' has {count} texts, but must have {limit}"
             )
         while len(self.all) < count:
             self.all.append(Choice(self.echo, self._rules))
@@ -424,4 +423,6 @@ def _strings(tensor: Tensor) -> list[bytes]:
     try:
         return decode_bytes(tensor.data)
     except ValueError as error:
-        raise InternalError(f"output '{tensor.name}' is invalid: {error}") from None
+        raise InternalError(
+            f"correct the model, output '{tensor.name}' is invalid: {error}"
+        ) from None

@@ -104,13 +104,13 @@ class Batch:
                 self._tokens = (self._tokens or 0) + count_tokens(tensor)
 
     def vectors(self) -> Any:
-        """Return an array with a row for each text. Raises InternalError if that is not so."""
+        """Return an array with a row for each text. Raises InternalError for other numbers."""
         numbers = np.concatenate(self._arrays) if self._arrays else np.empty(0, np.float32)
         count = len(self._texts)
         if not len(numbers) or len(numbers) % count:
             raise InternalError(
                 f"output '{self._names.embedding}' of model '{self._names.model}' has "
-                f"{len(numbers)} elements for {count} texts"
+                f"{len(numbers)} elements for {count} texts; it must return one vector for each"
             )
         return numbers.reshape(count, -1)
 
@@ -174,7 +174,9 @@ def _numbers(tensor: Tensor) -> Any:
     except (ValueError, KeyError, TypeError):
         raise InternalError(f"output '{tensor.name}' must hold numbers") from None
     if not np.isfinite(numbers).all():
-        raise InternalError(f"output '{tensor.name}' has values that are not finite")
+        raise InternalError(
+            f"output '{tensor.name}' has values that are not finite; correct the model"
+        )
     return numbers
 
 

@@ -123,7 +123,7 @@ class Schema:
             raise UnusableSchemaError("a schema must be an object")
         self._schemas += 1
         if depth > _MAX_DEPTH or self._schemas > _MAX_SCHEMAS:
-            raise UnusableSchemaError("it has too many schemas, or they lie too deep")
+            raise UnusableSchemaError("it has too many or too deep schemas: make it smaller")
         for keyword, argument in schema.items():
             for inner in self._read_keyword(keyword, argument):
                 self._read(inner, depth + 1)
@@ -132,13 +132,18 @@ class Schema:
         """Check a keyword of a schema and its argument; return the schemas in the argument."""
         kind = KEYWORDS.get(keyword)
         if kind is None:
-            raise UnusableSchemaError(f"the keyword '{keyword[:64]}' is not supported")
+            raise UnusableSchemaError(
+                f"the keyword '{keyword[:64]}' is not supported: leave it out, or set strict to "
+                "false"
+            )
         if not _ARGUMENTS[kind](argument):
-            raise UnusableSchemaError(f"'{keyword}' has an argument of the wrong type")
+            raise UnusableSchemaError(
+                f"the value of '{keyword}' has the wrong type: correct the schema"
+            )
         if kind == _VALUES:
             self._values += len(argument)
             if self._values > _MAX_VALUES:
-                raise UnusableSchemaError("its enumerations have too many values")
+                raise UnusableSchemaError("its enumerations have too many values: use fewer")
         elif kind == _REFERENCE:
             self._references[argument] = None
         return _inner(kind, argument)
@@ -155,7 +160,9 @@ class Schema:
         # elsewhere there need not be schemas
         is_place = len(steps) == 1 or (len(steps) == 3 and steps[1] in ("$defs", "definitions"))
         if not is_place or type(target) is not dict:
-            raise UnusableSchemaError(f"'$ref' names nothing: '{reference[:64]}'")
+            raise UnusableSchemaError(
+                f"'$ref' must name a part of the schema, not '{reference[:64]}'"
+            )
         return target
 
 

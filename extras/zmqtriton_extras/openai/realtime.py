@@ -349,9 +349,11 @@ class _Session:
         if type(own_id) is not str or not 0 < len(own_id) <= 64:
             raise RefusedField("'item.id' must be a string of up to 64 characters", "item.id")
         if any(other["id"] == own_id for other in self._items):
-            raise RefusedField(f"there is an item with the id '{own_id}'", "item.id")
+            raise RefusedField(
+                f"there is an item with the id '{own_id}' already: choose another", "item.id"
+            )
         if len(self._items) >= _MAX_ITEMS:
-            raise Unavailable(f"a conversation has up to {_MAX_ITEMS} items")
+            raise Unavailable(f"a conversation can have at most {_MAX_ITEMS} items: delete some")
         self._read(self._settings, [item])
         before = fields.get("previous_item_id")
         if before is None:
@@ -381,7 +383,7 @@ class _Session:
         for place, item in enumerate(self._items):
             if item["id"] == fields.get(field):
                 return place
-        raise RefusedField(f"'{field}' names no item of the conversation", field)
+        raise RefusedField(f"'{field}' must be the id of an item of the conversation", field)
 
     # --------------------------------------------------------------- the responses
 
@@ -428,7 +430,9 @@ class _Session:
                 await self._send(response.cancel())
         except Exception as error:  # noqa: BLE001 - an edge: the conversation goes on
             if not isinstance(error, ZmqTritonError):
-                _log.error("a response in a conversation failed", exc_info=error)
+                _log.error(
+                    "a response in a conversation failed; see the server's log", exc_info=error
+                )
                 error = InternalError("internal error")
             await self._send(response.failure(error))
         finally:
@@ -445,7 +449,10 @@ class _Session:
         response, responding = self._response, self._responding
         own_id = fields.get("response_id")
         if response is None or responding is None or own_id not in (None, response.id):
-            raise _Refused("there is no such response under way", "response_cancel_not_active")
+            raise _Refused(
+                "no response of this id is in progress: leave response_id out",
+                "response_cancel_not_active",
+            )
         self._response = None
         responding.cancel()
         await asyncio.wait((responding,))

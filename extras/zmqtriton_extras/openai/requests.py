@@ -94,7 +94,8 @@ def tools_of(fields: dict[str, Any], documents: list[dict[str, Any]], choice: An
     names = [document["function"]["name"] for document in documents]
     if kind == NAMED and name not in names:
         raise RefusedField(
-            f"'tool_choice' names '{name[:64]}', which is not in 'tools'", "tool_choice"
+            f"'tool_choice' names '{name[:64]}', which is not in 'tools': add it there",
+            "tool_choice",
         )
     if kind == REQUIRED and len(names) == 1:
         return Tools(documents, NAMED, names[0], is_parallel)
@@ -232,7 +233,7 @@ def _text_request(
 ) -> TextRequest:
     choices = read.number(fields, "n", read.CHOICES) or 1
     if choices * max(1, len(prompts)) > MAX_CHOICES:
-        raise RefusedField(f"'n' asks for more than {MAX_CHOICES} choices", "n")
+        raise RefusedField(f"'n' must be at most {MAX_CHOICES}", "n")
     is_streamed = read.flag(fields, "stream")
     several = {"n": choices} if choices > 1 else {}
     return TextRequest(

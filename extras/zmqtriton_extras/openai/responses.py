@@ -122,7 +122,10 @@ def _messages(items: Any) -> list[dict[str, Any]]:
             remedy = "send the item itself; clients do so with 'store' set to false"
             raise RefusedField(why + remedy, f"{field}.type")
         elif kind not in _SKIPPED:
-            raise RefusedField(f"'{field}.type' is not supported", f"{field}.type")
+            raise RefusedField(
+                f"'{field}.type' must be message, function_call or function_call_output",
+                f"{field}.type",
+            )
     return messages
 
 

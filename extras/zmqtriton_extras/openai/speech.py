@@ -69,7 +69,7 @@ def open_sound(sound: bytes) -> tuple[bytes, bytes]:
             empty.writeframes(b"")
             samples = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
-        raise InternalError(f"the model's sound is no WAV file: {error}") from None
+        raise InternalError(f"the model must return a WAV file: {error}") from None
     header = whole.getvalue()
     return header[:4] + _OPEN + header[8:40] + _OPEN, samples
 
@@ -102,7 +102,9 @@ class Speech:
                 sounds = await json_documents.perform(size, _sounds, body, names.audio_output)
                 for header, samples in sounds:
                     if kind not in (b"", header):
-                        raise InternalError("the model's sounds are of different kinds")
+                        raise InternalError(
+                            "all parts of a speech must have the same rate and channels"
+                        )
                     has_header = not kind and fields.get("response_format") != "pcm"
                     yield header + samples if has_header else samples
                     kind = header

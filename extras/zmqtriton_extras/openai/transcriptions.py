@@ -76,7 +76,7 @@ def read(content_type: str, body: memoryview) -> Transcription:
                 fields[part.name] = str(body[part.begin : part.end], "utf-8")
             else:
                 raise RefusedField(
-                    f"'{part.name}' has more than {_MAX_FIELD_BYTES} bytes", part.name
+                    f"'{part.name}' can have at most {_MAX_FIELD_BYTES} bytes", part.name
                 )
     except RefusedError as error:
         raise RefusedField(error.args[1], "") from None

@@ -66,7 +66,7 @@ def interval_s(option: int, environment: Mapping[str, str]) -> float:
     if option or not text:
         return option or _DEFAULT_INTERVAL_S
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise ValueError(f"{_VARIABLE} is no number of milliseconds: {text}")
+        raise ValueError(f"{_VARIABLE} must be a number of milliseconds, not {text}")
     return int(text) / 1000
 
 

@@ -169,7 +169,7 @@ class BoundModel:
         self._on_unrecoverable = on_unrecoverable
 
     def execute(self, requests: Sequence[Any]) -> Any:
-        """Return the responses, or a coroutine that does, or that sends them."""
+        """Return the responses, or a coroutine that returns or sends them."""
         if self._is_decoupled:
             return self._send_all(requests)
         inputs = [self._request(request) for request in requests]

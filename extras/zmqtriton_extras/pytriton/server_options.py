@@ -157,7 +157,7 @@ def _boolean(value: Any) -> bool:
         return bool(value)
     word = value.strip().lower()
     if word not in ("true", "false", "on", "off", "1", "0"):
-        raise ValueError("neither true nor false")
+        raise ValueError("must be true or false")
     return word in ("true", "on", "1")
 
 
@@ -250,7 +250,7 @@ def server_options(
 def _unrestricted(
     option: str, kind: str, own: str | None, security: TritonSecurityConfig
 ) -> list[str]:
-    """Return the endpoints to protect by the token: what the user restricts otherwise stays so."""
+    """Return the endpoints to protect by the token, without endpoints that the user restricts."""
     try:
         restricted = () if own is None else restriction(option, kind, "")(own).categories
     except BadValue as error:

@@ -358,7 +358,7 @@ class RemoteTriton(TritonBase):
         parts = TritonUrl.from_url(url)
         if parts.hostname not in _LOCAL:
             raise PyTritonValidationError(
-                f"RemoteTriton binds into servers on this machine, and {url} is another's"
+                f"RemoteTriton needs a server on this machine, but {url} is on another one"
             )
         super().__init__(parts.with_scheme, workspace, DefaultTritonLifecyclePolicy, access_token)
         self._port = str(parts.port)
@@ -377,7 +377,9 @@ class RemoteTriton(TritonBase):
                 return connect(self._port)
             except (NoServerError, Unavailable) as error:
                 if time.monotonic() > deadline_s:
-                    raise TimeoutError(f"there is no server at {self._url}: {error}") from error
+                    raise TimeoutError(
+                        f"there is no server at {self._url}, start it first: {error}"
+                    ) from error
                 time.sleep(_LOOK_S)
 
     def _leave(self, connection: Connection | None) -> None:

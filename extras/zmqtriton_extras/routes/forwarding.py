@@ -266,7 +266,11 @@ class Forwarding:
         catalogue, name = self._gateway.catalogue, model + names.SUFFIX
         version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
         if version.config.get("backend") == names.BACKEND:  # it is itself the model of routes
-            raise falcon.HTTPError(404, description=f"model '{model}' has no routes")
+            raise falcon.HTTPError(
+                404,
+                description=f"model '{model}' has no routes: write a routes.py next to its "
+                "model.py",
+            )
         end_s = time.monotonic() + _WITHIN_S
         while True:
             try:
@@ -274,11 +278,14 @@ class Forwarding:
             except ZmqTritonError as error:
                 if not await self._has(version):
                     raise falcon.HTTPError(
-                        404, description=f"model '{model}' has no routes"
+                        404,
+                        description=f"model '{model}' has no routes: write a routes.py next to "
+                        "its model.py",
                     ) from None
                 if time.monotonic() >= end_s or _has_failed(catalogue.versions().get(name)):
                     raise Unavailable(
-                        f"the routes of model '{model}' are not loaded: {error.text}"
+                        f"the routes of model '{model}' are not loaded, see `zmqtriton-ctl "
+                        f"explain`: {error.text}"
                     ) from None
             await asyncio.sleep(_AGAIN_S)
 
@@ -360,7 +367,7 @@ class Answer:
         resp.content_type = None
         for name, value in head["headers"]:
             if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)):
-                raise InternalError("the route has answered with an invalid header")
+                raise InternalError("the route has returned an invalid header: correct it")
             if name.lower() == "content-type":
                 resp.content_type = value
             elif name.lower() not in _OWN_HEADERS:
@@ -409,7 +416,7 @@ def _body_of(item: StreamItem | None) -> ResponseBody:
     """Return the first part of an answer. Raises the error in its place."""
     body = None if item is None else item.content()
     if body is None:
-        raise InternalError("the route has sent no answer")
+        raise InternalError("the route has ended without a response: let it return one")
     return body
 
 

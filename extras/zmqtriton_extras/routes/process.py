@@ -139,7 +139,7 @@ class RoutesService(Service):
                 self._code.pop(name, None)
 
     def _refusals(self, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-        """Return why models cannot have their paths; routes that serve keep theirs."""
+        """Return why models cannot have their paths; routes that already serve keep their path."""
         paths = {n: path for n, config in configs.items() if (path := _own_path(config))}
         if not paths:
             return {}

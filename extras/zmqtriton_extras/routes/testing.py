@@ -70,7 +70,7 @@ def _load(directory: Path) -> None:
     """Run routes.py anew: each test has its own."""
     file = directory / names.FILE
     if not file.is_file():
-        raise NotFound(f"there is no {file}")
+        raise NotFound(f"there is no {file}; write the routes there")
     spec = importlib.util.spec_from_file_location("routes", file)
     assert spec is not None, "it is a file of Python"
     assert spec.loader is not None, "it is a file of Python"
@@ -99,7 +99,10 @@ class _Infer:
         from zmqtriton_extras.routes.backend.model import InferError, tensor_of
 
         if model not in ("", self._name):
-            raise InvalidArgument(f"a test of '{self._name}' calls its own model, not '{model}'")
+            raise InvalidArgument(
+                f"a test of '{self._name}' can call only its own model, not '{model}': start a "
+                "server"
+            )
         arrays = {
             name: tensor_of(name, value, self._declared.get(name)).as_numpy()
             for name, value in inputs.items()

@@ -206,7 +206,9 @@ async def _copy_until_consistent(
         if directory:
             return directory, tree.digest
         objects = await place.store.list_objects(model)
-    raise InternalError(f"{place.url}/{model} was changed each time that it was copied")
+    raise InternalError(
+        f"{place.url}/{model} was changed during each copy: load it again when its upload has ended"
+    )
 
 
 def _paths(directory: str) -> set[str]:
@@ -229,7 +231,9 @@ async def _wait_until_unchanged(
         if digest(again) == digest(objects):
             return again
         objects = again
-    raise InternalError(f"{place.url}/{model} is still being changed")
+    raise InternalError(
+        f"{place.url}/{model} is still being changed: load it again when its upload has ended"
+    )
 
 
 class StorageProcess:

@@ -138,7 +138,7 @@ class BlobCache:
                 # its beginning may be another's
                 self._complete(file, digest, size, open_content, add, stop)
                 return
-            raise InternalError(f"its content is not that of its digest, {digest}")
+            raise InternalError(f"the download is damaged, load again: its digest must be {digest}")
 
     def adopt(self, path: Path, digest: str, size: int) -> Path | None:
         """Link a content that another program has fetched into the cache, if it has the digest.
@@ -280,4 +280,6 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 def _check_room(directory: Path, size: int) -> None:
     free = shutil.disk_usage(directory).free - _ROOM
     if size > free:
-        raise InternalError(f"it needs {size} bytes, {max(free, 0)} are free in {directory}")
+        raise InternalError(
+            f"it needs {size} bytes, but {max(free, 0)} are free in {directory}: free some"
+        )

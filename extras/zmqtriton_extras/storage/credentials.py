@@ -38,10 +38,10 @@ def _entry(path: str, place: BucketPath) -> Any:
             document = json.load(file)
     except OSError as error:
         raise InvalidArgument(
-            f"{CREDENTIALS_VARIABLE}: {path} cannot be read: {error.strerror}"
+            f"{CREDENTIALS_VARIABLE}: {path} cannot be read, check its rights: {error.strerror}"
         ) from error
     except ValueError:
-        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} is not JSON") from None
+        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} must be JSON") from None
     entries = document.get(place.kind, {}) if isinstance(document, dict) else {}
     names = [n for n in entries if place.url.startswith(n)] if isinstance(entries, dict) else []
     if not names:
@@ -54,7 +54,7 @@ def _entry(path: str, place: BucketPath) -> Any:
 def _require_texts(entry: Any, place: BucketPath) -> dict[str, str]:
     if not isinstance(entry, dict) or not all(isinstance(v, str) for v in entry.values()):
         raise InvalidArgument(
-            f"{CREDENTIALS_VARIABLE}: the credential for {place.url} is no object of texts"
+            f"{CREDENTIALS_VARIABLE}: the credential for {place.url} must be an object of texts"
         )
     return entry
 
@@ -143,7 +143,9 @@ def _section(path: str, name: str) -> dict[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} cannot be read: {type(error).__name__}") from None
+        raise InvalidArgument(
+            f"{path} cannot be read, correct it: {type(error).__name__}"
+        ) from None
     sections = filter(parser.has_section, (f"profile {name}", name) if name else ("default",))
     return next((dict(parser.items(section)) for section in sections), {})
 
@@ -160,7 +162,9 @@ _NOBODY = json.dumps(
 
 def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) -> dict[str, Any]:
     if entry is not None and not isinstance(entry, str):
-        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: the credential for {place.url} is no path")
+        raise InvalidArgument(
+            f"{CREDENTIALS_VARIABLE}: the credential for {place.url} must be a path"
+        )
     options: dict[str, Any] = {}
     server = variables.get("STORAGE_EMULATOR_HOST", "")
     if server:

@@ -80,7 +80,7 @@ class FileStore(ABC):
     # ------------------------------------------------------ what stores can do
 
     async def open(self, revision: str, warn: Callable[[str], None]) -> None:
-        """Resolve the revision, if it is not given; without an answer, to what it last was."""
+        """Resolve the revision, unless it is given; without an answer, use the last known one."""
         note = f"revisions/{_as_name(self._url)}.json"
         if revision:
             self.revision = revision

@@ -59,7 +59,7 @@ class HubStore(FileStore):
             _, listed = self._ask(self.revision)
         start = f"{self._place.folder}/" if self._place.folder else ""
         if not any(path.startswith(start) for path, _, _ in listed):
-            raise InternalError(f"it has no folder '{self._place.folder}'")
+            raise InternalError(f"it has no folder '{self._place.folder}'; correct the address")
         return {path: RemoteFile(size, digest, path) for path, size, digest in listed}
 
     def _ask(self, revision: str) -> tuple[str, list[tuple[str, int, str]]]:
@@ -72,7 +72,9 @@ class HubStore(FileStore):
         except errors.OfflineModeIsEnabled:
             return self._ask_library(revision)
         except errors.RevisionNotFoundError:
-            raise InternalError(f"{repository} has no revision '{revision}'") from None
+            raise InternalError(
+                f"{repository} has no revision '{revision}'; name a branch, a tag or a commit"
+            ) from None
         except errors.HfHubHTTPError as error:
             status = error.response.status_code
             if status in (401, 403, 404):
@@ -83,7 +85,9 @@ class HubStore(FileStore):
             raise Unreachable(f"{server} answers {status}") from None
         except Exception as error:  # noqa: BLE001 - by version it has one of three HTTP libraries
             text = " ".join(str(error).split())[:300] or type(error).__name__
-            raise Unreachable(f"{server} does not answer: {text}") from None
+            raise Unreachable(
+                f"{server} does not answer, load the model again later: {text}"
+            ) from None
         files = [_listed(sibling) for sibling in info.siblings or ()]
         self._cache.write_note(self._note(str(info.sha)), files)
         return str(info.sha), files

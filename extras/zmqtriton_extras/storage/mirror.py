@@ -113,7 +113,7 @@ class Mirror:
         except OSError as error:
             reason = error.strerror or str(error)
             raise InternalError(
-                f"{url}/{model} cannot be stored in {self._root}: {reason}"
+                f"{url}/{model} cannot be stored, is there room in {self._root}? {reason}"
             ) from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)  # where it has not got its name

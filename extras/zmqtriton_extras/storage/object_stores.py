@@ -264,7 +264,11 @@ class ObjectStores(Feature, HelperOwner):
         self._copy_status.clear()
         calls, self._pending_calls = self._pending_calls, {}
         for answer in calls.values():
-            answer(InternalError(f"the process that asks stores has died: {reason.text}"))
+            answer(
+                InternalError(
+                    f"the process that asks stores has died, load the model again: {reason.text}"
+                )
+            )
 
     def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the process, for the status."""

@@ -128,7 +128,7 @@ def parse_url(url: str) -> Place:
     place = parse(url, kind, rest)
     if place is None or not url.isprintable():
         forms = _FORMS.get(kind) or "; ".join(_FORMS.values())
-        raise InvalidArgument(f"the address '{url}' is not of the form {forms}")
+        raise InvalidArgument(f"the address '{url}' must be {forms}")
     return place
 
 
@@ -136,7 +136,7 @@ def parse_bucket_url(url: str) -> BucketPath:
     """Parse an address in an object store. Raises InvalidArgument, also for another store."""
     place = parse_url(url)
     if not isinstance(place, BucketPath):
-        raise InvalidArgument(f"'{url}' is no bucket, which can be written to")
+        raise InvalidArgument(f"'{url}' must be a bucket, because the server writes to it")
     return place
 
 
@@ -217,7 +217,9 @@ def claim_parent(urls: Iterable[str], variables: Mapping[str, str] = os.environ)
     try:
         return local_directory(kinds, variables) or tempfile.gettempdir()
     except OSError as error:
-        raise InvalidArgument(f"models of stores cannot be kept anywhere: {error}") from None
+        raise InvalidArgument(
+            f"models of stores need a directory that can be written, see $TMPDIR: {error}"
+        ) from None
 
 
 def local_directory(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:

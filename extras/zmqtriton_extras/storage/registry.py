@@ -82,9 +82,9 @@ def unpack_layer(
                 contents[entry.path] = entry
                 entries.append(entry)
                 if len(entries) > _MAX_ENTRIES:
-                    raise InternalError(f"a layer has more than {_MAX_ENTRIES} entries")
+                    raise InternalError(f"a layer can have at most {_MAX_ENTRIES} entries")
     except (tarfile.TarError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InternalError(f"a layer is no tar archive that can be read: {error}") from None
+        raise InternalError(f"a layer must be a tar archive: {error}") from None
     return entries
 
 
@@ -113,7 +113,9 @@ def clean(path: str) -> str:
     """Return a path of an archive from its root. Raises InternalError for one that leads out."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InternalError(f"a layer has the path {path[:200]!r}, which leads out of it")
+        raise InternalError(
+            f"a layer has the path {path[:200]!r}, which leads out of it: build the image again"
+        )
     return "/".join(parts)
 
 
@@ -180,13 +182,13 @@ class RegistryStore(FileStore):
         digest = f"{SHA256}:{hashlib.sha256(body).hexdigest()}"
         expected = said.headers.get("Docker-Content-Digest", digest)
         if digest != (reference if _DIGEST.fullmatch(reference) else expected):
-            raise InternalError(f"its manifest is not that of the digest, but of {digest}")
+            raise InternalError(f"its manifest has another digest, {digest}: correct the address")
         try:
             document = json.loads(body)
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise InternalError("its manifest is not JSON of an object")
+            raise InternalError("its manifest must be a JSON object: push it again")
         self._cache.write_note(f"manifests/{digest.replace(':', '/')}.json", document)
         return digest, document
 
@@ -195,13 +197,15 @@ class RegistryStore(FileStore):
         if "manifests" in document:
             _, document = self._manifest(_of_this_machine(document["manifests"]))
         if not isinstance(document.get("layers"), list):
-            raise InternalError("its manifest has no layers")
+            raise InternalError("its manifest has no layers: push it again")
         return merge_layers(self._entries(layer, stop) for layer in document["layers"])
 
     def _entries(self, layer: Mapping[str, Any], stop: threading.Event) -> list[LayerEntry]:
         digest, size = str(layer.get("digest")), layer.get("size")
         if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
-            raise InternalError(f"its manifest has a layer of the digest '{digest[:100]}'")
+            raise InternalError(
+                f"push it again: its manifest has a layer of the digest '{digest[:100]}'"
+            )
         annotations = layer.get("annotations") or {}
         title = annotations.get(_TITLE, "")
         if title and annotations.get(_UNPACK) != "true":
@@ -245,7 +249,7 @@ def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
         if _DIGEST.fullmatch(digest):
             return digest
     others = ", ".join(f"{system}/{machine}" for system, machine in real)
-    raise InternalError(f"it is for {others or 'no machine'}, not for {'/'.join(own)}")
+    raise InternalError(f"it is for {others or 'no machine'}: build it for {'/'.join(own)}")
 
 
 class RegistryClient:
@@ -270,7 +274,8 @@ class RegistryClient:
             if refusal.status == 404:
                 missing = path.rpartition("/")[2]
                 raise InternalError(
-                    f"{self._place.host} has no {missing} of {self._place.name}"
+                    f"{self._place.host} has no {missing} of {self._place.name}; correct the "
+                    "address"
                 ) from None
             may_help = refusal.status in (401, 403)
             advice = f"; log in with `docker login {self._place.host}`" if may_help else ""
@@ -278,7 +283,9 @@ class RegistryClient:
                 f"{self._place.host} refuses {path}: {refusal.text}{advice}"
             ) from None
         except Unreachable as error:
-            raise Unreachable(f"{self._place.host} does not answer: {error.text}") from None
+            raise Unreachable(
+                f"{self._place.host} does not answer, load the model again later: {error.text}"
+            ) from None
 
     def _answer(self, headers: Any) -> str:
         """Return the `Authorization` that answers the registry's challenge; "" without one."""
@@ -295,7 +302,9 @@ class RegistryClient:
     def token(self, realm: str, fields: Mapping[str, str], login: str) -> str:
         """Return the token that the server at `realm` gives for a login. Raises Refused."""
         if urlsplit(self._place.endpoint).scheme == "https" != urlsplit(realm).scheme:
-            raise Refused(f"it wants the login at {realm}, which is not safe", 401, {})
+            raise Refused(
+                f"its login at {realm} is not encrypted: use a registry with HTTPS", 401, {}
+            )
         question = {"service": fields.get("service", ""), "scope": fields.get("scope", "")}
         if not question["scope"]:
             question["scope"] = f"repository:{self._place.name}:pull"
@@ -305,7 +314,7 @@ class RegistryClient:
             answer = json.loads(read_all(said, _MAX_MANIFEST_BYTES))
             token = answer.get("token") or answer["access_token"]
         except (ValueError, KeyError, AttributeError):
-            raise Refused("its answer to the login has no token", 401, {}) from None
+            raise Refused("its response to the login has no token; log in again", 401, {}) from None
         return f"Bearer {token}"
 
 
@@ -341,7 +350,9 @@ def _documents() -> Iterator[dict[str, Any]]:
         try:
             texts.append(Path(path).read_text("utf-8"))
         except OSError as error:
-            raise Refused(f"{path} cannot be read: {error.strerror}", 401, {}) from None
+            raise Refused(
+                f"{path} cannot be read, check its rights: {error.strerror}", 401, {}
+            ) from None
     for text in filter(None, texts):
         try:
             document = json.loads(text)

@@ -53,7 +53,9 @@ class ObjectStore:
         try:
             return _CLIENTS[place.kind](place.bucket, **options, **how)
         except (BaseError, ValueError) as error:
-            raise InvalidArgument(f"{place.url} cannot be opened: {_summarize(error)}") from None
+            raise InvalidArgument(
+                f"{place.url} cannot be opened, check address and credentials: {_summarize(error)}"
+            ) from None
 
     async def list_objects(self, folder: str = "") -> list[StoredObject]:
         """List everything in a folder of the repository and below, by path.
@@ -69,7 +71,9 @@ class ObjectStore:
                 changed = item["last_modified"]
                 objects.append(StoredObject(path[len(start) :], int(item["size"]), tag, changed))
             if len(objects) > _MAX_OBJECTS:
-                raise InternalError(f"{self._bucket_path.url} has more than {_MAX_OBJECTS} objects")
+                raise InternalError(
+                    f"{self._bucket_path.url} can have at most {_MAX_OBJECTS} objects"
+                )
         return sorted(objects)
 
     async def _list_pages(self, start: str) -> AsyncIterator[Any]:
@@ -79,7 +83,8 @@ class ObjectStore:
                     yield item
         except InvalidPathError as error:
             raise InvalidObjectName(
-                f"{self._bucket_path.url} has an object with {_describe_invalid_name(error)}"
+                f"{self._bucket_path.url} has an object to rename, with "
+                f"{_describe_invalid_name(error)}"
             ) from None
         except (BaseError, OSError) as error:
             raise self._failure("listed", error) from None
@@ -93,7 +98,8 @@ class ObjectStore:
             listing = await obstore.list_with_delimiter_async(self._client, self._prefix or None)
         except InvalidPathError as error:
             raise InvalidObjectName(
-                f"{self._bucket_path.url} has an object with {_describe_invalid_name(error)}"
+                f"{self._bucket_path.url} has an object to rename, with "
+                f"{_describe_invalid_name(error)}"
             ) from None
         except (BaseError, OSError) as error:
             raise self._failure("listed", error) from None
@@ -111,7 +117,7 @@ class ObjectStore:
         return data, str(answer.meta.get("e_tag") or "")
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object, and wait until it is there: in a thread that may."""
+        """Write an object, and wait for the end; call this in a thread that may block."""
         try:
             obstore.put(self._client, f"{self._prefix}{path}", content)
         except (BaseError, OSError) as error:

@@ -40,7 +40,7 @@ class ModelTree(NamedTuple):
     #: Paths of empty folders, which are objects without content in a store.
     directories: tuple[str, ...]
     objects_digest: str
-    #: The model's own directory, whose files are not fetched, and the mark of these.
+    #: The model's own directory, whose files are not fetched, and a digest of these files.
     directory: str = ""
     fingerprint: str = ""
 
@@ -67,7 +67,7 @@ def is_model_name(name: str) -> bool:
 
 
 def digest(objects: Iterable[StoredObject]) -> str:
-    """Return a digest that changes when any of them does."""
+    """Return a digest that changes if any of the files changes."""
     made = hashlib.blake2b(digest_size=16)
     for path, size, tag, changed in sorted(objects):
         mark = tag or changed.isoformat()

@@ -49,7 +49,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         _, code, _, headers, url = answer
         schemes = urlsplit(request.full_url).scheme, urlsplit(url).scheme
         if schemes[1] not in ("http", "https") or schemes == ("https", "http"):
-            raise Refused(f"it sends to {url.partition('?')[0]}, which is less safe", code, headers)
+            raise Refused(
+                f"it sends to {url.partition('?')[0]}, which is less safe: use HTTPS", code, headers
+            )
         if _is_link_local(urlsplit(url).hostname) and not _is_link_local(
             urlsplit(request.full_url).hostname
         ):
@@ -85,7 +87,7 @@ def ask(
     Tries a few times. Raises Refused or Unreachable, which the caller completes with what it asked.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise Refused(f"{url} is no address of the web", 0, {})
+        raise Refused(f"{url} must begin with http:// or https://", 0, {})
     request = urllib.request.Request(url, headers={"User-Agent": _AGENT, **headers}, method=method)
     if authorization:
         request.add_unredirected_header("Authorization", authorization)
@@ -117,7 +119,7 @@ def read_all(answer: Answer, limit: int) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         raise Unreachable(str(error) or type(error).__name__) from None
     if len(body) > limit:
-        raise InternalError(f"an answer has more than {limit} bytes")
+        raise InternalError(f"a response can have at most {limit} bytes")
     return body
 
 

@@ -214,7 +214,7 @@ class Tensor:
         return self.to_device("cpu")
 
     def to_device(self, device: DeviceOrMemoryType) -> Tensor:
-        """Return the tensor there: itself if it is there, and else a copy, which needs cupy."""
+        """Return the tensor on the device: itself, or a copy (which needs cupy)."""
         place = parse_place(device)
         if place == (self.memory_type, self.memory_type_id):
             return self

@@ -403,5 +403,5 @@ def _as_answer(error: Exception) -> ZmqTritonError:
     """Return the error that the client gets."""
     if isinstance(error, ZmqTritonError):
         return error
-    _log.error("a request on a WebSocket failed", exc_info=error)
+    _log.error("a request on a WebSocket failed; see the server's log", exc_info=error)
     return InternalError("internal error")

@@ -41,17 +41,19 @@ def begin(req: HttpRequest, subprotocol: str = SUBPROTOCOL) -> Upgraded:
     if "websocket" not in upgrade or req.connection is None:
         raise falcon.HTTPError(
             426,
-            description="this is an endpoint for WebSockets",
+            description="this path is for WebSockets: connect with ws:// or wss://",
             headers={"Upgrade": "websocket", "Connection": "Upgrade"},
         )
     options = (req.header(b"connection") or "").lower()
     key = req.header(b"sec-websocket-key") or ""
     if "upgrade" not in options or len(key) != 24 or req.method != "GET":
-        raise falcon.HTTPBadRequest(description="the handshake of a WebSocket is malformed")
+        raise falcon.HTTPBadRequest(
+            description="the handshake of a WebSocket is malformed: use a client library"
+        )
     if req.header(b"sec-websocket-version") != "13":
         raise falcon.HTTPError(
             426,
-            description="only version 13 of WebSockets is spoken",
+            description="use version 13 of WebSockets",
             headers={"Sec-WebSocket-Version": "13"},
         )
     rows = [("upgrade", "websocket"), ("connection", "Upgrade")]
@@ -113,7 +115,7 @@ class WebSocket:
             await self._send(opcode, parts)
 
     async def send_texts(self, texts: Sequence[bytes]) -> None:
-        """Send messages, all or none of them; wait likewise."""
+        """Send all messages or none of them, and wait for room as for one message."""
         parts = [part for text in texts for part in (frame(TEXT, len(text)), text)]
         if parts and not self._is_closing:
             await self._upgraded.write(parts)
@@ -148,7 +150,7 @@ async def watch(
     is_quiet: Callable[[], bool],
     conversation: asyncio.Task[Any] | None,
 ) -> None:
-    """Close a socket of a server that leaves, and of a client that is not there."""
+    """Close the socket if the server is stopping, or the client does not respond."""
     loop, asked_at = asyncio.get_running_loop(), 0.0
     while True:
         await asyncio.sleep(_LOOK_S)

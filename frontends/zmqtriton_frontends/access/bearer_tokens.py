@@ -290,13 +290,15 @@ def check_target(grant: Grant | None, need: str, model: str) -> None:
 def check_model(grant: Grant | None, model: str) -> None:
     """Raise Forbidden if there is a grant, and the model is not among those that it is for."""
     if grant is not None and not grant.has_model(model):
-        raise Forbidden("The token is not for this model")
+        raise Forbidden(
+            "The token is not for this model; its line in the token file needs the name in models"
+        )
 
 
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
     """Raise Forbidden if dependents would go, too, and the grant is for some models alone."""
     if has_dependents and grant is not None and not grant.is_for_all_models:
-        raise Forbidden("The token is for some models alone, which dependents need not be")
+        raise Forbidden("The token is for some models alone: unload without dependents")
 
 
 def describe_client(grant: Grant | None, address: str) -> str:

@@ -137,7 +137,11 @@ class Reader:
             self._end is not None and number >= self._end
         ):
             self._dropped.append(body)
-            self.end(InternalError(f"response {number} of the stream came out of turn"))
+            self.end(
+                InternalError(
+                    f"response {number} of the stream came out of turn: send the request again"
+                )
+            )
         else:
             self._ahead[number] = (row.code, row.text, body, False)
             self.arrivals.unread += size_of(body)
@@ -153,7 +157,11 @@ class Reader:
         if self.deadline is not None and self._clock() >= self.deadline:
             self._advance()  # what was missing may have come in its turn
             if self.deadline is not None:
-                self.end(Unavailable(f"response {self._next} of the stream was lost"))
+                self.end(
+                    Unavailable(
+                        f"response {self._next} of the stream was lost: send the request again"
+                    )
+                )
 
     def pop(self) -> _Response:
         """Return the next response; only if there is one in `ready`."""

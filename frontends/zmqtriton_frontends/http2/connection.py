@@ -160,7 +160,7 @@ class Http2Connection(ControlFrames):
     def receive(self, data: memoryview, until: float = math.inf) -> int:
         """Take bytes of the client; return how many are left when the time is over.
 
-        Those are to be given again, before any others.
+        Pass the left bytes again, before any others.
         """
         if self.is_over:
             return 0

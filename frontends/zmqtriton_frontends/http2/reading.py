@@ -128,7 +128,7 @@ class FrameReader:
         return 0
 
     def _with_early(self, data: memoryview) -> memoryview:
-        """Return the kept bytes and these as one view; if more are needed, keep all of them."""
+        """Return kept and new bytes as one view; if more bytes are needed, keep all of them."""
         self._early += data
         if len(self._early) < self._needed:
             return _NOTHING
@@ -151,7 +151,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """The part of a frame, or of a block, that waits for the rest."""
+        """The part of a frame, or of a block, that has arrived while the rest is missing."""
         return len(self._early) + len(self._block)
 
     def _keep(self, data: memoryview, needed: int) -> None:

@@ -103,7 +103,7 @@ class Http2Stream:
 
     @property
     def is_amid_message(self) -> bool:
-        """True if a part of something has come that is of no use without the rest."""
+        """True if an incomplete message has arrived."""
         return False
 
     def expire(self) -> None:

@@ -270,13 +270,15 @@ def _describe(
 def _check_options(options: SchedulingOptions) -> None:
     for name in ("priority", "timeout_us", "deadline_ns"):
         if not 0 <= getattr(options, name) < 2**63:
-            raise InvalidArgument(f"'{name}' is out of range")
+            raise InvalidArgument(f"'{name}' must be from 0 to 2**63 - 1")
     correlation = options.correlation
     if len(correlation) > 1024 if isinstance(correlation, str) else not 0 <= correlation < 2**64:
-        raise InvalidArgument("the sequence id is out of range")
+        raise InvalidArgument(
+            "the sequence id must be from 0 to 2**64 - 1, or a text of at most 1024 letters"
+        )
 
 
 def _check_parameters(parameters: dict[str, Any]) -> None:
     for key, value in parameters.items():
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            raise InvalidArgument(f"the value of parameter '{key}' is out of range")
+            raise InvalidArgument(f"the value of parameter '{key}' must fit into 64 bits")

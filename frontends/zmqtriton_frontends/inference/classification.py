@@ -48,7 +48,10 @@ def _classified(model: ModelVersion, tensor: Tensor, count: int) -> Tensor:
             f"'{datatype.name if datatype else '<invalid>'}'"
         )
     if len(data) != count_elements(shape) * BY_NUMBER[number].size:
-        raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
+        raise InternalError(
+            f"invalid output '{name}' in the response of model '{model.name}': correct its "
+            "datatype or shape"
+        )
     # few clients ask for classes, and the gRPC process has no other use for 7 MB of numpy
     import numpy as np
 

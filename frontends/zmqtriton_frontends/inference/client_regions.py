@@ -102,7 +102,8 @@ class Region:
                 view, position = view[count:], position + count
         except OSError as error:
             raise InternalError(
-                f"cannot read shared memory region '{self.name}': {error.strerror}"
+                f"cannot read shared memory region '{self.name}', register it again: "
+                f"{error.strerror}"
             ) from None
 
     def write(self, place: RegionSlice, data: Any) -> None:
@@ -215,7 +216,7 @@ class Regions:
                 total += tensor.data.size
         if total > MAX_READ_BYTES:
             raise InvalidArgument(
-                f"inputs in shared memory of {total} bytes exceed the maximum of {MAX_READ_BYTES}"
+                f"inputs in shared memory have {total} bytes, but can have at most {MAX_READ_BYTES}"
             )
         inputs = []
         for tensor in body.inputs:
@@ -404,7 +405,9 @@ class Claim:
                 continue
             name, datatype, shape, _ = tensor
             if name not in self._lent:
-                raise InternalError(f"the model has sent no data for output '{name}'")
+                raise InternalError(
+                    f"the model has sent no data for output '{name}'; let it return the tensor"
+                )
             outputs.append(make(Tensor, (name, datatype, shape, b"")))
         return make(ResponseBody, (response.parameters, outputs))
 

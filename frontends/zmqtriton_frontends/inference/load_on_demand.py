@@ -77,7 +77,7 @@ class OnDemandLoader:
         if not done:
             raise Unavailable(f"timed out waiting for model '{model}' to load (the load continues)")
         if loading.cancelled():
-            raise Unavailable(f"model '{model}' is not loaded")
+            raise Unavailable(f"model '{model}' is not loaded; send the request again")
         error = loading.exception()
         if isinstance(error, ZmqTritonError):
             # each gets one of its own: those that wait are many, and each adds to its traceback

@@ -41,7 +41,7 @@ _USAGE = (
 
 
 def keep_freed_memory() -> bool:
-    """Apply the setting; False if the C library has none."""
+    """Apply the setting; False if the C library does not have it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl
         return False
@@ -121,7 +121,7 @@ class UnusedMemory:
         self._least = measure() + kept
         #: Unused bytes that could not be given back the last time; fewer if some were used since.
         self._left = 0
-        #: Bytes in use for nothing, times the seconds that they were.
+        #: Unused bytes that were kept, times the seconds of their disuse.
         self._waste = 0
 
     def check(self) -> None:

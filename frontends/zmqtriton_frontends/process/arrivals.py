@@ -18,18 +18,17 @@ _ENDLESS = 1 << 62
 
 
 class Arrivals:
-    """The unread responses of one request; without a share there is room for all of them."""
+    """The unread responses of one request; without a share, their memory is not limited."""
 
     __slots__ = ("_borrowed", "_moved", "_share", "delivered", "room", "unread")
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
-        #: The bytes that have come and were not taken, those that the reader was given last among
-        #: them.
+        #: Bytes that have arrived and are not read, with the bytes that the reader has now.
         self.unread = self.delivered = 0
         #: Bytes of unread responses that there is room for.
         self.room = FREE_BYTES if share is not None else _ENDLESS
-        #: Bytes of this room that were borrowed, because the share could not take them.
+        #: Bytes of this room that were borrowed, because the share was full.
         self._borrowed = 0
         #: Bytes that the client had moved at the last look.
         self._moved = 0

@@ -17,7 +17,7 @@ MIN_BYTES = 30 * 1024
 PART = 32
 #: Longest pause, in seconds, of a client that reads what is made bit by bit, while no more than
 #: PAUSE_BYTES wait for it: a person at a debugger, a consumer that is slower than its stream.
-#: Where others lack the room, the ledger ends it earlier.
+#: If other clients need the memory, the ledger ends it earlier.
 PAUSE_S = 600.0
 PAUSE_BYTES = 1 << 20
 #: Bytes that the kernel keeps of what it cannot send yet. The writer is woken at half of it. Pieces

@@ -79,7 +79,7 @@ def deflate(pieces: Iterable[bytes | memoryview], coding: str) -> bytes:
 
 
 def choose(accepted: str) -> str:
-    """Return the coding for a response to this Accept-Encoding; "" for none."""
+    """Return the coding for a response to this Accept-Encoding; "" for a response as it is."""
     best, best_quality = "", 0.0
     for item in accepted[:1024].split(","):
         name, *attributes = (part.strip().lower() for part in item.split(";"))
@@ -178,7 +178,7 @@ async def inflate(
 
 
 def _joined(parts: list[bytes], hold: Callable[[int], None]) -> bytearray:
-    """Return all of them in one piece, and keep none."""
+    """Return all kept bytes in one piece, and keep none of them."""
     size = sum(map(len, parts))
     hold(size)
     whole = bytearray().join(parts)

@@ -271,11 +271,11 @@ class _Opening(asyncio.Protocol):
 
     @property
     def is_plain(self) -> bool:
-        """True if it begins as a request does: with a method, or the preface of HTTP/2."""
+        """True if the bytes begin like a request: with a method, or with the preface of HTTP/2."""
         return self.unread[:1].isupper()
 
     def refuse(self, refusal: TlsRefusal) -> None:
-        """Answer all bytes, arrived ones and later ones."""
+        """Answer all bytes of this connection with a refusal, the arrived bytes and later ones."""
         self._refusal = refusal
         self._answer(bytes(self.unread))
         self.unread.clear()

@@ -52,7 +52,7 @@ class HeldBytes:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
-        #: Bytes that are borrowed, beyond those.
+        #: Bytes that are borrowed in addition to the share.
         self.borrowed = 0
         #: Largest size that was refused since the last check, in bytes.
         self.missing = 0
@@ -300,7 +300,7 @@ class Ledger:
         """Set up; all clients together may hold `limit` bytes."""
         self.budget = HeldBytes(limit)
         self.requests = Book(budget=self.budget)
-        #: Bytes that open streams take, though nothing may ever come on them.
+        #: Bytes that open streams take, even if nothing is ever sent on them.
         self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
@@ -332,9 +332,9 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """End the clients that hold most and do not go on, while there is no room for others.
+        """While there is no room, disconnect clients that hold most and make no progress.
 
-        To be called once a second.
+        Call this once a second.
         """
         budget = self.budget
         refused = self.requests.refused + self.streams.refused + self.answers.refused

@@ -63,8 +63,7 @@ class Room(Generic[T]):
         self.limit = limit
         self._now = now
         self._looks_always = looks_always
-        #: Bytes that the client of each connection had moved when it went on last, and when that
-        #: was.
+        #: Bytes that each connection's client had moved at its last progress, and the time of that.
         self._open: dict[T, tuple[int, float]] = {}
         #: Number of connections that have ever been added.
         self.added = 0

@@ -150,7 +150,7 @@ class Turns:
 
     @property
     def is_used_up(self) -> bool:
-        """True if tasks have worked for a round: longer than it has expected of them."""
+        """True if tasks have worked for longer than a round."""
         return self._tasks_s >= ROUND_S
 
     def wait(self, cost: Cost, go_on: GoOn, *, is_piece: bool = False) -> None:
@@ -238,7 +238,7 @@ class WorkTurn:
         self._cost = cost
 
     def take(self, work: Callable[[], None]) -> None:
-        """Do the work, after others where there is much to do."""
+        """Do the work at once, or in turns with other clients' work if there is much."""
         turns, cost = self._turns, self._cost
         begun = turns.clock()
         if turns.is_crowded and not turns.end_of_turn(cost, begun):

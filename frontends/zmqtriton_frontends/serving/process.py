@@ -223,7 +223,7 @@ async def end(service: Service, end_s: Callable[[], float], give_up: Callable[[]
 def begin(name: str, sockets: Iterable[str]) -> tuple[Lifeline, dict[str, int]]:
     """Become the process of this name, by its command line.
 
-    Returns its lifeline, and the descriptors that it has been given of these sockets and others.
+    Returns its lifeline, and the inherited descriptors of sockets.
     """
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")

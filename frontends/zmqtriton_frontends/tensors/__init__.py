@@ -1,1 +1,1 @@
-"""The tensors of requests and responses: where they lie, and how they come there."""
+"""The tensors of requests and responses: where they are, and how they are put there."""

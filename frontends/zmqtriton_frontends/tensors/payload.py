@@ -212,7 +212,7 @@ class Payload:
         self._has_arrays = False
 
     def close(self) -> None:
-        """Leave the memory of others; arrays over it stay as they are."""
+        """Give up the memory of other processes; arrays over it stay valid."""
         self.mappings.close()
         self.segments.close()
         self.releases.end()
@@ -283,7 +283,7 @@ class Payload:
             placed.take_back()
 
     def keep(self, own_id: int) -> KeptBlocks | None:
-        """Keep a request's blocks after its final reply, which refers to them."""
+        """Keep a request's blocks after its final reply, because the reply refers to them."""
         placed = self.placed.pop(own_id, None)
         return None if placed is None else placed.keep()
 

@@ -1,4 +1,4 @@
-"""Shared memory by way of the supervisor: segments for a frontend's arena, and those of others."""
+"""Shared memory from the supervisor: for a frontend's arena, and of other processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Answer = tuple[Any, int | None]
 
 
 class Segments:
-    """Lets the arena grow and shrink, and maps the segments of others."""
+    """Lets the arena grow and shrink, and maps the segments of other processes."""
 
     def __init__(self, arena: Arena, mappings: Mappings, send: Callable[[Any], None]) -> None:
         """`send` sends a message to the supervisor."""

@@ -130,7 +130,7 @@ class AccessLogService(Receiver):
         super().__init__("AccessLog", listener, self.file, lambda: _Connection(self))
 
     def take(self, lines: bytes) -> None:
-        """Take whole lines of a frontend, which may say how many it has dropped before them."""
+        """Take whole lines of a frontend, with the number of lines that it dropped before."""
         if _DROPPED in lines:  # a client's text has its quotes escaped
             marked = (line for line in lines.splitlines() if _DROPPED in line)
             self._unsent += sum(json.loads(line).get("dropped", 0) for line in marked)

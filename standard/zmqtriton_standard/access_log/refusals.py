@@ -43,7 +43,7 @@ class RefusalLog:
         self._recent = FailureLimit()
         #: Refusals without a line, by address.
         self._left_out: Counter[str] = Counter()
-        #: Writes the numbers of refusals without a line; None while there are none.
+        #: Writes the numbers of refusals that got no line; None while all got one.
         self._timer: asyncio.TimerHandle | None = None
 
     def turned_away(self, refusal: Refusal) -> None:

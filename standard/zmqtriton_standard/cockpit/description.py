@@ -199,7 +199,7 @@ def _parameter(name: str, converter: str) -> dict[str, Any]:
 
 
 def _operation_id(method: str, path: str) -> str:
-    """Return a unique id, since a path and a method are; parameters begin with a capital letter."""
+    """Return an id, as unique as path and method; parameters begin with a capital letter."""
     words = re.sub(r"{(\w)", lambda match: "By" + match[1].upper(), path)
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 

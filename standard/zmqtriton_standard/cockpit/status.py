@@ -150,7 +150,7 @@ class Status:
 def _text(req: HttpRequest, name: str) -> str:
     value = req.params.get(name, "")
     if type(value) is not str:
-        raise InvalidArgument(f"'{name}' is there twice")
+        raise InvalidArgument(f"'{name}' is given twice: send it once")
     return value
 
 
@@ -253,7 +253,7 @@ def _by_version(
 
 
 def _counts(row: Mapping[str, Any] | None) -> dict[str, int | None]:
-    """Return the counts of a version; None where the broker has not told them."""
+    """Return the counts of a version; None if the broker has not reported them."""
     if row is None:
         return dict.fromkeys(("pending", "in_flight", "succeeded", "failed"))
     in_flight = max(0, row["unanswered"] - row["pending"])

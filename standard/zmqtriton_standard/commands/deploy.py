@@ -40,7 +40,7 @@ def run_deploy(words: list[str]) -> int:
 
 
 def _write(arguments: argparse.Namespace) -> str:
-    """Write the files; return what to say of them."""
+    """Write the files; return the text to print about them."""
     source = _find(arguments.kind)
     directory = Path(arguments.directory or f"zmqtriton-{arguments.kind}")
     written = write_files(source, directory, overwrites=arguments.force)

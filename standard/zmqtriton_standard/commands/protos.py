@@ -1,4 +1,4 @@
-"""`zmqtriton protos DIRECTORY`: writes the .proto files, and says how clients are made of them."""
+"""`zmqtriton protos DIRECTORY`: writes the .proto files, and says how to make clients from them."""
 
 from __future__ import annotations
 

@@ -139,7 +139,9 @@ def _remove(arguments: argparse.Namespace) -> None:
         token_file.parse("\n".join(before))
         left = [line for line in before if line.split()[:1] != [arguments.name]]
         if len(left) == len(before):
-            raise ValueError(f"there is no token of the name {arguments.name}")
+            raise ValueError(
+                f"there is no token of the name {arguments.name}; `zmqtriton token list` lists them"
+            )
         _replace(path, left)
 
 

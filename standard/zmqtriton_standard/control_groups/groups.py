@@ -42,21 +42,27 @@ def _mount(mounts: str) -> tuple[str, str]:
         if after.startswith("cgroup2 "):
             words = before.split()
             return words[3], words[4]
-    raise NoControlGroups("there are no control groups of version 2")
+    raise NoControlGroups(
+        "there are no control groups of version 2; boot with systemd.unified_cgroup_hierarchy=1"
+    )
 
 
 def check_own_group(own: Path, pid: int) -> None:
     """Check that process `pid` may make groups below `own`, its group. Raises NoControlGroups."""
     if not (own / "cgroup.events").exists():
-        raise NoControlGroups("the server runs in the root of all control groups")
+        raise NoControlGroups(
+            "the server runs in the root of all control groups; start it under systemd"
+        )
     if "memory" not in _words(own / "cgroup.controllers"):
-        raise NoControlGroups(f"{own} does not have the controller memory")
+        raise NoControlGroups(f"{own} does not have the controller memory; enable it in its parent")
     if own.name.endswith(_SYSTEMD_UNITS) and not _is_delegated(own):
-        raise NoControlGroups(f"systemd has not delegated {own} (Delegate=yes)")
+        raise NoControlGroups(f"systemd has not delegated {own}: set Delegate=yes")
     # Who has groups below has no processes, so whatever is here must be ours to move.
     others = {int(word) for word in _words(own / "cgroup.procs")} - {pid}
     if others:
-        raise NoControlGroups(f"{own} has other processes ({len(others)})")
+        raise NoControlGroups(
+            f"{own} has other processes ({len(others)}): start the server in a group of its own"
+        )
     if not os.access(own, os.W_OK) or not os.access(own / "cgroup.procs", os.W_OK):
         raise NoControlGroups(f"{own} is not writable; its owner must be the server's user")
 

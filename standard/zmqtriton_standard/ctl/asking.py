@@ -75,7 +75,7 @@ def change_model(
 
 
 def unknown_model(model: str, names: Iterable[str]) -> NotFound:
-    """Return the error for a name outside of these."""
+    """Return the error for a name that is not one of these models."""
     close = closest_match(model, names)
     meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
     return NotFound(f"there is no model '{model}'{meant}")

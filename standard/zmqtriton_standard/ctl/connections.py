@@ -21,7 +21,7 @@ from zmqtriton_standard.ctl import (
 )
 
 _HEADER = ("Address", "Token", "Protocol", "Connections", "Busy", "Req/s", "Received/s")
-#: Seconds; each process that serves clients has five of them.
+#: Seconds for the whole call; each process that serves clients has five to answer.
 _WITHIN_S = 10.0
 
 
@@ -32,7 +32,7 @@ _WITHIN_S = 10.0
 def clients(context: click.Context, interval: float, form: str) -> None:
     """Show connected clients, the busiest first.
 
-    Rates are those of the next --interval seconds, on connections that are still open then.
+    Rates are measured in the next --interval seconds, on connections that stay open.
     """
 
     rows = run_with_client(context, lambda client: read_rates(client, interval))

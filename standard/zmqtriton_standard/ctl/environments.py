@@ -179,7 +179,7 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
     for name in names:
         places = [path / name for path in repositories if (path / name).is_dir()]
         if not places:
-            raise NotFound(f"{name}: neither a directory nor a model of the running server")
+            raise NotFound(f"{name}: must be a directory, or a model of the running server")
         yield from places
 
 

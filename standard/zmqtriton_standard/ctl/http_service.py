@@ -102,12 +102,18 @@ class HttpService:
         except (TimeoutError, urllib.error.URLError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise DeadlineExceeded(f"no answer within {self._timeout_s:g} s") from None
-            raise NoServerError(f"no server answers at {self.url}: {reason}") from None
+                raise DeadlineExceeded(
+                    f"no response within {self._timeout_s:g} s; see `zmqtriton-ctl explain`"
+                ) from None
+            raise NoServerError(f"no server answers at {self.url}, does it run? {reason}") from None
         except http.client.IncompleteRead:
-            raise NoServerError(f"{self.url} ended the connection amid its answer") from None
+            raise NoServerError(
+                f"{self.url} ended the connection amid its response; send it again"
+            ) from None
         except OSError as error:
-            raise NoServerError(f"{self.url} ended the connection: {error}") from None
+            raise NoServerError(
+                f"{self.url} ended the connection, send the request again: {error}"
+            ) from None
         except http.client.HTTPException:
             hint = "if it has TLS, name it by --url https://HOST:PORT"
             raise NoServerError(f"{self.url} does not speak HTTP; {hint}") from None
@@ -146,7 +152,7 @@ def _check_url(url: str) -> str:
     except ValueError:
         is_address = False
     if not is_address:
-        raise InvalidArgument(f"--url '{url}' is not as in http://127.0.0.1:8000")
+        raise InvalidArgument(f"--url '{url}' must be like http://127.0.0.1:8000")
     return url.rstrip("/")
 
 
@@ -163,7 +169,9 @@ def find_address(client: Client, service: str) -> str:
     address = client.identity.addresses.get(service)
     if not address:
         name = {"http": "HTTP", "grpc": "gRPC"}[service]
-        raise NotFound(f"this server has no {name} port (--allow-{service}=false)")
+        raise NotFound(
+            f"this server has no {name} port (--allow-{service}=false): start it with that port"
+        )
     host, _, port = address.rpartition(":")
     return f"{_LOOPBACK.get(host, host)}:{port}"
 
@@ -174,8 +182,8 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name.strip()):
-            raise InvalidArgument(f"--header '{text}' is not 'NAME: VALUE'")
+            raise InvalidArgument(f"--header '{text}' must be 'NAME: VALUE'")
         if not _HEADER_VALUE.fullmatch(value):
-            raise InvalidArgument(f"--header '{text}' has more than printable letters of ASCII")
+            raise InvalidArgument(f"--header '{text}' must be printable ASCII")
         headers[name.strip()] = value.strip()
     return headers

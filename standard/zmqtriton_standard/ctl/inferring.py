@@ -103,7 +103,7 @@ def read_json(file: str) -> Any:
         with click.open_file(file, encoding="utf-8") as source:
             return json.load(source)
     except (OSError, ValueError) as error:
-        raise InvalidArgument(f"--json {file} cannot be read: {error}") from None
+        raise InvalidArgument(f"--json {file} cannot be read, correct it: {error}") from None
 
 
 def prepare(
@@ -118,7 +118,7 @@ def prepare(
 
     if isinstance(document, dict) and isinstance(document.get("inputs"), list):
         if words or fill:
-            raise InvalidArgument("--json has a whole request, so no other inputs can be given")
+            raise InvalidArgument("--json has a whole request: leave other inputs out")
         return PreparedRequest(document, ())
     metadata = service.request(path).json()
     infos = [values.TensorInfo.from_metadata(entry) for entry in metadata["inputs"]]

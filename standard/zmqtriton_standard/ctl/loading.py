@@ -42,7 +42,7 @@ def shown_load(client: Client, model: str) -> Iterator[None]:
 
 
 def _watch(server: ServerSelector, model: str, line: LiveLine, done: threading.Event) -> None:
-    """Look every now and then; a server that does not answer is the command's to report."""
+    """Look again and again; the command reports a server that does not answer."""
     if done.wait(_PROGRESS_EVERY_S):
         return  # most loads take less, and need no second connection
     try:

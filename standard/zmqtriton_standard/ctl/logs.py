@@ -178,7 +178,7 @@ def _read_previous(
         if selection.instance and selection.instance not in instances:
             there = ", ".join(instances) or "none"
             raise NotFound(f"there is no instance '{selection.instance}'; known: {there}")
-        raise NotFound("no process of it has ended, as far as the server remembers")
+        raise NotFound("no process of the model has ended; leave --previous out")
     for process in processes:
         print_note(_describe_end(process))
         for line in [line for line in process.lines if selection.has(line)][-selection.lines :]:

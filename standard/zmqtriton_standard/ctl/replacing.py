@@ -112,7 +112,7 @@ def _replace(
 ) -> dict[str, Any]:
     """Replace the server; return the pids of both. Raises ZmqTritonError.
 
-    `directory` is the place of the servers, if it has been named.
+    `directory` is the servers' runtime directory, if the user has named one.
     """
     client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
     start, output = client.finish_with_descriptors(QUICK_TIMEOUT_S)

@@ -76,7 +76,7 @@ def parse_server(context: click.Context, parameter: click.Parameter, value: str)
         parts = urlsplit(value if "://" in value else f"//{value}")
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise click.BadParameter(f"'{value}' is no URL: {error}") from None
+        raise click.BadParameter(f"'{value}' must be a URL: {error}") from None
     if host not in _THIS_MACHINE | {socket.gethostname().lower()}:
         raise click.BadParameter(f"'{host}' is another machine; run zmqtriton-ctl there")
     if port is None:

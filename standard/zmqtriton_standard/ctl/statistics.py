@@ -299,7 +299,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
 
 
 def _made_tokens(directory: Path) -> Mapping[str, int]:
-    """Return the tokens by `model:version`; none of a server that does not count them."""
+    """Return the tokens by `model:version`; empty if the server does not count tokens."""
     counts = TOKENS.first_of(addons.offers())
     return counts.made_tokens(directory) if counts else {}
 

@@ -416,7 +416,7 @@ def _to_text(document: dict[str, Any]) -> str:
 
 
 def _show(value: Any) -> str:
-    """Return a value as it is written on a command line; "-" for none."""
+    """Return a value as it is written on a command line; "-" for no value."""
     if isinstance(value, list):
         return " ".join(map(str, value)) or "-"
     if isinstance(value, bool):

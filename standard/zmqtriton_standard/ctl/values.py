@@ -92,7 +92,7 @@ def _parse_list(text: str, parse: Callable[[str], Any]) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise InvalidArgument(f"'{text}' begins like a list in JSON: {error}") from None
+            raise InvalidArgument(f"'{text}' must be a list in JSON: {error}") from None
     parsed = parse(text)
     return parsed if isinstance(parsed, list) else [parsed]
 
@@ -107,9 +107,7 @@ def _parse_number(text: str, info: TensorInfo) -> Any:
             return kind(text)
         except ValueError:
             continue
-    raise InvalidArgument(
-        f"'{text}' is no value of type {info.datatype.name}, as input '{info.name}' has"
-    )
+    raise InvalidArgument(f"'{text}' must be of type {info.datatype.name} for input '{info.name}'")
 
 
 def _read_file(path: Path, info: TensorInfo) -> Any:
@@ -119,7 +117,9 @@ def _read_file(path: Path, info: TensorInfo) -> Any:
         if info.datatype.number == BYTES:
             return np.array([path.read_bytes()], np.object_)
     except (OSError, ValueError) as error:
-        raise InvalidArgument(f"input '{info.name}' cannot be read from {path}: {error}") from None
+        raise InvalidArgument(
+            f"input '{info.name}' cannot be read from {path}, name another file: {error}"
+        ) from None
     raise InvalidArgument(f"input '{info.name}': {path} must be a .npy file")
 
 
@@ -142,7 +142,7 @@ def _to_array(value: Any, info: TensorInfo) -> Any:
         raise InvalidArgument(
             f"input '{info.name}' cannot be made {info.datatype.name}: {error}"
         ) from None
-    raise InvalidArgument(f"input '{info.name}' is {info.datatype.name}, not {array.dtype}")
+    raise InvalidArgument(f"input '{info.name}' must be {info.datatype.name}, not {array.dtype}")
 
 
 def _encode_text(element: Any) -> bytes:
@@ -150,7 +150,7 @@ def _encode_text(element: Any) -> bytes:
     if isinstance(element, bytes):
         return element
     if isinstance(element, bool) or not isinstance(element, (str, int, float)):
-        raise ValueError(f"{json.dumps(element)} is no text")
+        raise ValueError(f"{json.dumps(element)} must be a text")
     return str(element).encode("utf-8", "surrogateescape")
 
 
@@ -170,8 +170,7 @@ def _fit(array: Any, info: TensorInfo) -> Any:
         if fixed_size and array.size % fixed_size == 0 and (variable or array.size == fixed_size):
             return array.reshape(shape)
     raise InvalidArgument(
-        f"input '{info.name}' has the shape {list(array.shape)}, and the model takes "
-        f"{list(info.shape)}"
+        f"input '{info.name}' has the shape {list(array.shape)}, but must have {list(info.shape)}"
     )
 
 

@@ -60,7 +60,7 @@ def _explain(client: Client, model: str, version: int) -> str:
 
 
 def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
-    """Return why it is not ready, explained if that is asked for; "" if it is."""
+    """Return why the server or model is not ready, explained if requested; "" if ready."""
     with connect(selector) as client:
         if model:
             arguments = {"model": model, "version": version}
@@ -80,7 +80,7 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
 
 
 def _find_server_reasons(client: Client) -> Iterator[str]:
-    """Yield why the server is not ready, whatever its models are."""
+    """Yield why the server is not ready, apart from its models."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
         yield "its ports are not open yet"

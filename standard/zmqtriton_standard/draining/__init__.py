@@ -1,4 +1,4 @@
-"""Draining: a model, a client or a server stops taking requests, and ends those that it has."""
+"""Draining: a model, a client or a server takes no new requests, and finishes the current ones."""
 
 from zmqtriton.sdk import AddOn, Option
 

@@ -162,7 +162,7 @@ class Draining(Feature):
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
         if target.has_ended:
-            raise Unavailable(f"model '{model}' is not loaded, so it cannot be drained")
+            raise Unavailable(f"model '{model}' is not loaded, so you need not drain it")
         return target
 
     def _set(self, key: Key, wish: DrainWish, target: Target | None = None) -> _Drained:
@@ -302,5 +302,5 @@ def _key(arguments: dict[str, Any]) -> Key:
     if type(instance) is not str:
         raise InvalidArgument("the name of an instance must be a text")
     if instance and not model:
-        raise InvalidArgument("the model of the instance is missing")
+        raise InvalidArgument("the model of the instance is missing: name it")
     return model, instance

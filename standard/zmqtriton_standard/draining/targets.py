@@ -162,7 +162,7 @@ class Replacement:
 
     @property
     def is_void(self) -> bool:
-        """True if the generation has ended, or does: nothing of it returns."""
+        """True if the generation has ended or is ending, so that it cannot serve again."""
         return self._generation.state is not GenerationState.SERVING
 
     def end_now(self, reason: Reason) -> None:
@@ -340,7 +340,10 @@ class InstanceTarget:
             if instance.name == name and instance.state is InstanceState.READY
         ]
         if not matches:
-            raise NotFound(f"model '{model.name}' has no instance '{name}' that is ready")
+            raise NotFound(
+                f"model '{model.name}' has no instance '{name}' that is ready; `zmqtriton-ctl "
+                "status` lists them"
+            )
         self._plan = plan
         self._model = model
         self._version, self._instance = matches[0]

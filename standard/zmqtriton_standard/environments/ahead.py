@@ -25,7 +25,7 @@ class ModelEnvironment(NamedTuple):
 
     model: str
     result: Environment | EnvironmentSpec | ZmqTritonError
-    #: True if the configuration was read; an error is about the model's Python then.
+    #: True if the configuration was read, so that an error is about the model's Python.
     has_config: bool = True
 
 

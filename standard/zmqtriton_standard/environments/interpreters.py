@@ -149,7 +149,7 @@ class Interpreter(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Differs if builds for one may not run on another."""
+        """Differs between two interpreters if builds for one may not run on the other."""
         number = ".".join(map(str, self.version))
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
@@ -175,7 +175,9 @@ def probe(environment: Environment) -> Interpreter:
             raise _useless(python, "cannot be run", problem, is_forbidden=True) from error
         raise _useless(python, "cannot be run", str(error.strerror)) from error
     except subprocess.TimeoutExpired as error:
-        raise InternalError(f"The interpreter {python} said nothing for {_TIMEOUT_S} s") from error
+        raise InternalError(
+            f"The interpreter {python} said nothing for {_TIMEOUT_S} s: does it start by hand?"
+        ) from error
     said = [line for line in answer.stdout.splitlines() if line.startswith(_OUTPUT_MARK)]
     if answer.returncode or not said:
         lines = [line for line in answer.stderr.splitlines() if not _SAYS_NOTHING.match(line)]
@@ -245,7 +247,7 @@ def not_found_text(named: str) -> str:
 
 
 def candidate_paths(named: str) -> list[str]:
-    """Return programs that the name of an interpreter may mean; runs none of them."""
+    """Return programs that the name of an interpreter may mean, without running them."""
     paths = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
     version = _VERSIONED_NAME.fullmatch(named)
     if version is not None:

@@ -331,7 +331,10 @@ def _unpack_archive(path: str, cache: EnvironmentCache, reporter: Reporter) -> s
             unpack(path, file, tree, reporter, ArchiveLimits())
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise InternalError(f"The archive {path} was changed while it was unpacked")
+                raise InternalError(
+                    f"The archive {path} was changed while it was unpacked; load again when its "
+                    "copy is complete"
+                )
             _run_conda_unpack(environment_root(tree), reporter)
 
         tree = cache.get_or_create(ARCHIVES, name, path, fill, reporter)
@@ -346,7 +349,9 @@ def _open_archive(path: str) -> IO[bytes]:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise InternalError(f"The archive {path} cannot be read: {error.strerror}") from error
+        raise InternalError(
+            f"The archive {path} cannot be read, check its path and rights: {error.strerror}"
+        ) from error
 
 
 def _run_conda_unpack(root: Path, reporter: Reporter) -> None:

@@ -180,7 +180,9 @@ class _Unpacker:
         self._root_prefix = ""
 
     def _rejection(self, name: str, why: str) -> RejectedArchive:
-        return RejectedArchive(f"The archive {self._path} is refused: '{name[:200]}' {why}")
+        return RejectedArchive(
+            f"The archive {self._path} is refused, pack it again: '{name[:200]}' {why}"
+        )
 
     def extract(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         self._members_left -= 1
@@ -211,7 +213,7 @@ class _Unpacker:
         if not os.path.lexists(self._target / name):
             return
         if name in self._directories or (name in self._links) != is_link:
-            raise self._rejection(name, "is in the archive twice, as two kinds; pack it again")
+            raise self._rejection(name, "is in the archive twice, as two kinds")
         (self._target / name).unlink()
 
     def _normalize_name(self, name: str) -> str:
@@ -272,7 +274,7 @@ class _Unpacker:
     # ------------------------------------------------------------------- links
 
     def resolve_links(self) -> None:
-        """Check where the links lead, now that all files are there."""
+        """Check where the links lead, once all files are unpacked."""
         inner = environment_root(self._target)
         if inner != self._target:
             self._root_prefix = f"{inner.name}/"

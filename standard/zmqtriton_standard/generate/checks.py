@@ -13,7 +13,7 @@ RESERVED = ("id", "model_name", "model_version")
 
 
 def warnings(config: Any) -> Iterator[Problem]:
-    """Yield the outputs that no response of generate has."""
+    """Yield the outputs that `generate` cannot return."""
     for number, output in enumerate(config.output):
         if output.name in RESERVED:
             text = f"generate hides output '{output.name}' behind its own member of this name"

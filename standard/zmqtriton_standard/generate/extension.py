@@ -160,7 +160,7 @@ def _read_text(text: bytes, model: ModelVersion) -> Content:
 
 
 class InferWriter(Writer):
-    """Writes the responses to one request as infer does."""
+    """Writes the responses to one request in the form of `infer`."""
 
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         return response_encoding.describe(self.model, self.request_id, body, _ALL_JSON)[0]

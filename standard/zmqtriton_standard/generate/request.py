@@ -51,7 +51,7 @@ def read_text(text: bytes, inputs: dict[str, Input]) -> RequestBody:
         if twice and len(text) < json_documents.LARGE_BYTES:
             _check_keys(text, inputs)
         elif any(len(re.findall(re.escape(name) + rb"\s*:", text)) > 1 for name in twice):
-            raise InvalidArgument("an input is given twice")
+            raise InvalidArgument("an input is given twice: leave one out")
         return read(document, inputs)
 
 

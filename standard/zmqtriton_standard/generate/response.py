@@ -201,7 +201,8 @@ class Writer:
             number != BYTES and len(data) != count_elements(shape) * datatype.size
         ):
             raise InternalError(
-                f"invalid output '{name}' in the response of model '{self.model.name}'"
+                f"invalid output '{name}' in the response of model '{self.model.name}': correct "
+                "its datatype or shape"
             )
         elements = json_from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements

@@ -202,7 +202,7 @@ class GrpcCall:
 
 
 class Server(Service):
-    """One listening port. Its RPCs end with a status, whatever a handler does."""
+    """One listening port. Its RPCs end with a status even if a handler fails."""
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; the port is bound by grpc itself."""

@@ -63,7 +63,7 @@ class InstanceCosts:
         self._shares: Mapping[int, Shares | None] = {}
 
     def watch(self, model: Any, until_s: float) -> None:
-        """Read the memory of a model's processes with each sample until then."""
+        """Read the memory of a model's processes with each sample until this time."""
         if isinstance(model, str) and model:
             self._until_s[model] = until_s
 
@@ -104,7 +104,7 @@ class InstanceCosts:
 
 
 class TokenRates:
-    """Tokens per second of models that make text, of the sums that the process of tokens has."""
+    """Tokens per second of text models, from the sums of the process that counts tokens."""
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""
@@ -208,7 +208,7 @@ class Sampler:
             self._costs.watch(arguments.get("memory_of"), time.monotonic() + _WATCHED_S)
             return self._describe_latest()
         if verb != "history":
-            raise Unsupported(f"'{verb}' cannot be asked here")
+            raise Unsupported(f"'{verb}' cannot be asked here: ask the server")
         seconds = number("seconds", arguments.get("seconds", 3600), 1e-3, 1e9)
         model = arguments.get("model", "")
         if type(model) is not str:

@@ -17,7 +17,7 @@ INTERVAL_S = 5.0
 LENGTH = 720
 #: Maximum number of model versions; the samples of each have 29 KB.
 MAX_MODELS = 500
-#: An answer about all models has the busiest of them.
+#: Maximum number of models in an answer about all: the busiest ones.
 MAX_SHOWN = 20
 #: The columns of models that the server has sums of.
 TOTALS = ("requests_per_s", "failures_per_s", "pending")

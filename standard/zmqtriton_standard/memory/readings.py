@@ -56,7 +56,7 @@ def _parent(pid: int) -> int:
 
 
 class Shares(NamedTuple):
-    """The memory of a process in bytes: its own, common with others, and its part of both."""
+    """The memory of a process in bytes: private, shared, and its proportional part (PSS)."""
 
     private: int
     shared: int
@@ -109,7 +109,7 @@ def gpu_memory(
             of_each = used_nvml_memory(gpus[number].uuid)[0] // len(here)
             yield from ((model, number, of_each) for model in here)
     if missing := [number for number in models_by_gpu if number >= len(gpus)]:
-        raise NvmlError(f"there is no GPU {missing[0]}")
+        raise NvmlError(f"there is no GPU {missing[0]}; nvidia-smi lists them")
 
 
 def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
@@ -131,7 +131,7 @@ def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
 
 
 def _used_by_process(uuid: str) -> dict[int, int]:
-    """Return the bytes that each process has on a GPU, where the library knows them."""
+    """Return the bytes that each process has on a GPU, if the library can tell."""
     with nvml_library() as nvml:
         count, device = ctypes.c_uint(), nvml_device(nvml, uuid)
         ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)

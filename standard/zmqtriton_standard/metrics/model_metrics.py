@@ -100,7 +100,7 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as Prometheus reads it; whole ones without a point, as Triton writes them."""
+    """Return a number in Prometheus' form; integers without a point, as in Triton."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
@@ -135,7 +135,7 @@ def labels_text(**labels: str) -> str:
 
 #: The name of a sample, and its labels if there are some.
 _SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?', re.M)
-#: The name of a label; its value is skipped, whatever it has.
+#: The name of a label; its value is skipped, whatever characters are in it.
 _NAME = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*"')
 
 

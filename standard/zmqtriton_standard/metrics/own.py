@@ -75,7 +75,7 @@ def render_models(
 
 
 def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Return the lines that tell whether an instance hangs: how long it executes, and others do."""
+    """Return the lines that show hanging instances: the age and the usual time of executions."""
     by_version = {_key(series): series for series in all_series}
     executing = (
         # Prometheus has a label `instance` of its own.
@@ -333,7 +333,7 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
 
 
 def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
-    """Return the text for models that are loaded on demand; "" if none are."""
+    """Return the text for models that are loaded on demand; "" if there are no such models."""
     if not status:
         return
     families = (
@@ -414,7 +414,7 @@ def _labels_of_quota(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
-    """Return the text for versions that are tried beside others; "" if none ever was."""
+    """Return the text for canaries; "" if there was never one."""
     if not status.get("models"):
         return
     weights = (

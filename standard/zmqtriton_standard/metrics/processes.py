@@ -28,7 +28,7 @@ class ProcessStat(NamedTuple):
     parent: int
     #: Processor time since its start.
     cpu_s: float
-    #: When it was started, in ticks since the machine was.
+    #: When it was started, in ticks since the machine's start.
     started: int
     memory_bytes: int
 

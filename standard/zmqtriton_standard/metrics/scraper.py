@@ -37,7 +37,7 @@ class Scraper:
         gpus: Gpus | None = None,
         load: MachineLoad | None = None,
     ) -> None:
-        """Set up; without `machine`, `gpus` and `load` the page has nothing of them."""
+        """Set up; without `machine`, `gpus` or `load`, the page leaves out these metrics."""
         self._gateway = gateway
         self._machine = machine
         self._gpus = gpus

@@ -62,7 +62,7 @@ class _PendingLoad:
         self.story = Story[bool | ZmqTritonError]()
         #: Something has happened that it may wait for.
         self.change = Change()
-        #: True once the load has begun; a stop of the server leaves it to end by itself then.
+        #: True once the load has begun; a stop of the server then does not cancel the load.
         self.is_loading = False
 
 

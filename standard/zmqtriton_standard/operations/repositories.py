@@ -77,7 +77,7 @@ class RepositoryRegistry(Feature):
             )
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
-            raise InvalidArgument("a repository is named by its absolute path")
+            raise InvalidArgument("a repository must be an absolute path")
         names = _names(arguments) if is_registration else {}
         in_use: RepositoriesInUse = await self._plan.ask(
             lambda ticket: ChangeRepositories(ticket, path, is_registration, names)

@@ -82,7 +82,7 @@ class Workload:
         self._has_rates = False
 
     def add(self, reading: Reading) -> None:
-        """Take the next reading; counters that have been reset begin anew."""
+        """Take the next reading; counters that were reset start again from zero."""
         last, self._last = self._last, reading
         self.waiting = reading.waiting
         if last is None or reading.at_s <= last.at_s:
@@ -340,7 +340,7 @@ class Autoscaler(Feature):
         if limits is not None and not limits.minimum <= count <= limits.maximum:
             raise InvalidArgument(
                 f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
-                f"{limits.maximum} instances; {count} is not among them"
+                f"{limits.maximum} instances: choose one of these, not {count}"
             )
         key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale
@@ -353,7 +353,7 @@ class Autoscaler(Feature):
         return {} if later is scale else {"overtaken_by": later.instances}
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
-        """Describe the instances of a model, and how it is scaled by its load, if it is."""
+        """Describe the instances of a model, and its scaling by load, if it has any."""
         document, limits = describe_instances(model), limits_of(model)
         if limits is None:
             return document

@@ -87,7 +87,9 @@ class Sleeping(Feature, HelperOwner):
             turn.waiting[instance.serial, number] = instance.name
             self._plan.enqueue(Send(instance.serial, wire.Call(number, word, "{}")))
         if not turn.waiting:
-            raise Unavailable(f"model '{model.name}' has no instance that is ready")
+            raise Unavailable(
+                f"model '{model.name}' has no instance that is ready; see `zmqtriton-ctl explain`"
+            )
         self._turns.append(turn)
         return turn.result
 

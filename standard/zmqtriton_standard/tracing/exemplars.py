@@ -24,7 +24,7 @@ _WITHIN_S = 1.0
 _BEGIN, _END = "REQUEST_START", "REQUEST_END"
 _TRACE = slice(3, 35)
 
-#: A model, its version, seconds, the ids of trace and span, and when that was.
+#: A model, its version, seconds, the ids of trace and span, and the time.
 Row = tuple[str, int, float, str, str, float]
 
 

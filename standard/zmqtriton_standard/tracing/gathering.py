@@ -201,7 +201,7 @@ class TraceAssembler:
         self.lost_spans += len(spans)
 
     def _uncount(self, spans: Iterable[RequestSpan]) -> None:
-        """Stop counting these spans and those below them."""
+        """Stop counting these spans and the spans below them."""
         todo = list(spans)
         while todo:
             span = todo.pop()

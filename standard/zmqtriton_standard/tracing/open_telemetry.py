@@ -149,7 +149,7 @@ class SpanBacklog:
             self._condition.notify()
 
     def take_batch(self) -> list[Any]:
-        """Wait for the next spans to send, and take them; none at the end."""
+        """Wait for the next spans to send, and take them; an empty list at the end."""
         with self._condition:
             while not self._is_over and (wait_s := self._wait_s()) != 0:
                 self._condition.wait(wait_s)

@@ -213,7 +213,8 @@ def prepare(row: wire.Request, body: wire.RequestBody, memory: TensorMemory | No
 def _takes_gpu(preferred: PreferredMemory | None) -> bool:
     """True if the outputs may stay on a GPU.
 
-    Models that know nothing of GPUs get theirs on the CPU, unless they prefer something.
+    A model that does not handle GPU tensors gets outputs on the CPU, unless the call prefers a
+    place.
     """
     if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
         here = instance.here()
@@ -282,7 +283,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
         # a message that does not decode is dropped by the broker, and nobody would answer
         wire.SCHEMAS["Request"].read([*row])
     except ProtocolError as error:
-        raise InvalidArgument(f"the request cannot be sent: {error.text}") from None
+        raise InvalidArgument(f"correct the request, it cannot be sent: {error.text}") from None
     return row
 
 

@@ -217,7 +217,9 @@ def _call(doing: str, verb: str, arguments: dict[str, Any]) -> Any:
     try:
         document = json.dumps(arguments)
         if len(document) > wire.MAX_DOCUMENT:
-            raise InvalidArgument(f"the request is too large: {len(document)} bytes")
+            raise InvalidArgument(
+                f"the request is too large, pass fewer files: {len(document)} bytes"
+            )
         return call(verb, document)
     except ZmqTritonError as error:
         raise instance.refusal(doing, error.text) from None

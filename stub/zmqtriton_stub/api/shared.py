@@ -38,7 +38,9 @@ def shared(name: str, make: Callable[[], _Made]) -> _Made:
     with one.lock:
         if not one.is_made:
             if one.is_being_made:
-                raise TritonModelException(f"shared('{name}') is called while it is being made")
+                raise TritonModelException(
+                    f"shared('{name}') is called by its own function: give the two different names"
+                )
             one.is_being_made = True
             try:
                 one.value = make()

@@ -144,7 +144,7 @@ class Tensor:
         if self._datatype == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError("A Tensor gives its memory where it is.")
+            raise BufferError("A Tensor gives its memory where it is: leave dl_device out.")
         if type(self._data) is DeviceSpan:
             # all that was written there is complete, so no stream has to wait
             span = gpu.copied(self._data, self._data.gpu) if copy else self._data

@@ -285,7 +285,7 @@ class Executions:
             execution.answers += pending.fail(text)
 
     def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
-        """Return the requests to be executed once more; none wants that if the model may not."""
+        """Return the requests to be executed once more; none if the model may not ask for it."""
         return [
             wire.RequestKey(*pending.route)
             for pending in execution.batch

@@ -353,7 +353,7 @@ class OpenStream(OpenRequest):
             link.wait(_LOOK_MS)
 
     def _await_room(self, for_clients: ClientMemory) -> None:
-        """Wait until its reader's process has come to what it was sent, but not for ever."""
+        """Wait, within a time limit, until the reader's process has processed its messages."""
         deadline_s, link = time.monotonic() + _PATIENCE_S, self._link
         while for_clients.is_full(self.route[0]) and not (
             self.is_cancelled

@@ -34,7 +34,7 @@ class Cuda:
         self._lock = threading.Lock()
         with _errors():
             if not _runtime.getDeviceCount():
-                raise Unavailable("no GPU is visible")
+                raise Unavailable("no GPU is visible; check CUDA_VISIBLE_DEVICES")
 
     # ---------------------------------------------------------------- memory
 

@@ -48,7 +48,7 @@ class Lent:
                 break
             self._grow(span.gpu, span.size)
         else:
-            raise Unavailable("Failed to allocate memory on a GPU.")
+            raise Unavailable("Failed to allocate memory on a GPU. Lower max_batch_size or count.")
         try:
             gpu.driver().copy(span.gpu, allocation.view, span)
         except BaseException:
@@ -155,8 +155,8 @@ class Borrowed:
             if true_size < size:
                 self.remove(owner, segment)
                 raise InvalidArgument(
-                    f"a CUDA shared memory region was registered with {size} bytes, and has "
-                    f"{true_size}"
+                    f"a CUDA shared memory region has {true_size} bytes: register it with these, "
+                    f"not with {size}"
                 )
 
     def has(self, owner: int, segment: int) -> bool:

@@ -187,7 +187,7 @@ class TensorMemory:
         self.passing = TensorForwarding(self.mappings, self._lease_own)
 
     def close(self) -> None:
-        """Drop the memory of others."""
+        """Unmap the memory of other processes."""
         self.mappings.close()
 
     def begin(self, serial: int, memory: Memory) -> None:

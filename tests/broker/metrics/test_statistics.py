@@ -223,7 +223,7 @@ def test_a_stub_may_have_only_so_many(stubs: Stubs, monkeypatch: pytest.MonkeyPa
 
     refusal = stubs.report(7, ["metric", 3, 1, {}, []])
 
-    assert "a model instance may have 2 metrics and families at a time" == refusal
+    assert "a model instance can have at most 2 metrics and families at a time" == refusal
     stubs.hold(8, COUNTER)
     assert 1 == len(stubs.values)
 

@@ -197,7 +197,7 @@ def _try_version(world: World, chance: Random) -> None:
             "canary.promote" if is_good else "canary.abort",
             chance,
             {"model": STAMPED},
-            lambda why: "no canary that could change" in why or "has no canary" in why,
+            lambda why: "has no running canary" in why or "has no canary" in why,
         )
         text = f"the canary of {STAMPED} is over"
         world.await_state(lambda: _canary_phase(world) in ("PROMOTED", "ABORTED", "-"), text)

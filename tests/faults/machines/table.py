@@ -309,7 +309,7 @@ ROWS = (
     Machine(
         "long-paths",
         "A directory for temporary files whose path no socket can have",
-        sentence="error: the path of runtime directory '.*' is too long for sockets",
+        sentence="error: the path of runtime directory '.*' is too long for sockets: .*",
         shown="the path of runtime directory … is too long for sockets",
         environment={"TMPDIR": "$PLACE/" + "a" * 120},
         enter='mkdir "$PLACE/' + "a" * 120 + '"',

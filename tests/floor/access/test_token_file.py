@@ -48,15 +48,18 @@ _SECRET = "zmqt_" + "Tg" * 20
         (line(rest=""), "line 1: expecting scopes out of infer, control, metrics"),
         (line(rest=f"scopes=infer,{_SECRET}"), "line 1: expecting scopes out of"),
         (line(rest="scopes="), "line 1: expecting scopes out of"),
-        (line(rest="scopes=infer scopes=control"), "line 1: scopes= is there twice"),
+        (line(rest="scopes=infer scopes=control"), "line 1: scopes= is given twice: remove one"),
         (line(rest=f"scopes=infer {_SECRET}"), "line 1: expecting scopes=, models=, expires=,"),
         (line(rest="scopes=infer models="), "line 1: expecting models with commas"),
         (line(rest="scopes=infer models=a,,b"), "line 1: expecting models with commas"),
         (line(rest="scopes=infer expires=2027-02-30"), "line 1: expecting a day as 2027-01-31"),
         (line(rest="scopes=infer expires=tomorrow"), "line 1: expecting a day as 2027-01-31"),
         (line(rest="scopes=infer expires=20270101"), "line 1: expecting a day as 2027-01-31"),
-        (line("a") + "\n" + line("a", B), "line 2: the name of another line"),
-        (line("a") + "\n" + line("b"), "line 2: the token of another line"),
+        (line("a") + "\n" + line("a", B), "line 2: the name of another line: choose one"),
+        (
+            line("a") + "\n" + line("b"),
+            "line 2: the token of another line; make a new one with `zmqtriton token new`",
+        ),
     ],
 )
 def test_a_line_that_is_wrong_is_named_and_not_shown(text: str, problem: str) -> None:
@@ -98,7 +101,7 @@ def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
         (tmp_path, "not a file"),
         (tmp_path / "pipe", "not a file"),
         (tmp_path / "bytes", "not UTF-8"),
-        (tmp_path / "large", "more than"),
+        (tmp_path / "large", "at most"),
     ):
         if path.name == "pipe":
             os.mkfifo(path, 0o600)

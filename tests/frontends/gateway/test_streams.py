@@ -496,7 +496,7 @@ async def test_what_never_comes_is_an_error_in_time(
     _, last = await it.items(stream, 2)
 
     assert last.is_final
-    assert "response 1 of the stream was lost" == str(last.error)
+    assert "response 1 of the stream was lost: send the request again" == str(last.error)
 
 
 @scenario(play)
@@ -515,7 +515,10 @@ async def test_a_stream_that_has_lost_a_response_is_cancelled_though_its_client_
 
     assert [1] == cancelled
     first, last = await it.items(stream, 2)
-    assert (None, "response 1 of the stream was lost") == (first.error, str(last.error))
+    assert (None, "response 1 of the stream was lost: send the request again") == (
+        first.error,
+        str(last.error),
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def env(tmp_path: Path, *words: str) -> tuple[int, str, str]:
 
 
 GOOD = (0, "good: the server's own Python\n", "")
-WRONG = "bad: PYTHON_EXECUTABLE '/nowhere/python' is no program that can be run\n"
+WRONG = "bad: PYTHON_EXECUTABLE '/nowhere/python' must be a program that can be run\n"
 
 
 def test_a_repository_or_one_model_is_prepared_without_a_server(
@@ -48,7 +48,7 @@ def test_models_can_be_named_where_a_server_runs(
 
     assert GOOD == env(tmp_path, "prepare", "good")
     assert (1, GOOD[1], WRONG) == env(tmp_path, "prepare")
-    assert (1, "", "error: x: neither a directory nor a model of the running server\n") == env(
+    assert (1, "", "error: x: must be a directory, or a model of the running server\n") == env(
         tmp_path, "prepare", "x"
     )
 

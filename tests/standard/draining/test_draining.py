@@ -125,7 +125,12 @@ def test_what_is_not_drained_serves() -> None:
 @pytest.mark.parametrize(
     ("verb", "arguments", "code", "text"),
     [
-        ("drain", {"model": "x"}, NotFound.number, "there is no model 'x'"),
+        (
+            "drain",
+            {"model": "x"},
+            NotFound.number,
+            "there is no model 'x'; `zmqtriton-ctl models` lists them",
+        ),
         ("drain", {"model": "m", "then": "stop"}, InvalidArgument.number, "'then' must be one of"),
         (
             "drain",
@@ -137,7 +142,7 @@ def test_what_is_not_drained_serves() -> None:
             "drain",
             {"instance": "m_0_0"},
             InvalidArgument.number,
-            "the model of the instance is missing",
+            "the model of the instance is missing: name it",
         ),
         ("drain", {"model": "m", "instance": "m_7"}, NotFound.number, "has no instance 'm_7'"),
         ("drain", {"model": "m", "wait": 1}, InvalidArgument.number, "'wait' must be a boolean"),
@@ -147,9 +152,19 @@ def test_what_is_not_drained_serves() -> None:
             InvalidArgument.number,
             "a drain has no setting 'within'",
         ),
-        ("undrain", {"model": "x"}, NotFound.number, "there is no model 'x'"),
+        (
+            "undrain",
+            {"model": "x"},
+            NotFound.number,
+            "there is no model 'x'; `zmqtriton-ctl models` lists them",
+        ),
         ("undrain", {"model": "m", "wait": 1}, InvalidArgument.number, "has no setting 'wait'"),
-        ("drain.state", {"model": "x"}, NotFound.number, "there is no model 'x'"),
+        (
+            "drain.state",
+            {"model": "x"},
+            NotFound.number,
+            "there is no model 'x'; `zmqtriton-ctl models` lists them",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused(

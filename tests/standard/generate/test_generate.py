@@ -136,7 +136,9 @@ def test_another_number_of_responses_than_one_is_an_error(
 def test_a_response_whose_bytes_are_not_its_shapes_is_an_error() -> None:
     result, _ = ask("generate", tensors(("x", "FP32", [2], b"abcd")))
 
-    assert result.json == {"error": "invalid output 'x' in the response of model 'decoupled'"}
+    assert result.json["error"].startswith(
+        "invalid output 'x' in the response of model 'decoupled':"
+    )
 
 
 # ------------------------------------------------------------- generate_stream

@@ -90,7 +90,7 @@ def test_memory_on_a_gpu_is_that_of_the_models_processes(monkeypatch: pytest.Mon
         OneGpu(monkeypatch, {pid: 5, child: 7, 1: 50})
         report = MemoryQuestion({pid: "m"}, {3: ["m"], 0: ["m"]})()
 
-    assert "there is no GPU 3" == report.gpu_problem
+    assert "there is no GPU 3; nvidia-smi lists them" == report.gpu_problem
     assert {"m": Sizes({0: 12})} == {name: +sizes for name, sizes in report.by_model.items()}
 
 

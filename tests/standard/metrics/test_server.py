@@ -83,14 +83,14 @@ async def test_the_page_is_served_to_one_scrape_after_another(
         (
             b"GET /metrics HTTP/1.1",
             b"400 Bad Request",
-            b'{"error": "Header host is missing"}',
+            b'{"error": "Header host is missing: send it"}',
         ),
         (b"nonsense", b"400 Bad Request", b'{"error": "Malformed request line"}'),
         (b"GET /metrics SSH-2.0", b"400 Bad Request", b'{"error": "Malformed request line"}'),
         (
             b"GET /metrics HTTP/1.1\r\nHost: x" + b"\r\nx: y" * MAX_FIELDS,
             b"431 Request Header Fields Too Large",
-            b'{"error": "Request has more than 100 header fields"}',
+            b'{"error": "Request can have at most 100 header fields"}',
         ),
     ],
     ids=lambda value: value[:20].decode(),
@@ -208,7 +208,7 @@ async def test_head_is_get_without_its_body(served: Page, address: tuple[str, in
     assert of_get == of_head + b"the page\n"
     assert missing.startswith(b"HTTP/1.1 404 ")
     assert missing.endswith(of_head)
-    assert too_long.endswith(b'{"error": "Request line exceeds 8192 bytes"}')
+    assert too_long.endswith(b'{"error": "Request line can have at most 8192 bytes"}')
 
 
 @pytest.mark.parametrize(

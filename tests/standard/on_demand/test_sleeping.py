@@ -21,7 +21,9 @@ from zmqtriton_standard.on_demand.evictions import GRACE_S
 from zmqtriton_standard.on_demand.loader import IDLE_WITHIN_S, MAX_CHECK_INTERVAL_S, SLEEP_WITHIN_S
 
 #: A model that has no `sleep`.
-UNABLE = wire.CallResult(0, InternalError.number, "its TritonPythonModel has no sleep()", "")
+UNABLE = wire.CallResult(
+    0, InternalError.number, "its TritonPythonModel needs a method sleep()", ""
+)
 BUSY = wire.CallResult(0, Unavailable.number, "it has requests", "")
 ASLEEP = wire.CallResult(0, 0, "", "")
 
@@ -160,5 +162,6 @@ def test_a_driver_that_does_not_answer_is_told_once() -> None:
     world.load("a", "b")
     world.server.advance(60)
 
-    line = "W --gpu-memory-budget has no effect: nvmlInit_v2 returned 9"
-    assert 1 == world.server.log.count(line)
+    assert 1 == world.server.log.count(
+        "W --gpu-memory-budget has no effect: nvmlInit_v2 returned 9"
+    )

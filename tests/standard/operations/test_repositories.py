@@ -53,7 +53,7 @@ def test_only_where_models_are_asked_for(mode: str, what: str) -> None:
 def test_a_path_that_is_none_is_refused(path: Any) -> None:
     code, text = explicit().call("repository.register", {"path": path}).error
 
-    assert (InvalidArgument.number, "a repository is named by its absolute path") == (code, text)
+    assert (InvalidArgument.number, "a repository must be an absolute path") == (code, text)
 
 
 def test_a_directory_may_have_a_key_and_its_model_another_name() -> None:
@@ -83,4 +83,7 @@ def test_models_may_not_change_them() -> None:
 
     call = world.call_as(world.serial("m_0_0"), "repository.register", {"path": "/more"})
 
-    assert (InvalidArgument.number, "a model may not call 'repository.register'") == call.error
+    assert (
+        InvalidArgument.number,
+        "a model may not call 'repository.register': call it from a client",
+    ) == call.error

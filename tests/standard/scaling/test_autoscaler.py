@@ -153,7 +153,7 @@ def test_an_operator_may_choose_a_number_within_the_bounds(served: LoadedWorld) 
     number, text = served.scale(count=7).error
 
     assert InvalidArgument.number == number
-    assert "model 'm' is scaled by its load, to 1 - 6 instances; 7 is not among them" == text
+    assert "model 'm' is scaled by its load, to 1 - 6 instances: choose one of these, not 7" == text
 
 
 def test_an_unloaded_model_is_forgotten(served: LoadedWorld) -> None:

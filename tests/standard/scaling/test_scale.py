@@ -91,7 +91,11 @@ def test_a_group_is_named_where_there_are_several(repository: ModelDirectory) ->
         ({"count": True}, InvalidArgument.number, "'count' must be an integer"),
         ({"count": 2, "gruop": "c"}, InvalidArgument.number, "a scale has no setting 'gruop'"),
         ({"count": 2, "group": 1}, InvalidArgument.number, "'group' a string"),
-        ({"count": 2, "model": "x"}, NotFound.number, "there is no model 'x'"),
+        (
+            {"count": 2, "model": "x"},
+            NotFound.number,
+            "there is no model 'x'; `zmqtriton-ctl models` lists them",
+        ),
         ({"count": 2, "model": ""}, InvalidArgument.number, "Model name cannot be empty"),
     ],
 )
@@ -113,7 +117,10 @@ def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: ModelDirectory)
 
     error = world.call("scale", {"model": "m", "count": 2}).error
 
-    assert (Unavailable.number, "model 'm' is not loaded, so it cannot be scaled") == error
+    assert (
+        Unavailable.number,
+        "model 'm' is not loaded, so it cannot be scaled; load it first",
+    ) == error
 
 
 def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:

@@ -69,4 +69,7 @@ def test_what_cannot_sleep_is_said(world: SupervisorHarness) -> None:
     world.call("unload", {"model": "m"})
 
     code, text = world.call("sleep", {"model": "m"}).error
-    assert (Unavailable.number, "model 'm' has no instance that is ready") == (code, text)
+    assert (
+        Unavailable.number,
+        "model 'm' has no instance that is ready; see `zmqtriton-ctl explain`",
+    ) == (code, text)

@@ -94,4 +94,4 @@ def test_what_cannot_sleep_is_said(server: Server) -> None:
     done = ctl(server, "sleep", "add_sub")
 
     assert done.exit_code == 1
-    assert "its TritonPythonModel has no wake_up()" in done.stderr
+    assert "its TritonPythonModel needs a method wake_up()" in done.stderr

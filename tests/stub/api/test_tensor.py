@@ -165,7 +165,7 @@ def test_one_that_could_not_be_made_is_made_by_the_next() -> None:
 
 def test_one_may_need_another_but_not_itself() -> None:
     assert 3 == shared("outer", lambda: shared("inner", lambda: 1) + 2)
-    with pytest.raises(TritonModelException, match=r"shared\('a'\) is called while it is being"):
+    with pytest.raises(TritonModelException, match=r"shared\('a'\) is called by its own"):
         shared("a", lambda: shared("a", lambda: 1))
 
 

@@ -246,7 +246,7 @@ def test_there_may_be_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     measures = ModelMetrics()
     family = measures.add_family("f", "", COUNTER)
     metric = measures.add(family, COUNTER, {}, [])
-    with pytest.raises(ZmqTritonError, match="may have 2 metrics and families"):
+    with pytest.raises(ZmqTritonError, match="can have at most 2 metrics and families"):
         measures.add(family, COUNTER, {}, [])
 
     measures.drop(metric.number)

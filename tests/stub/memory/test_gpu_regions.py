@@ -133,7 +133,9 @@ def test_a_region_that_is_not_what_its_client_said_is_not_opened(world: World) -
 
     with pytest.raises(InvalidArgument, match="failed to open CUDA IPC handle: no such memory"):
         borrowed.add_region(OWNER, REGION + 1, b"0\0" + b"x" * 64, 8)
-    with pytest.raises(InvalidArgument, match="registered with 4097 bytes, and has 4096"):
+    with pytest.raises(
+        InvalidArgument, match="has 4096 bytes: register it with these, not with 4097"
+    ):
         borrowed.add_region(OWNER, REGION + 1, world.handle, 4097)
 
     assert not borrowed.has(OWNER, REGION + 1)

@@ -61,7 +61,9 @@ def test_memory_that_finds_no_room_is_an_error_and_given_back(
 
     with pytest.raises(Unavailable, match=r"pool size to \d+ bytes. Cannot allocate memory$"):
         world.memory.place([_row(LARGE.tobytes())])
-    with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
+    with pytest.raises(
+        Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory; send"
+    ):
         world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
 
     monkeypatch.setattr(mmap, "mmap", real)

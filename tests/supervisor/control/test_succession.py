@@ -227,7 +227,7 @@ def test_a_server_that_stops_leaves_the_sockets_to_the_other_one(pair: TakeOver,
 def test_two_servers_do_not_take_over_at_once() -> None:
     _, text = take_over().old.call("succession.sockets").error
 
-    assert "another server is about to take over from it" == text
+    assert "another server is about to take over from it: wait for that one" == text
 
 
 # ------------------------------------------------------------------- one model after the other

@@ -97,7 +97,7 @@ def test_ensembles_within_ensembles_have_a_limit() -> None:
 
     statuses = {name: status for name, _, status in world.tables[0]}
     assert "READY" == statuses[names[-2]]
-    assert f"ensembles in it that are more than {MAX_DEPTH} deep" in statuses[names[-1]]
+    assert f"can have ensembles in it at most {MAX_DEPTH} deep" in statuses[names[-1]]
 
 
 @pytest.fixture

@@ -167,4 +167,7 @@ def test_what_lacks_is_told(target: Path, code: str, error: str) -> None:
 def test_with_its_extra_it_looks_for_a_door(target: Path) -> None:
     failed = run_alone(target, "import zmqtriton; zmqtriton.Door('/nowhere')", extra="door")
 
-    assert "no server at '/nowhere': No such file or directory" in failed.stderr.splitlines()[-1]
+    assert (
+        "no server at '/nowhere', start one with --zmq-door: No such file or directory"
+        in failed.stderr.splitlines()[-1]
+    )

@@ -142,7 +142,7 @@ def test_models_and_files_of_a_hub_and_a_registry_stay_what_they_were_until_anot
             assert "org/weights has no revision 'v9'" in server.control_model("load", "mine")
             assert ["new code", "w1"] == ask(server, "mine")
             put_local(repository, "mine", "s3://bucket/weights", LOCAL_MODEL)
-            text = "MODEL_SOURCE is 's3://bucket/weights', which begins neither with hf://"
+            text = "MODEL_SOURCE is 's3://bucket/weights', but must begin with hf://"
             assert text in server.control_model("load", "mine")
 
             # When a branch names the new one, then it is served

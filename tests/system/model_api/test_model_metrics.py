@@ -83,7 +83,7 @@ def test_a_family_is_found_under_its_name_and_has_one_kind(server: Server) -> No
         f"{creating}Family name already exists with different type",
         f"{creating}Invalid metric name",
         f"{creating}Invalid metric name",
-        f"{creating}Family name 'nv_inference_count' is one of the server's own",
+        f"{creating}Family name 'nv_inference_count' is one of the server's own: choose another",
     ] == errors
     assert ["# HELP one words", "# TYPE one counter", "one 4"] == page(server, "one")
 

@@ -123,7 +123,7 @@ def test_a_restart_fails_no_request(systemd: Systemd) -> None:
         pytest.param(
             "http,http",
             [],
-            "systemd passes a socket for http_port, and there are two",
+            "correct the .socket unit for http_port: there are two",
             marks=pytest.mark.long(
                 "system/operations/test_socket_activation.py::test_a_socket_that_nobody_would_serve_is_an_error"
             ),

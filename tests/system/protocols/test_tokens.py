@@ -68,7 +68,9 @@ GRANTS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 ONES = np.ones((1, 16), np.float32)
 MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
-NOT_THIS_MODEL = "The token is not for this model"
+NOT_THIS_MODEL = (
+    "The token is not for this model; its line in the token file needs the name in models"
+)
 
 
 def write_tokens(path: Path, *left_out: str) -> None:

@@ -154,10 +154,10 @@ class EnsembleRun:
         self.is_decoupled = request.generation.is_decoupled
         self.request_id = body.request_id
         self.parameters = body.parameters
-        #: Places in the client's memory where it wants outputs, by the names of these.
+        #: Places in the client's memory for outputs, by the outputs' names.
         self.places = {place.output: place for place in body.places}
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
-        #: The calls of members, by their requests, until the final answers of these.
+        #: Calls of members, by their requests, until each request has its final answer.
         self.calls: dict[InflightRequest, MemberCall] = {}
         #: Tensor sets of the run; the first one holds the inputs.
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
@@ -199,7 +199,7 @@ class EnsembleRun:
     def places_of(self, step: EnsembleStep) -> list[Place]:
         """Return the places of a step's outputs that no other step reads, by the step's names.
 
-        What is written there does not come back.
+        The stub does not send such outputs back.
         """
         return [
             place._replace(output=output)

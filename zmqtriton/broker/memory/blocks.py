@@ -194,7 +194,7 @@ class HolderLeases:
         return held is not None and block in held
 
     def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
-        """Release blocks, and return those that the holder really had.
+        """Release blocks, and return the blocks that the holder really had.
 
         The others were freed already, or were its own.
         """
@@ -222,7 +222,7 @@ class HolderLeases:
             self.widen_extent(block, *extent)
 
     def forget_holder(self, dead: int) -> list[Block]:
-        """Drop all leases of a dead process, and return them; those of its memory stay."""
+        """Drop and return all leases that a dead process held. Leases of its own memory stay."""
         left = self.held_by(dead)
         for block in left:
             self._drop(block)

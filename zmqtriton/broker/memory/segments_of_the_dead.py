@@ -36,7 +36,7 @@ class SegmentsOfTheDead:
         return iter(self._kept)
 
     def note_release(self, owner: int) -> None:
-        """Report a dead owner's segments again: a lease of its memory has ended, or may have."""
+        """Report a dead owner's segments again, because a lease of its memory may have ended."""
         if owner in self._kept:
             self.changed.add(owner)
 

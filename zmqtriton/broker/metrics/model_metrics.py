@@ -27,7 +27,7 @@ class Series:
 
     def __init__(self, labels: Labels, buckets: list[float]) -> None:
         self.labels = labels
-        #: Upper bounds, without the last bucket, which has none.
+        #: Upper bounds of all buckets except the last one.
         self.buckets = buckets
         self.holders: set[MetricHandle] = set()
         #: The sum of a counter or of a histogram's observations, or the value that a gauge was set

@@ -126,7 +126,7 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
 
 
 def _batching(scheduler: Scheduler) -> dict[str, Any]:
-    """Return figures about how full batches are; empty for a model that has none."""
+    """Return figures about how full batches are; empty for a model without batches."""
     generation = scheduler.generation
     if scheduler.sequences is not None and not generation.is_iterative:
         counters = generation.statistics
@@ -166,7 +166,7 @@ def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[st
 
 
 def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
-    """Return the ages of the oldest and the newest execution of each instance, 0 of idle ones."""
+    """Return the ages of the oldest and newest execution of each instance; 0 if it is idle."""
     ages = []
     for instance in scheduler.instances.values():
         begins = [batch.dispatched_ns for batch in instance.batches.values()]

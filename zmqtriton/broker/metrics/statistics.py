@@ -29,7 +29,7 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in REQUEST_BOUNDS_S]
 MAX_REQUESTS, MAX_MODEL_REQUESTS, MEMORY = "max_requests", "max_model_requests", "memory"
 QUEUE_SIZE, QUEUE_TIMEOUT, TOKEN = "max_queue_size", "queue_timeout", "token"
 DEADLOCK = "deadlock"
-#: Least duration that is counted as it is; shorter ones count as this one.
+#: Least duration that is counted; shorter durations count as this one.
 _LEAST_NS = 1024
 #: Index of the first of three fields for each kind of response: its count, the time to compute it,
 #: the time to send it.
@@ -69,7 +69,7 @@ class ResponseCounts:
             raise ProtocolError("Results: malformed response counts") from None
 
     def as_dict(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Return the counters by index, as the protocol has them."""
+        """Return the counters by index, in the protocol's form."""
         return {str(index): _describe(row) for index, row in sorted(self._rows.items())}
 
 
@@ -150,7 +150,7 @@ class CountedBatch(Protocol):
 
     @property
     def fillers(self) -> int:
-        """The number of padding requests beside them."""
+        """The number of padding requests."""
 
 
 @dataclass(slots=True, eq=False)
@@ -238,7 +238,7 @@ class ModelStatistics:
         self.unawaited, self.late_successes, self.late_failures = 0, 0, 0
         #: Kept while the version is compared with another one.
         self.trial: TrialTimes | None = None
-        #: A larger request is executed in parts of this size; 0 if none is.
+        #: A larger request is executed in parts of this size; 0 if requests are never split.
         self.split_above = 0
         #: The parts of an execution, by the size of its batch.
         self.batches: defaultdict[int, _Parts] = defaultdict(

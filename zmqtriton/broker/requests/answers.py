@@ -77,7 +77,7 @@ class Answers(BrokerPart):
                 self._outbox.once_delivered.append(partial(self._begun.remove, place))
 
     def reply_early(self, request: InflightRequest, error: ZmqTritonError) -> None:
-        """Tell the asking peer that nothing more comes; the final reply follows nevertheless.
+        """Tell the asking peer that no response follows, except for the final reply.
 
         The inputs belong to the stub until then.
         """

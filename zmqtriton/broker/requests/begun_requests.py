@@ -27,7 +27,7 @@ _UNNAMED = struct.Struct("=Q")
 _ENTRY = struct.Struct("=QQQ")
 _STEP = struct.Struct("=Q")
 _STEP_AT = 16
-#: Place of a request that found no room. No entry is there: the header is.
+#: Place of a request that found no room. The header is there, and never an entry.
 _NOWHERE = 0
 
 
@@ -82,7 +82,7 @@ class BegunRequests:
         return 0 if self._earlier_unnamed else self._steps.get(key, 0)
 
     def confirm_steps(self, steps: Iterable[int] | None) -> None:
-        """Confirm steps of an earlier broker as begun; with None, any of them may have."""
+        """Confirm steps of an earlier broker as begun; with None, any of them may have begun."""
         for step in list(self._in_doubt) if steps is None else steps:
             key = self._in_doubt.pop(step, None)
             if key is not None:

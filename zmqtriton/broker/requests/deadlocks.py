@@ -276,7 +276,7 @@ class Deadlocks(BrokerPart):
         self._break_deadlocks(now_ns)
 
     def _queued_by_generation(self) -> list[list[InflightRequest]]:
-        """Return the queued requests by generation; one of them can run if all can."""
+        """Return the queued requests by generation; one of them can run if all of them can run."""
         queued = RequestState.QUEUED
         self.timed = {r: one for r, one in self.timed.items() if one.state is queued}
         by_generation: dict[int, list[InflightRequest]] = {}

@@ -96,14 +96,14 @@ class InflightRequest:
         #: The number of inferences that it counts for.
         self.elements = row.batch_size or 1
         self.body = body
-        #: The size of the body that came with it; the body may go before the answer does.
+        #: Size of the request's body, which may be freed before the answer is sent.
         self.size = len(body)
         self.generation = generation
         self.arrived_ns = now_ns
         #: Begin of the wait for its next execution.
         self.queued_ns = now_ns
         self.dispatched_ns = 0
-        #: The serial of the stub that has it; 0 for none.
+        #: The serial of the stub that executes it; 0 if it is at no stub.
         self.stub = 0
         self.state = RequestState.QUEUED
         #: True if its client has cancelled it; it still gets its final answer.
@@ -114,7 +114,8 @@ class InflightRequest:
         self.is_counted = False
         #: Part of a queue that the request waits in; None if it is in no queue.
         self.place: QueuePlace | None = None
-        #: True if its wait has exceeded the queue's timeout, and it now waits behind the others.
+        #: True if it has waited longer than the queue's timeout, and now waits behind other
+        #: requests.
         self.is_late = False
         #: Number of its responses that came through the broker, not straight from the stub.
         self.brokered_responses = 0

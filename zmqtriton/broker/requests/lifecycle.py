@@ -292,7 +292,7 @@ class Lifecycle(BrokerPart):
 def overdue(
     request: InflightRequest, instances: Mapping[int, Instance], now_ns: int
 ) -> DeadlineExceeded:
-    """Return the error; call this while the request is where it was."""
+    """Return the error of an overdue request; call this before the request moves."""
     return DeadlineExceeded(f"Deadline Exceeded: {_where(request, instances, now_ns)}")
 
 

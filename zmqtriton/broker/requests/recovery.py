@@ -183,7 +183,7 @@ class Recovery(BrokerPart):
         said.append(saying)
 
     def _askers_of(self, stub: int) -> set[int]:
-        """Return the serials of peers that made a stub's requests and have yet to repeat them."""
+        """Return the serials of peers that have yet to repeat the requests that a stub has."""
         return {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
 
     def _early_blocks(self) -> Iterator[Block]:

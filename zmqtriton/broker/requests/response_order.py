@@ -41,10 +41,7 @@ class ResponseOrder:
         return self._held_replies.pop(key, []) + self._leaving()
 
     def _leaving(self) -> list[Addressed]:
-        """Return all replies of the first request.
-
-        When it is finished, those of the next ones.
-        """
+        """Return all replies of the first request, and of the next ones if it is finished."""
         leaving: list[Addressed] = []
         while self._held_replies:
             key, kept = next(iter(self._held_replies.items()))

@@ -71,7 +71,7 @@ class PriorityLevel(QueuePlace):
 
     @property
     def is_crowded(self) -> bool:
-        """True if more requests wait than may."""
+        """True if more requests wait than the limit allows."""
         return 0 < self.policy.max_queue_size < self.size
 
     def add(self, request: InflightRequest) -> None:
@@ -99,7 +99,7 @@ class PriorityLevel(QueuePlace):
             self._late = deque(r for r in self._late if r.place is self)
 
     def pop(self) -> InflightRequest:
-        """Take the next request, which must be there."""
+        """Take the next request; there must be one."""
         in_time, late = self._in_time, self._late
         while in_time and (in_time[0].place is not self or in_time[0].is_late):
             in_time.popleft()
@@ -211,7 +211,7 @@ class _BatchCandidate(NamedTuple):
     #: that would exceed all preferred sizes; 0 if there is no such number.
     preferred: int
     oldest_ns: int
-    #: The next waiting request, which cannot join them; None if they are all.
+    #: The next waiting request, which cannot join the batch; None if no other waits.
     closing: InflightRequest | None
 
 
@@ -321,7 +321,7 @@ class BatchingQueue(Queue):
         return _BatchCandidate(count, size, preferred, oldest_ns, None) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
-        """Take the next `count` requests, which must be there."""
+        """Take the next `count` requests; there must be so many."""
         batch: list[InflightRequest] = []
         while len(batch) < count:
             level = self.levels.first()

@@ -60,7 +60,7 @@ class BrokerGeneration:
         self.is_decoupled = bool(policy.get("decoupled", False))
         #: Maximum number of requests without a final answer at each instance; 0: no limit.
         self.max_streams = int(_parameter(document, _MAX_STREAMS) or 0) if self.is_decoupled else 0
-        #: Number of inferences above which a request is executed in parts; 0 if none is.
+        #: A request with more inferences is executed in parts; 0 if requests are never split.
         self.split_above = int(document["max_batch_size"]) if splits_batches(document) else 0
         #: True if equal requests may get the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
@@ -86,7 +86,7 @@ class BrokerGeneration:
         self.busy_ns = 0
         #: Order that its answers are kept in; None if they leave as they come.
         self.order = order_of(document)
-        #: The number of instances when all are there.
+        #: The number of instances when all have started.
         self.expected = _instances(document)
         sequences = document.get("sequence_batching")
         #: True if its requests are parts of sequences.

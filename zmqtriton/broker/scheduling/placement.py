@@ -33,7 +33,7 @@ class SendingAhead:
         self.due_ns = 0
 
     def target(self, instances: dict[int, Instance], waiting: int, now_ns: int) -> Instance | None:
-        """Return the instance that may be sent a batch ahead, if one may."""
+        """Return the instance that can now take a batch ahead, or None."""
         self.due_ns = 0
         if len(instances) != 1 or not 0 < self.mean_ns <= _AHEAD_NS or self._has_queue_rules:
             return None

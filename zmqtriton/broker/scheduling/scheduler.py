@@ -70,7 +70,7 @@ class Scheduler:
         return self._due_ns
 
     def enqueue(self, request: InflightRequest) -> bool:
-        """Queue a request; return True if the queue limits its time or the number of such."""
+        """Queue a request; return True if the queue limits its time, or their number."""
         if self.generation.order is not None:
             self.generation.order.add(request.peer, request.row)
         level = self.queue.levels.of(request)

@@ -129,7 +129,7 @@ class SequenceAdmission(BrokerPart):
             self._answers.check_drained(scheduler.generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
-        """Discard an outcome if it is that of a padding request, and return whether it is."""
+        """Discard the outcome of a padding request; return False for other requests."""
         if outcome.peer != wire.BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)

@@ -101,9 +101,11 @@ class ControlCallHandler:
         """Return the verb. Raises ZmqTritonError if the caller may not use it now."""
         verb = self._verbs.get(name)
         if (verb is None or not verb.of_models) and model:
-            raise InvalidArgument(f"a model may not call '{name}'")
+            raise InvalidArgument(f"a model may not call '{name}': call it from a client")
         if verb is None:
-            raise InvalidArgument(f"unknown control call '{name}'")
+            raise InvalidArgument(
+                f"unknown control call '{name}'; use the zmqtriton-ctl of the server's version"
+            )
         if verb.needs_repository and self._server.is_repository_missing:
             raise Unavailable("Server not ready")
         if (

@@ -37,7 +37,7 @@ from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.reasons import Reason
 
-#: Triton's text, in whichever mode the server is.
+#: Triton's text; it is the same in each mode.
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 #: The place of a load's files at the server before.
 _COPIED = "copied"
@@ -59,7 +59,7 @@ class StagedFiles:
         """
         path = self.place(caller, parameters)
         if path in self._is_loading:
-            raise InvalidArgument("the files of a load can be loaded once")
+            raise InvalidArgument("the files of a load can be loaded only once: send them again")
         if path:
             self._is_loading[path] = True
         return path
@@ -75,7 +75,7 @@ class StagedFiles:
         return posixpath.join(self._folder, name)
 
     def claim_copy(self) -> str:
-        """Return a place for a copy of what another server has."""
+        """Return a place for a copy of another server's files of a load."""
         path = posixpath.join(self._folder, f"{OWN_CALLER}-{self._plan.new_ticket():016x}")
         self._is_loading[path] = True
         return path
@@ -267,7 +267,7 @@ def _override(
     if files and not directory:
         raise InvalidArgument(str(files.get("refusal")))
     if host is not None and not directory:
-        raise InvalidArgument("a model that is bound comes with its files")
+        raise InvalidArgument("a model that is bound has its files already: leave them out")
     if override is None:
         return None
     if not isinstance(override, str):

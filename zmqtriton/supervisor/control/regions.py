@@ -43,7 +43,7 @@ _DISABLED = (
 MAX_REGIONS = 1024
 #: The limit for a file name, and for a segment of a URL.
 _MAX_NAME_BYTES = 255
-#: The names of Triton's own segments, and of semaphores: no client may write to those.
+#: Names of Triton's own segments and of semaphores, which no client may write to.
 _RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
 #: The size of a cudaIpcMemHandle_t.
 _HANDLE_BYTES = 64
@@ -230,7 +230,7 @@ class RegionRegistry:
         """Raise the error of a caller that may not change the regions."""
         if caller not in {OWN_CALLER, *self._frontend_serials()}:
             # Otherwise a model could have the frontends write where it cannot.
-            raise InvalidArgument("only clients register shared memory")
+            raise InvalidArgument("shared memory must be registered by a client")
         if not self._is_allowed:
             if not self._has_warned:  # only once: clients must not fill the log
                 self._has_warned = True

@@ -161,9 +161,9 @@ class ServerStatus:
                 self._turns.take(peer.serial, BROKER, of_broker)
 
     def processes(self) -> list[tuple[int, str, int, int]]:
-        """Return the pid of each process, its model and version, and how many instances it has.
+        """Return the pid of each process, its model, version and number of instances.
 
-        "" and 0 are for those that run no model.
+        Processes without a model have "" and 0.
         """
         pids = [self._pid, *(peer.pid for peer in self._peers.all())]
         rows = [(pid, "", 0, 0) for pid in (*pids, *(r["pid"] for r in self._server.readers()))]
@@ -376,7 +376,7 @@ def _last_reason(reason: Reason | None) -> dict[str, Any]:
 
 
 class Clients:
-    """Figures of frontends about clients: memory, connections, and counters that outlive them."""
+    """Frontends' figures about clients: memory, connections, and counters that outlive them."""
 
     def __init__(self) -> None:
         #: Bytes of clients by kind, for each living frontend by its serial.

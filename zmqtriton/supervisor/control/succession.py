@@ -42,9 +42,9 @@ Answer = Promise[wire.CallResult | None]
 _FIRST = ("repository.", "load", "unload")
 #: The calls that a server that takes over repeats before it has models.
 _WITHOUT_MODELS = ("regions.", "log.")
-#: No state shows it: files that are read anew.
+#: Prefix of calls that leave no state to repeat: they only read files again.
 _FORGOTTEN = "reload"
-#: Requests that were begun at the old server refer to them.
+#: Prefix of calls about regions, which requests of the old server use.
 _OF_BOTH = "regions."
 _WITH_FILES = (
     "--one-by-one: files that came with loads end with the server before; unload these models, or "
@@ -141,7 +141,7 @@ class Succession:
     def _give_sockets(self, call: ControlCall) -> object:
         self._check_service(call)
         if self._other:
-            raise Unavailable("another server is about to take over from it")
+            raise Unavailable("another server is about to take over from it: wait for that one")
         self._other = call.caller
         self._plan.enqueue(GiveSockets(call.caller, call.id))
         return BY_ACTION

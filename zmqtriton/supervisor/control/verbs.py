@@ -36,7 +36,7 @@ def required_model_name(arguments: Mapping[str, Any]) -> str:
 def find_model(models: Mapping[str, _M], name: str) -> _M:
     """Return a model that the server knows. Raises NotFound."""
     if name not in models:
-        raise NotFound(f"there is no model '{name}'")
+        raise NotFound(f"there is no model '{name}'; `zmqtriton-ctl models` lists them")
     return models[name]
 
 

@@ -97,11 +97,13 @@ def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
             int if key == "log_verbose_level" else str if key == "log_format" else bool
         )
         if key not in _FIELDS or type(value) is not kind:
-            raise InvalidArgument(f"there is no such log setting: {key}")
+            raise InvalidArgument(
+                f"unknown log setting, `zmqtriton-ctl log-settings` lists them: {key}"
+            )
         if kind is str and value not in FORMS:
             raise InvalidArgument(f"invalid argument for --log_format, got: {value}")
         if kind is int and not 0 <= value < 2**32:
-            raise InvalidArgument(f"the verbose level is out of range: {value}")
+            raise InvalidArgument(f"the verbose level must be 0 to 2**32 - 1, not {value}")
         fields[_FIELDS[key]] = value
     return fields
 
@@ -155,7 +157,7 @@ class TraceSettingsFeature(Feature):
         }
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the settings that differ from those of the start; of a number, the rest."""
+        """Return the settings changed since the start, and the rest of trace_count."""
         for model, settings in {"": self._global_settings, **self._model_settings}.items():
             changes = dict(settings)
             if "trace_count" in changes:
@@ -274,5 +276,7 @@ def _validate_changes(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in changes.items():
         kind = list if key == "trace_level" else str
         if key not in _CHANGEABLE_SETTINGS or (value is not None and type(value) is not kind):
-            raise InvalidArgument(f"there is no such trace setting: {key}")
+            raise InvalidArgument(
+                f"unknown trace setting, `GET /v2/trace/setting` lists them: {key}"
+            )
     return changes

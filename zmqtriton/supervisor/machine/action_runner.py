@@ -45,7 +45,7 @@ class OpenedServer(NamedTuple):
 
 
 def indented(document: str) -> str:
-    """Return a document in JSON for people, one that is very large as it is."""
+    """Return a JSON document with indents for people; a very large one without."""
     is_short = len(document) <= _MAX_INDENTED_LETTERS
     return json.dumps(json.loads(document), indent=4) if is_short else document
 

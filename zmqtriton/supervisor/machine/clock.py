@@ -19,6 +19,6 @@ def now_s() -> float:
 
 
 def step_s() -> float:
-    """Return by how much the wall clock was set since then; 0 if it was not."""
+    """Return by how much the wall clock was set since then; 0 without such a change."""
     step_s = time.time() - now_s()
     return step_s if abs(step_s) > _LEAST_STEP_S else 0.0

@@ -50,7 +50,7 @@ class EnsembleMembers:
     def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
         self._models = models
         self._make = make
-        #: The models that have been ensembles, which few are.
+        #: Models that are ensembles, or were before a reload.
         self._ensembles: set[str] = set()
 
     # ---------------------------------------------------------------- loading
@@ -95,7 +95,7 @@ class EnsembleMembers:
             members[model] = generation.final_config
         if 1 + max(map(self._depth, ensemble.member_names)) > MAX_DEPTH:
             raise InvalidArgument(
-                f"ensemble '{name}' has ensembles in it that are more than {MAX_DEPTH} deep"
+                f"ensemble '{name}' can have ensembles in it at most {MAX_DEPTH} deep"
             )
         return ensemble.finalize_config(members)
 

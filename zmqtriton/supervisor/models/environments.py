@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 _ROLE = "environment"
-#: Maximum seconds for a cancelled preparation to clean up; the next one removes the rest.
+#: Maximum seconds for a cancelled preparation to clean up; the next preparation removes the rest.
 _REMOVED_WITHIN_S = 30.0
 
 

@@ -40,7 +40,7 @@ _ANSWERING = frozenset(InstanceState) - {
 
 
 class GenerationOwner(Protocol):
-    """Hears of a generation's events; by default it ignores them."""
+    """Receives a generation's events; by default it ignores them."""
 
     def generation_loaded(self, generation: Generation) -> None:
         """All instances are ready for the first time."""
@@ -75,7 +75,7 @@ class GenerationReadiness(Protocol):
 
     @property
     def why_not_ready(self) -> Reason | None:
-        """Return why no instance is ready; None if one is."""
+        """Return why no instance is ready; None if one is ready."""
 
     @property
     def have_all_failed(self) -> bool:
@@ -229,7 +229,7 @@ class Generation:
             self._change = None
 
     def remove_instance(self, instance: StubPlace) -> None:
-        """End an instance once it has answered what it has."""
+        """End an instance once it has answered its requests."""
         instance.is_being_removed = True
         if instance in self._unstarted_instances:
             self._unstarted_instances.remove(instance)

@@ -99,7 +99,7 @@ class StubPlace:
         self.state = InstanceState.STOPPED
         #: Reason of the last death; its text includes the place in the model.
         self.death_reason: Reason | None = None
-        #: A short form of the reason, for those whose requests it had.
+        #: Short form of the reason of death, for clients whose requests the instance had.
         self.death_summary = ""
         self.serial = 0
         self.pid = 0
@@ -121,14 +121,14 @@ class StubPlace:
         self._plan, self._environment, self._quota = plan, environment, quota
         #: The limit for its loading; 0 is no limit.
         self._load_within_s = load_within_s
-        #: The pause before it is tried again once it is given up; 0 if it never is.
+        #: Pause before a given-up instance is started again; 0: never.
         self._retry_after_s = max(0.0, retry_after_s)
         self._finalize_turns = finalize_turns
         self._on_event = on_event
         #: The name of the file that it runs, and the source of what it is forked from.
         self._artifact, self._template = artifact, template
         self._backoff = Backoff()
-        #: The deaths after which it was given up, and since then; 0 unless it is.
+        #: Number of deaths before and since it was given up; 0 if it is not given up.
         self._deaths_when_given_up = 0
         self._stated_reason: Reason | None = None
         #: True if it is one of several threads of a process; true if its stack was requested.
@@ -262,7 +262,7 @@ class StubPlace:
         self._kill_after(limit_s, reason, can_tell=True)
 
     def rest(self, *, is_on: bool) -> None:
-        """Have the limit of its load rest, or hold anew."""
+        """Pause the time limit of the instance's load, or continue it."""
         if self.state is InstanceState.LOADING and self._load_within_s and self._timer:
             self._timer.cancel()
             if not is_on:

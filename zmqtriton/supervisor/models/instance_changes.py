@@ -43,7 +43,7 @@ class ChangedGeneration(Protocol):
         """Start instances for these slots."""
 
     def remove_instance(self, instance: StubPlace) -> None:
-        """End an instance once it has answered what it has."""
+        """End an instance once it has answered its requests."""
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
         """Use another blueprint for instances that start from now on."""
@@ -139,7 +139,7 @@ class Roll:
         self._start_next()
 
     def is_to_complete_config(self, instance: StubPlace) -> bool:
-        """True if this instance is asked for the configuration, as the first one of a load is."""
+        """True if this instance completes the configuration, as a load's first one does."""
         return self._finished is None and instance is self._starting
 
     def complete_config(self, reply: str) -> None:
@@ -158,7 +158,7 @@ class Roll:
         (self._starting,) = self._generation.add_instances([self._old[0].slot])
 
     def try_complete(self) -> bool:
-        """Go on with the roll if it can; True if it is over."""
+        """Take the next steps of the roll that are possible; True if it is over."""
         starting = self._starting
         if starting is None:
             return False

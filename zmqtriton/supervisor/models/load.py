@@ -39,7 +39,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.reasons import Reason
 
-#: Reason that is appended to Triton's text, which has none.
+#: Reason that is appended to Triton's text, which gives no reason.
 _NOT_THERE = ". No model repository has a directory of this name"
 #: Phases, in words.
 WAITS_FOR_OTHERS = "it waits until others are loaded"
@@ -117,7 +117,10 @@ class Load:
         except ZmqTritonError as error:
             self._end(error)
         except Exception:  # which the log gets; the next load may begin
-            self.cancel(InternalError("an error of the server's own").reason, has_failed=True)
+            self.cancel(
+                InternalError("an error of the server's own; report it with the log").reason,
+                has_failed=True,
+            )
             raise
         else:
             self._end(None)
@@ -157,9 +160,9 @@ class Load:
     async def _build(
         self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None = None
     ) -> None:
-        """Build all versions; an ensemble comes with its configuration, or why it has none.
+        """Build all versions; for an ensemble, `combined` is its configuration or why it has none.
 
-        Raises why not all of them serve.
+        Raises the reason why a version cannot serve.
         """
         self._take(states.BlueprintReady())
         self._record_reading(blueprint)
@@ -194,7 +197,9 @@ class Load:
         serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
         newest = serving[max(serving)] if serving else None
         if newest is None:
-            raise Unavailable(f"model '{self._model.name}' is not loaded, so it cannot be scaled")
+            raise Unavailable(
+                f"model '{self._model.name}' is not loaded, so it cannot be scaled; load it first"
+            )
         blueprint = newest.blueprint.scaled(scale)
         versions = {n: v for n, v in blueprint.versions.items() if n in serving}
         # what was said of it when it was loaded need not be said again

@@ -17,8 +17,8 @@ class LoadHistory:
     """The last attempt to load a model, and the last one that succeeded."""
 
     def __init__(self) -> None:
-        #: Number of attempts to load these files that have lost a process, and whether the last one
-        #: has.
+        #: Number of attempts to load these files that ended with a dead process, and whether the
+        #: last did.
         self._losses = 0
         self._has_lost_process = False
         #: The last load has found what serves, or what the one before it could not load.
@@ -62,7 +62,7 @@ class LoadHistory:
 
     @property
     def is_from_files(self) -> bool:
-        """True if the last attempt was to load what the repository has."""
+        """True if the last attempt was to load the repository's files."""
         return self._attempted_fingerprint != "" and self.override is None
 
     def was_attempted(self, fingerprint: str) -> bool:
@@ -87,7 +87,7 @@ class LoadHistory:
     def record_gone(self) -> None:
         """Record that the directory is gone.
 
-        The same files may come back while the model is still ending, and are to be loaded then.
+        If the same files return while the model is stopping, they must be loaded again.
         """
         self.is_directory_gone = True
         self._attempted_fingerprint = ""

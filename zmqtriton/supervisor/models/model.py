@@ -66,7 +66,7 @@ class ServedModel(GenerationOwner):
     def poll(self, settle_s: float) -> Result:
         """Load models that have changed and then stayed the same for this long.
 
-        What has failed and has not changed is not retried, unless a process was lost.
+        A failed load is retried only if the files have changed, or a process was lost.
         """
         return self._request(LoadRequest(is_poll=True, settle_s=settle_s))
 
@@ -133,7 +133,7 @@ class ServedModel(GenerationOwner):
             self.unload_version(version, why)
 
     def unload_version(self, version: ServedVersion, why: Reason = UNLOADED) -> None:
-        """Unload a version; its instances finish the requests that they have."""
+        """Unload a version; its instances first finish their requests."""
         generation = version.generation
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
         if version.transition(states.UnloadStarted(), why):

@@ -107,7 +107,7 @@ def troubles(model: ServedModel) -> Iterator[dict[str, str]]:
 
 
 def _cause_of(reason: Reason) -> str:
-    """Return the kind of the cause; of an ensemble whose member lacks that, as its own is there."""
+    """Return the kind of the cause; for an ensemble, its member's directory is the missing one."""
     of_member = (one.kind for one in reason.chain if one.kind in _OF_MEMBERS)
     return str(next(of_member, reason.innermost.kind))
 

@@ -76,7 +76,7 @@ class Callee(Protocol):
 
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
-    """True if the one calls the other, perhaps through others."""
+    """True if the first model calls the second, directly or through other models."""
     seen, queue = {start}, [start]
     while queue:
         for name in needs(queue.pop()):
@@ -162,7 +162,7 @@ class RetirementQueue:
                 generation.retire()
 
     def _reached(self) -> dict[str, set[str]]:
-        """Return the models that each ending model calls, also through others; most call none."""
+        """Return the models that each stopping model calls, directly or through other models."""
         callees: dict[str, set[str]] = {}
         ending = set[str]()
         for generation in self.generations.values():
@@ -215,7 +215,7 @@ class NestedLoads:
         if self._waits_for(model, name):
             raise InvalidArgument(
                 f"failed to load '{model}', model '{name}' asks for it in its initialize and would "
-                "wait for itself"
+                "wait for itself: call it in execute"
             )
         self._slots.release(name)
         entry = (caller, name, model)

@@ -41,7 +41,7 @@ class StartupServer(Protocol):
         """Return the model; make it known if it was not."""
 
     def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryListing]:
-        """Return the names of the repositories' models; with patience, of all of them."""
+        """Return the names of the repositories' models; with patience, wait for slow ones."""
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
@@ -253,9 +253,9 @@ class Startup:
 
 
 def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> list[ServedModel]:
-    """Return the models whose directories were there and no longer are.
+    """Return the models whose directories have been removed.
 
-    A reading may have found that, too, between two looks: it ends nothing that serves.
+    Another reading can have found the same in between; nothing that serves is stopped.
     """
     return [
         model

@@ -100,8 +100,8 @@ def _result_of(answer: wire.CallResult) -> Any:
     if answer.code:
         return from_number(answer.code, answer.text)
     if len(answer.result) > MAX_RESULT_LETTERS:
-        return InternalError("its answer is too long")
+        return InternalError("its response is too long: look at less at a time")
     try:
         return json.loads(answer.result)
     except (ValueError, RecursionError):
-        return InternalError("its answer is no JSON")
+        return InternalError("its response must be JSON")

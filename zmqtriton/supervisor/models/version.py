@@ -58,7 +58,7 @@ class ServedVersion:
         return self.state, self.reason
 
     def version_info(self) -> wire.VersionInfo:
-        """Return the message about it for frontends.
+        """Return the message about the version for frontends.
 
         While stubs restart, the version is READY without a ready instance: new requests may wait
         for one.

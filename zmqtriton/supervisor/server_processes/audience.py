@@ -42,10 +42,10 @@ class Audience:
         return self._acknowledgements.sync([self._introductions.broker_serial])
 
     def confirm_frontends(self) -> Promise[None]:
-        """Return a promise that all frontends have."""
+        """Return a promise that is kept when all frontends have confirmed."""
         return self._acknowledgements.sync(self._peers.serving_serials())
 
     def confirm(self) -> Promise[None]:
-        """Return a promise that the broker and all frontends have."""
+        """Return a promise that is kept when the broker and all frontends have confirmed."""
         serials = {self._introductions.broker_serial, *self._peers.serving_serials()}
         return self._acknowledgements.sync(serials - {0})

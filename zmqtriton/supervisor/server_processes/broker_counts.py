@@ -14,7 +14,7 @@ from zmqtriton_floor import wire
 #: Seconds for the broker's counts; a status is shown without them if it needs longer.
 _WITHIN_S = 2.0
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
-#: Figures that some versions do not have.
+#: Figures that only some versions of a model have.
 _OF_SOME = (
     "pace",
     "trial",

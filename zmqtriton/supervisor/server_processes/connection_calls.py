@@ -91,7 +91,7 @@ def _check(arguments: dict[str, Any]) -> None:
             ipaddress.ip_network(address, strict=False)
         except ValueError:
             raise InvalidArgument(
-                f"'{address}' is neither an IP address nor a network such as 10.0.0.0/8"
+                f"'{address}' must be an IP address, or a network such as 10.0.0.0/8"
             ) from None
     if ends and not (address or token):
         raise InvalidArgument("name the client whose connections must end: an address or a token")

@@ -155,7 +155,7 @@ class Peers:
     def admit_guest(self, serial: int, call: int) -> None:
         """Let a caller take part as a frontend."""
         if self._is_leaving or self.is_stopping:
-            error = Unavailable("the server is stopping")
+            error = Unavailable("the server is stopping: send the call to another one")
             self._plan.enqueue(Send(serial, wire.CallResult(call, error.number, error.text, "")))
             return
         self._peers[serial] = ServerProcess(serial, GUEST)

@@ -50,7 +50,7 @@ class Output(NamedTuple):
     gives_class: bool
     gives_probabilities: bool
     threshold: float
-    #: The configured dimensions, without those of size 1, which the backend never had.
+    #: The configured dimensions without those of size 1, as in Triton's backend.
     dims: Tuple[int, ...]
 
     def of(self, predicted: Any) -> Any:
@@ -69,8 +69,8 @@ class Output(NamedTuple):
             return predicted.reshape(shape).astype(np.float32)
         except ValueError:
             raise ValueError(
-                f"the model predicts {predicted.shape[1]} values for each row, and output "
-                f"'output__0' has dims {list(self.dims)}"
+                f"the model predicts {predicted.shape[1]} values for each row, so "
+                f"'output__0' cannot have dims {list(self.dims)}: correct config.pbtxt"
             ) from None
 
 
@@ -80,7 +80,9 @@ def read_forest(config: dict[str, Any]) -> Forest:
     try:
         model = _READERS[kind](path, config)
     except Exception as error:
-        raise pb_utils.TritonModelException(f"treelite: cannot read {path}: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"treelite: cannot read {path}; set model_type if it has another format: {error}"
+        ) from error
     header = model.get_header_accessor()
     task = int(np.ravel(header.get_field("task_type"))[0])
     columns = int(np.max(header.get_field("num_class"))) * int(

@@ -51,7 +51,8 @@ def _pair(entry: dict[str, Any], outputs: dict[str, Any], config: dict[str, Any]
     output = outputs.get(_OUTPUT + number)
     if output is None:
         raise pb_utils.TritonModelException(
-            f"model '{config['name']}' has no output {_OUTPUT}{number} for its input '{name}'"
+            f"model '{config['name']}' has no output {_OUTPUT}{number} for its input '{name}'; "
+            "add it to config.pbtxt"
         )
     if (output["data_type"], output["dims"]) != (entry["data_type"], entry["dims"]):
         raise pb_utils.TritonModelException(

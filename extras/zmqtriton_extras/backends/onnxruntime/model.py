@@ -1,4 +1,4 @@
-"""Runs ONNX files with ONNX Runtime, as Triton's backend of this name does."""
+"""Runs ONNX files with ONNX Runtime, like Triton's backend of this name."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ def read_model(config: dict[str, Any]) -> Any:
     try:
         return openvino.Core().read_model(path)
     except Exception as error:
-        raise pb_utils.TritonModelException(f"openvino: cannot read {path}: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"openvino: cannot read {path}; save it again: {error}"
+        ) from error
 
 
 def compile_model(config: dict[str, Any], model: Any, kind: str) -> Any:
@@ -63,7 +65,9 @@ def compile_model(config: dict[str, Any], model: Any, kind: str) -> Any:
             core.add_extension(extension)
         return core.compile_model(model, device, properties)
     except Exception as error:
-        raise pb_utils.TritonModelException(f"openvino: cannot compile: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"openvino: cannot compile, check TARGET_DEVICE and the file: {error}"
+        ) from error
 
 
 def free_batch(config: dict[str, Any], model: Any) -> None:

@@ -60,7 +60,7 @@ class Module(NamedTuple):
     device: Any
     #: Runs in inference mode unless the configuration says otherwise.
     prefers_inference_mode: bool = False
-    #: Inputs and outputs, where the file has them.
+    #: Inputs and outputs, if the file describes them.
     inputs: Optional[List[Io]] = None
     outputs: Optional[List[Io]] = None
 
@@ -81,7 +81,9 @@ def load(config: dict[str, Any], kind: str, device: str) -> Module:
     except pb_utils.TritonModelException:
         raise
     except Exception as error:
-        raise pb_utils.TritonModelException(f"torch: cannot load {path}: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"torch: cannot load {path}; save it with this torch: {error}"
+        ) from error
 
 
 def _code_of(path: str) -> str:
@@ -191,7 +193,9 @@ def _class_in(code: Any, path: str) -> Any:
         is_class = isinstance(cls, type) and issubclass(cls, torch.nn.Module)
         if is_class and cls.__module__ == code.__name__:
             return cls
-    raise pb_utils.TritonModelException(f"Cannot find a subclass of torch.nn.Module in {path}")
+    raise pb_utils.TritonModelException(
+        f"Cannot find a subclass of torch.nn.Module in {path}; write one"
+    )
 
 
 def _annotation(parameter: Any) -> str:
@@ -243,7 +247,7 @@ def arguments_for(inputs: dict[str, Any], names: list[str], arguments: list[Argu
 
 
 def _argument(value: Any, name: str) -> Any:
-    """Return a tensor as it is, and strings as a list: PyTorch has no tensors of them."""
+    """Return a tensor as it is, and strings as a list: PyTorch has no tensors of strings."""
     if not isinstance(value, np.ndarray):
         return value
     if value.size != max(value.shape, default=1):
@@ -257,7 +261,7 @@ def outputs_of(returned: Any, names: list[str]) -> dict[str, Any]:
         missing = [name for name in names if name not in returned]
         if missing:
             raise ValueError(
-                f"the model returns no '{missing[0]}', only {', '.join(map(str, returned))}"
+                f"the model must return '{missing[0]}', not only {', '.join(map(str, returned))}"
             )
         return {name: _array(returned[name], name) for name in names}
     is_text = isinstance(returned, list) and bool(returned) and isinstance(returned[0], str)
@@ -275,7 +279,7 @@ def _array(value: Any, name: str) -> Any:
         return value if value.dtype == torch.bfloat16 else value.numpy()
     if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
         return np.array([item.encode() for item in value], dtype=np.object_)
-    raise ValueError(f"output '{name}' is of type {type(value).__name__}, which is no tensor")
+    raise ValueError(f"output '{name}' is of type {type(value).__name__}, but must be a tensor")
 
 
 def to_tensor(tensor: Any, device: Any) -> Any:

@@ -42,7 +42,9 @@ def load_graph(config: dict[str, Any]) -> Graph:
             definition.ParseFromString(file.read())
         return Graph(definition)
     except Exception as error:
-        raise pb_utils.TritonModelException(f"tensorflow: cannot load {path}: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"tensorflow: cannot load {path}; save it again: {error}"
+        ) from error
 
 
 class Graph:
@@ -57,7 +59,7 @@ class Graph:
         )
         operations = self._wrapped.graph.get_operations()
         if not operations:
-            raise ValueError("it has no operations")
+            raise ValueError("it has no operations; save the graph again")
         #: The first output of each operation that has one, by its name.
         self._tensors = {one.name: one.outputs[0] for one in operations if one.outputs}
         self._inputs = {one.name: one.outputs[0] for one in operations if one.type == "Placeholder"}
@@ -149,7 +151,9 @@ def _load(config: dict[str, Any]) -> Any:
     try:
         return tensorflow.saved_model.load(path, tags=[tag])
     except Exception as error:
-        raise pb_utils.TritonModelException(f"tensorflow: cannot load {path}: {error}") from error
+        raise pb_utils.TritonModelException(
+            f"tensorflow: cannot load {path}; save it again: {error}"
+        ) from error
 
 
 def _signature(config: dict[str, Any], loaded: Any) -> Any:

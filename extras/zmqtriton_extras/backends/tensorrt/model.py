@@ -47,7 +47,7 @@ class Plan:
             if engine is None:
                 raise pb_utils.TritonModelException(
                     f"tensorrt: cannot load {os.path.basename(path)}: it was built by another "
-                    f"version than {tensorrt.__version__}, or for another GPU"
+                    f"version than {tensorrt.__version__}, or for another GPU: build it here"
                 )
             self._engine = engine
             self._context = engine.create_execution_context()
@@ -89,7 +89,7 @@ class Plan:
                 if not context.set_input_shape(name, array.shape):
                     raise ValueError(
                         f"the shape {list(array.shape)} of input '{name}' is outside of the "
-                        "optimization profile"
+                        "optimization profile: send another shape, or build the plan for it"
                     )
                 context.set_tensor_address(name, held[name].data.ptr)
             for io in self.outputs():

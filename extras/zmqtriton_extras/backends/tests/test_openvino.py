@@ -89,7 +89,7 @@ def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
     )
 
     device = 'parameters { key: "TARGET_DEVICE" value { string_value: "TPU" } }'
-    assert "openvino: cannot compile: " in refused(tmp_path / "m", device)
+    assert "openvino: cannot compile, " in refused(tmp_path / "m", device)
 
     path.write_text(path.read_text()[:300])
     assert f"openvino: cannot read {path}" in refused(tmp_path / "m", "")

@@ -77,10 +77,12 @@ def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
     path = write(tmp_path / "m")
     assert "has no signature 'two'; it has one, serving_default" in refused(signature("two"))
     (path / "saved_model.pb").write_bytes(b"x")
-    assert f"tensorflow: cannot load {path}: " in refused("")
+    assert f"tensorflow: cannot load {path}; save it again: " in refused("")
     graph = path.with_name("model.graphdef")
     graph.write_bytes(b"x")
-    assert f"tensorflow: cannot load {graph}: " in refused('platform: "tensorflow_graphdef"')
+    assert f"tensorflow: cannot load {graph}; save it again: " in refused(
+        'platform: "tensorflow_graphdef"'
+    )
 
 
 def write_graph(directory: Path) -> None:

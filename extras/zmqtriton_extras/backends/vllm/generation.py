@@ -57,7 +57,7 @@ class Question(NamedTuple):
     has_prompt_in_output: bool
     #: Arguments of SamplingParams.
     sampling: Dict[str, Any]
-    #: The adapter, "" for none.
+    #: Name of the LoRA adapter; "" for the model without one.
     adapter: str
     #: The form of the text, by OpenAI's document; None for any.
     form: Optional[Dict[str, Any]]

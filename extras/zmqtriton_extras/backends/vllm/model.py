@@ -39,7 +39,7 @@ class Adapters:
         if not name:
             return {}
         if name not in self._paths:
-            raise ValueError(f"unknown LoRA adapter '{name}'")
+            raise ValueError(f"unknown LoRA adapter '{name}'; multi_lora.json lists the adapters")
         from vllm.lora.request import LoRARequest
 
         # numbers begin with 1 in vLLM
@@ -109,7 +109,7 @@ class TritonPythonModel:
                 if output.finished:
                     return
         if output is None:
-            raise RuntimeError("the engine has ended without a word")
+            raise RuntimeError("the engine has ended without an error; read the log of the model")
         sender.send(answer.response(output), _FINAL)
 
     def finalize(self) -> None:

@@ -58,7 +58,9 @@ class Change:
         #: commas inside a list separate nothing
         self.values = [self._value(word) for word in re.split(r",(?![^\[]*\])", values)]
         if not separator or not all(self.path):
-            raise ConfigError(f"'{text}' is not of the form FIELD.FIELD=VALUE,VALUE")
+            raise ConfigError(
+                f"'{text}' must be FIELD.FIELD=VALUE,VALUE, such as instance_group.count=1,2"
+            )
 
     @staticmethod
     def _value(word: str) -> Any:
@@ -69,7 +71,7 @@ class Change:
 
 
 class Setting:
-    """A checked configuration, with what distinguishes it from the others."""
+    """A checked configuration, with the values that distinguish it from the others."""
 
     def __init__(self, label: str, config: Any) -> None:
         self.label = label
@@ -115,7 +117,7 @@ def _put(document: Any, path: Sequence[str], value: Any) -> None:
     first, *rest = path
     for one in document if isinstance(document, list) else [document]:
         if not isinstance(one, dict):
-            raise ConfigError(f"the configuration has no field '{first}'")
+            raise ConfigError(f"the configuration has no field '{first}'; correct --set")
         if not rest:
             one[first] = value
         else:
@@ -273,16 +275,20 @@ def _cost(arguments: argparse.Namespace) -> Cost:
         cost = Cost(float(base), float(each or 0), arguments.spread)
     except ValueError:
         raise ValueError(
-            f"--execution: '{arguments.execution}' is not of the form 8 or 8+0.9"
+            f"--execution: '{arguments.execution}' must be milliseconds, such as 8 or 8+0.9"
         ) from None
     if not 0 < cost.base_ms + cost.each_ms < 1e6 or min(cost.base_ms, cost.each_ms) < 0:
-        raise ValueError(f"--execution: '{arguments.execution}' ms are out of range")
+        raise ValueError(
+            f"--execution: '{arguments.execution}' ms must be above 0 and below 1000000"
+        )
     return cost
 
 
 def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> SimulationResult:
     if not setting.instances:
-        raise ValueError("the configuration has no active instance")
+        raise ValueError(
+            "the configuration has no active instance; set instance_group.count to 1 or more"
+        )
     if min(arguments.requests, arguments.batch, arguments.sequence) < 1:
         raise ValueError("--requests, --batch and --sequence must be 1 or more")
     if arguments.values < 0 or (arguments.values and not setting.has_affinity):
@@ -308,7 +314,7 @@ def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
             return from_lines(lines)
     kind, _, burst = arguments.pattern.partition(":")
     if kind not in ("even", "poisson", "burst") or bool(burst) != (kind == "burst"):
-        raise ValueError(f"--pattern: '{arguments.pattern}' is not even, poisson or burst:N")
+        raise ValueError(f"--pattern: '{arguments.pattern}' must be even, poisson or burst:N")
     if arguments.rate <= 0:
         raise ValueError("--rate must be more than 0")
     pattern = Pattern(

@@ -49,7 +49,9 @@ def fit_cost(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Co
     """Fit a line through measurements: (batch size, executions, nanoseconds in all)."""
     weight = sum(count for _, count, _ in batches)
     if not weight:
-        raise ValueError("the statistics contain no executions to learn from")
+        raise ValueError(
+            "the statistics have no executions: send requests to the model, then save them again"
+        )
     sizes = sum(size * count for size, count, _ in batches) / weight
     times = sum(total for _, _, total in batches) / weight
     variance = sum(count * (size - sizes) ** 2 for size, count, _ in batches)
@@ -129,10 +131,12 @@ def from_lines(lines: Iterator[str]) -> list[Arrival]:
             at_s = float(words[0])
         except ValueError:
             raise ValueError(
-                f"line {number}: '{line.strip()}' does not begin with a time in seconds"
+                f"line {number}: '{line.strip()}' must begin with a time in seconds"
             ) from None
         if batch < 1 or not 0 <= at_s < 1e9:
-            raise ValueError(f"line {number}: '{line.strip()}' is not possible")
+            raise ValueError(
+                f"line {number}: '{line.strip()}' must be a time, and a size of 1 or more"
+            )
         arrivals.append(Arrival(round(at_s * SECOND), batch))
     return sorted(arrivals, key=lambda arrival: arrival.at_ns)
 
@@ -204,7 +208,7 @@ class SimulationRun:
         values: int = 0,
         settings: BrokerSettings = _NO_SETTINGS,
     ) -> None:
-        """Set up; requests have this number of different values of AFFINITY, 0 for none."""
+        """Set up; requests have so many different values of AFFINITY; with 0 they have no value."""
         self._outcome = SimulationResult()
         self._core = BrokerCore()
         self._cost = cost
@@ -254,7 +258,8 @@ class SimulationRun:
                 self._now_ns = max(self._now_ns, timer_ns)
             else:
                 raise RuntimeError(
-                    f"{len(self._open_requests)} requests unanswered: the simulation has stalled"
+                    f"{len(self._open_requests)} requests unanswered: the simulation has stalled; "
+                    "lower --rate"
                 )
             self._core.tick(self._now_ns)
             self._deliver()

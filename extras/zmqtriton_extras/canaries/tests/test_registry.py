@@ -504,7 +504,7 @@ def test_nothing_else_begins_while_a_version_is_tried(
         ({"version": 3, "weight": 1}, InvalidArgument, "version 3 is not in the model's directory"),
         ({"version": 1, "weight": 1}, InvalidArgument, "version 1 of model 'm' is the only one"),
         ({"version": 2}, InvalidArgument, "a canary needs a 'weight', a 'header' or a 'shadow'"),
-        ({"version": 2, "weight": 101}, InvalidArgument, "'weight' of a canary is 101, not a per"),
+        ({"version": 2, "weight": 101}, InvalidArgument, "'weight' of a canary must be a per"),
         ({"version": 2, "wait": 1}, InvalidArgument, "a canary has no setting 'wait'; there are"),
         ({"weight": 1}, InvalidArgument, "a canary needs a 'version'"),
     ],
@@ -533,7 +533,7 @@ def test_copies_of_sequences_are_refused(tmp_path: Path) -> None:
 def test_a_second_canary_and_an_unknown_one_are_refused(
     repository: ModelDirectory, world: SupervisorHarness
 ) -> None:
-    unknown = NotFound.number, "model 'm' has no canary that could change"
+    unknown = NotFound.number, "model 'm' has no running canary; start one first"
     assert unknown == world.call("canary.promote", {"model": "m"}).error
     assert NotFound.number == world.call("canary.status", {"model": "m"}).error[0]
     start_canary(world)
@@ -542,7 +542,7 @@ def test_a_second_canary_and_an_unknown_one_are_refused(
     code, text = world.call("canary.start", {"model": "m", "version": 3, "weight": 1}).error
 
     assert AlreadyExists.number == code
-    assert text == "version 2 of model 'm' is a canary already (RUNNING)"
+    assert text == "version 2 of model 'm' is a canary already (RUNNING); promote or abort it first"
 
 
 # ------------------------------------------------------------------- configured canaries
@@ -660,7 +660,9 @@ def test_parameters_that_cannot_be_are_a_problem_of_the_load(tmp_path: Path) -> 
 
     _, text = world.call("load", {"model": "m", "parameters": {}}).error
 
-    assert "canary_weight: 'weight' of a canary is 'much', not a percentage from 0 to 100" in text
+    assert (
+        "canary_weight: 'weight' of a canary must be a percentage from 0 to 100, not 'much'" in text
+    )
     assert serving(world) == [1]
 
 
@@ -812,4 +814,6 @@ def test_a_decision_that_cannot_be_read_is_reported_and_nothing_else(
     world = repository.serve()
 
     assert serving(world) == [2]
-    assert world.has_logged(f"W the decision about a version in '{path}' cannot be read: it has")
+    assert world.has_logged(
+        f"W the decision about a version in '{path}' cannot be read: the file is"
+    )

@@ -62,7 +62,7 @@ NO_VALUES: dict[str, tuple[Any, ...]] = {
     ("name", "value"), [(name, value) for name, values in NO_VALUES.items() for value in values]
 )
 def test_what_is_no_value_is_refused_with_its_name(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=f"^'{name}' of a canary is .*, not (an? |the )"):
+    with pytest.raises(InvalidArgument, match=f"^'{name}' of a canary must be (an? |the ).*, not "):
         parse_settings({"version": 2, "weight": 1, name: value})
 
 

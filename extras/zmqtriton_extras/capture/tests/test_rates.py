@@ -31,8 +31,8 @@ def test_a_directory_is_needed() -> None:
     [
         ("https://logger/events", ""),
         ("https://", "has no host"),
-        ("s3://", "is not of the form s3://"),
-        ("hf://org/name", "is no bucket"),
+        ("s3://", "must be s3://"),
+        ("hf://org/name", "must be a bucket"),
     ],
 )
 def test_the_place_of_records_is_a_directory_a_bucket_or_an_address(place: str, text: str) -> None:

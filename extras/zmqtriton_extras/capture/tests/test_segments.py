@@ -141,7 +141,7 @@ def test_a_damaged_file_is_an_error_with_the_name_of_its_tensor(
     path = record.segment / entry["file"]
     path.write_bytes(damage(path.read_bytes()))
 
-    with pytest.raises(InvalidArgument, match=f"'X' of {record.id} cannot be read: ."):
+    with pytest.raises(InvalidArgument, match=f"'X' of {record.id} cannot be read; use"):
         record.array(entry)
 
 

@@ -81,7 +81,9 @@ def test_routes_of_vertex_ai_must_be_there(environment: dict[str, str], text: st
 
 
 def test_variables_that_cannot_be_meant_are_refused() -> None:
-    assert refusal_of(REPOSITORY, AIP_HTTP_PORT="x") == "AIP_HTTP_PORT: 'x' is not a port"
+    assert (
+        refusal_of(REPOSITORY, AIP_HTTP_PORT="x") == "AIP_HTTP_PORT: 'x' must be a port, 1 to 65535"
+    )
     message = refusal_of(REPOSITORY, "--allow-sagemaker=1", SAGEMAKER_TRITON_INFERENCE_TYPE="train")
     assert message.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' is none of: infer, ")
     assert started_with(REPOSITORY, SAGEMAKER_TRITON_INFERENCE_TYPE="train").allow_http

@@ -41,7 +41,7 @@ class DoorChannel:
         inbox = self._conversation.ask("infer", fields, frames)
         return DoorResponses(self._conversation, inbox, until_s)
 
-    #: The responses are for both.
+    #: The same responses can be iterated by plain code and by coroutines.
     async_infer = infer
 
     def _needed_config(
@@ -235,7 +235,10 @@ class Door:
             answer_of(self._conversation, "server.live", self._keys, timeout_s=timeout_s)
         except TimeoutError:
             self.close()
-            raise Unavailable(f"the server at '{path}' does not answer") from None
+            raise Unavailable(
+                f"the server at '{path}' does not answer; `zmqtriton-ctl servers` lists the "
+                "running ones"
+            ) from None
         except BaseException:
             self.close()
             raise
@@ -252,7 +255,7 @@ class Door:
 
     @property
     def ready(self) -> bool:
-        """True if every model of the server is."""
+        """True if every model of the server is ready."""
         try:
             return bool(self._ask("server.ready", timeout_s=_HELLO_S)["ready"])
         except (ZmqTritonError, TimeoutError):

@@ -55,7 +55,7 @@ class Message:
 
     @property
     def error(self) -> ZmqTritonError:
-        """The error that it is."""
+        """The error that this message reports."""
         kind = BY_CODE.get(str(self.fields.get("code")), InternalError)
         return kind(str(self.fields.get("text", "")))
 
@@ -82,9 +82,13 @@ class Conversation:
         try:
             is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
         except OSError as error:
-            raise Unavailable(f"no server at '{path}': {error.strerror}") from None
+            raise Unavailable(
+                f"no server at '{path}', start one with --zmq-door: {error.strerror}"
+            ) from None
         if not is_socket:
-            raise Unavailable(f"no server at '{path}': it is not a socket")
+            raise Unavailable(
+                f"no server at '{path}': it is not a socket; pass the path that the server logs"
+            )
         self._path = path
         self._context = zmq.Context()
         self._socket, self._monitor = messages.open_client(self._context, path)
@@ -167,11 +171,11 @@ class Conversation:
         if self.is_closed:
             raise Unavailable(_CLOSED)
         if os.getpid() != self._pid:
-            raise Unavailable("this process was forked from the one that is connected")
+            raise Unavailable("this process was forked after the connection: connect again in it")
         try:
             header = messages.encode(verb, number, fields)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgument(f"the request cannot be sent: {error}") from None
+            raise InvalidArgument(f"the request cannot be sent, connect again: {error}") from None
         self._thread, self._is_sending = threading.get_ident(), True
         try:
             self._cancel_abandoned()
@@ -244,7 +248,12 @@ class Conversation:
         try:
             header = messages.decode(frames[0].buffer)
         except ZmqTritonError as error:
-            self._fail_all(ProtocolError(f"the server's message does not decode: {error.text}"))
+            self._fail_all(
+                ProtocolError(
+                    "use a client of the server's version, its message does not decode: "
+                    f"{error.text}"
+                )
+            )
             return
         message = Message(header.verb, header.fields, frames[1:])
         if header.id == messages.NO_ID:

@@ -42,19 +42,21 @@ class Fields:
     def text(self, name: str, default: str = "", max_length: int = MAX_NAME) -> str:
         value: str = self._take(name, str, default, "a string")
         if len(value) > max_length:
-            raise InvalidArgument(f"'{name}' of {self._of} is longer than {max_length} characters")
+            raise InvalidArgument(
+                f"'{name}' of {self._of} can have at most {max_length} characters"
+            )
         return value
 
     def name(self, name: str) -> str:
         """Return a text that must be there."""
         if name not in self._document:
-            raise InvalidArgument(f"{self._of} has no '{name}'")
+            raise InvalidArgument(f"{self._of} has no '{name}'; add it")
         return self.text(name)
 
     def count(self, name: str, default: int = 0) -> int:
         value: int = self._take(name, int, default, "an integer")
         if not 0 <= value <= _MAX_COUNT:
-            raise InvalidArgument(f"'{name}' of {self._of} is out of range")
+            raise InvalidArgument(f"'{name}' of {self._of} must be from 0 to {_MAX_COUNT}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -76,4 +78,4 @@ class Fields:
         unknown = self._document.keys() - self._read
         if unknown:
             name = min(map(str, unknown))
-            raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}'")
+            raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}': leave it out")

@@ -113,7 +113,7 @@ def _input(entry: Any, data: Iterator[Any]) -> Tensor:
 
 def _shape(name: str, shape: list[Any]) -> list[int]:
     if len(shape) > MAX_RANK:
-        raise InvalidArgument(f"the shape of input '{name}' has more than {MAX_RANK} dimensions")
+        raise InvalidArgument(f"the shape of input '{name}' can have at most {MAX_RANK} dimensions")
     for dim in shape:
         if type(dim) is not int or not 0 <= dim <= _MAX_COUNT:
             raise InvalidArgument(f"the shape of input '{name}' must be of unsigned integers")
@@ -146,7 +146,9 @@ def _outputs(
         place, count = _place(fields), fields.count("classes")
         fields.check_known()
         if place is not None and count:
-            raise InvalidArgument("an output cannot have both a 'region' and 'classes'")
+            raise InvalidArgument(
+                "an output cannot have both a 'region' and 'classes': leave one out"
+            )
         if place is not None:
             places[name] = place
         if count:
@@ -182,7 +184,7 @@ def _options(fields: Fields) -> SchedulingOptions:
         sequence = 0
     if type(sequence) is int:
         if not 0 <= sequence < 2**64:
-            raise InvalidArgument("the sequence id is out of range")
+            raise InvalidArgument("the sequence id must be from 1 to 2**64 - 1")
     elif type(sequence) is not str:
         raise InvalidArgument("'sequence_id' must be an integer or a string")
     elif len(sequence) > MAX_SEQUENCE_ID:

@@ -188,7 +188,7 @@ class Peer:
     # ----------------------------------------------------------------- answers
 
     def answer(self, number: int, message: Message) -> None:
-        """Send the final message of a request, or one about none."""
+        """Send the final message of a request, or a message that belongs to no request."""
         _, size = self._open.pop(number, (None, 0))
         self._bytes -= size
         if self.is_gone:

@@ -41,7 +41,10 @@ def response(
     for name, datatype, shape, data in body.outputs:
         datatype_entry = BY_NUMBER.get(datatype)
         if datatype_entry is None:
-            raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
+            raise InternalError(
+                f"invalid output '{name}' in the response of model '{model.name}': correct its "
+                "datatype or shape"
+            )
         output = {"name": name, "datatype": datatype_entry.name, "shape": shape}
         place = places.get(name)
         if place is None:

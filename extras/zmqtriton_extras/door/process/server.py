@@ -282,7 +282,7 @@ class DoorServer(Service):
         """Return a function that begins a request at its turn."""
         row = self._verbs.get(verb)
         if row is None and verb != _INFER:
-            raise Unsupported(f"there is no verb '{verb[:64]}'")
+            raise Unsupported(f"there is no verb '{verb[:64]}'; use one of docs/door.md")
         keys = document.pop("keys", None)
         try:
             self._check_keys("inference" if row is None else row.category, keys)

@@ -110,7 +110,7 @@ def _describe_version(version: ModelVersion, is_ready: bool) -> dict[str, Any]:
 
 
 class Stamp:
-    """Gives each announcement a time, later than that of the one before whatever clocks do."""
+    """Gives each announcement a later time than the one before, even if the clock goes back."""
 
     def __init__(self) -> None:
         self._last_ms = 0

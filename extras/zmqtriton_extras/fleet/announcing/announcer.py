@@ -118,7 +118,7 @@ def _authorization(token_file: str) -> dict[str, str]:
         reason = getattr(error, "strerror", None) or "not a token"
         raise AnnounceError(f"{token_file}: {reason}") from None
     if not token or not token.isprintable():
-        raise AnnounceError(f"{token_file}: not a token")
+        raise AnnounceError(f"{token_file}: must be one line with a token")
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -31,7 +31,7 @@ def place(value: str) -> str:
     except ValueError:
         is_right = False
     if not is_right or not value.isprintable() or " " in value:
-        raise BadValue(f"Only http and https addresses are possible. Got {value}")
+        raise BadValue(f"It must begin with http:// or https://. Got {value}")
     if "@" in parts.netloc:
         raise BadValue("A URL must hold no password; see --announce-token-file.")
     return value

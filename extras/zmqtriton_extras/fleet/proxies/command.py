@@ -32,7 +32,7 @@ _DOMAIN = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", "is no domain"
 def _option(
     name: str, default: str, form: tuple[str, str], metavar: str, help: str
 ) -> Callable[[Any], Any]:
-    """Return an option that has such a value, or none."""
+    """Return an option with this kind of value, None by default."""
     pattern, complaint = form
 
     def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -171,7 +171,7 @@ def proxy(
     if receive and not follow:
         raise click.UsageError("--receive needs --follow")
     if options["socket"] and (kind != "haproxy" or not follow):
-        raise click.UsageError("--socket is for haproxy with --follow")
+        raise click.UsageError("--socket needs haproxy and --follow")
     if not server and not receive:
         raise click.UsageError("name servers, or where they announce themselves by --receive")
     with exit_on_error():
@@ -207,7 +207,9 @@ def _render(kind: str, options: dict[str, Any], nodes: list[Node], *, has_all: b
     models = options["models"] or _announced_models(nodes)
     for model in models:
         if not is_plain(model):
-            raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
+            raise InvalidArgument(
+                f"'{model}' cannot have a health check: rename it with letters, digits, _ and -"
+            )
         if has_all and not any(node.has(model) for node in nodes):
             raise InvalidArgument(
                 f"no server has the model '{model}'; load it on one, or correct --model"

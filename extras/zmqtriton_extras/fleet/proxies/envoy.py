@@ -98,7 +98,7 @@ def _grpc_routes(layout: Layout) -> Iterator[dict[str, Any]]:
 def _dealt(
     layout: Layout, group: Group, where: dict[str, Any], host: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the routes of what matches: those of sequences, of affinities, and all others."""
+    """Yield the routes of matching requests: with a sequence, with an affinity, and all others."""
     action = {
         "timeout": "0s",
         "idle_timeout": _LONGEST,

@@ -38,7 +38,7 @@ class Running(Protocol):
         """Go from one configuration to another. Raises InvalidArgument and OSError."""
 
     def has_servers_of(self, configuration: str) -> bool:
-        """Return whether it has all of them. Raises OSError."""
+        """Return whether the running proxy has all of these servers. Raises OSError."""
 
 
 class Target(NamedTuple):

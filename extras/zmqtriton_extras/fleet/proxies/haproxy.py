@@ -271,7 +271,9 @@ class HaproxyCommands:
     def _do(self, command: str, success: str = "") -> None:
         answer = self._ask(command)
         if answer != success:
-            raise InvalidArgument(f"HAProxy answers '{command}' with '{answer}'")
+            raise InvalidArgument(
+                f"HAProxy must be 2.5 or newer: it answers '{command}' with '{answer}'"
+            )
 
     def _ask(self, command: str) -> str:
         parts = []

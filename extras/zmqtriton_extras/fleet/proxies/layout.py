@@ -52,7 +52,9 @@ class Group(NamedTuple):
         """
         answers = {service in node.tls for node in self.nodes}
         if len(answers) > 1:
-            raise InvalidArgument(f"some servers have TLS for {service}, and some have none")
+            raise InvalidArgument(
+                f"some servers have TLS for {service}, and some have none: name all in one way"
+            )
         return True in answers
 
 

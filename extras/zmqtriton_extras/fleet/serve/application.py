@@ -35,7 +35,7 @@ def read_fleet(path: Path) -> FleetFile:
         for name, group in fleet.groups.items():
             server_options(name, group)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path}: this is no YAML: {error}") from None
+        raise InvalidArgument(f"{path}: correct the YAML: {error}") from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error.text}") from None
     return fleet

@@ -55,14 +55,14 @@ _POLICY = "zmqtriton_extras.fleet.serve.groups:decide"
 
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name == INGRESS:
-        raise ValueError(f"'{name}' cannot be the name of a group")
+        raise ValueError(f"'{name}' cannot be the name of a group: use letters, digits, _ and -")
     return name
 
 
 def _read_size(value: Any) -> int:
     match = _SIZE.fullmatch(str(value))
     if match is None or isinstance(value, bool):
-        raise ValueError(f"'{value}' is no size; 4Gi is one")
+        raise ValueError(f"'{value}' must be a size such as 4Gi")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -101,7 +101,7 @@ class Group(_Fields):
     @model_validator(mode="after")
     def _check_limits(self) -> Group:
         if self.max_replicas is not None and self.max_replicas < self.min_replicas:
-            raise ValueError("max_replicas is below min_replicas")
+            raise ValueError("max_replicas must be at least min_replicas")
         return self
 
     def server(self) -> dict[str, Any]:

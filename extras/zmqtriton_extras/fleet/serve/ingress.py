@@ -114,7 +114,9 @@ class Relay:
                 async for piece in answer.content.iter_any():
                     yield piece
         except aiohttp.ClientConnectorError as error:
-            raise Unavailable(f"the server cannot be reached: {error}") from None
+            raise Unavailable(
+                f"the server cannot be reached, repeat the request: {error}"
+            ) from None
 
     async def relay_unary(self, method: str, request: bytes, metadata: Pairs) -> GrpcAnswer:
         """Call a method with the bytes of a request."""
@@ -140,7 +142,7 @@ class Relay:
     def _grpc(self) -> Any:
         if self._channel is None:
             if not self.node.grpc:
-                raise Unavailable("the server has no gRPC")
+                raise Unavailable("the server has no gRPC: use HTTP, or remove --allow-grpc=false")
             limits = [(f"grpc.max_{way}_message_length", _UNLIMITED) for way in ("send", "receive")]
             self._channel = grpc.aio.insecure_channel(self.node.grpc, limits)
         return self._channel
@@ -288,5 +290,8 @@ class Ingress(Entrance):
     def _choose(self, model: str, *, stream: bool = False) -> Any:
         group = choose_group(self._groups, model)
         if group is None:
-            raise NotFound(f"no group has the model '{model}'")
+            raise NotFound(
+                f"no server of the fleet has the model '{model}'; add it to a group of the "
+                "fleet's file"
+            )
         return self._handles[group].options(stream=stream)

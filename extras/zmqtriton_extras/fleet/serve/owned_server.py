@@ -54,9 +54,9 @@ def server_options(name: str, group: Group) -> tuple[list[str], float]:
     """
     chosen = {word.partition("=")[0].removeprefix("--") for word in group.options}
     if refused := chosen.intersection(_OWN):
-        raise InvalidArgument(f"groups.{name}: --{min(refused)} is the fleet's own")
+        raise InvalidArgument(f"groups.{name}: --{min(refused)} is set by the fleet: remove it")
     if group.models is not None and _MODE in chosen:
-        raise InvalidArgument(f"groups.{name}: either models or --{_MODE}")
+        raise InvalidArgument(f"groups.{name}: use either models or --{_MODE}")
     usual = dict(_USUAL)
     if _MODE not in chosen:
         usual[_MODE] = "explicit"
@@ -67,7 +67,9 @@ def server_options(name: str, group: Group) -> tuple[list[str], float]:
     words += group.options
     options = read_options(words)
     if isinstance(options, int):
-        raise InvalidArgument(f"groups.{name}: servers would not start with these options")
+        raise InvalidArgument(
+            f"groups.{name}: correct these options, servers would not start with them"
+        )
     drain_s = options.value("exit_drain_secs") or 0
     return words, group.drain_within_s + drain_s + options.exit_timeout_secs
 
@@ -101,7 +103,7 @@ class OwnedServer:
             )
         except OSError as error:
             os.close(self._owner)
-            raise Unavailable(f"the server cannot be started: {error}") from None
+            raise Unavailable(f"the server cannot be started, its log says why: {error}") from None
         finally:
             os.close(ours)
 
@@ -142,10 +144,10 @@ class OwnedServer:
                 client.call("is_open", timeout_s=_ANSWER_WITHIN_S)
             node = self.node
             if node is not None and not liveness.answers(node, _ANSWER_WITHIN_S):
-                raise NoServerError(f"{node.url} does not answer")
+                raise NoServerError(f"{node.url} does not answer; its log says why")
         except (NoServerError, OSError) as error:
             self._is_hung = True
-            raise Unavailable(f"the server does not answer: {error}") from None
+            raise Unavailable(f"the server does not answer, its log says why: {error}") from None
 
     def load(self, model: str) -> None:
         """Load a model, again if it is loaded. Raises ZmqTritonError, and NoServerError."""

@@ -1,6 +1,6 @@
 """The announcements of a cluster's servers, in the key-value store of Ray's head.
 
-They are there for those who look for servers. No request needs them.
+Programs that look for servers read them. No request needs them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def find(address: str) -> tuple[list[dict[str, Any]], int]:
     try:
         ray.init(address=address or "auto", logging_level="error", log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InvalidArgument(f"there is no Ray cluster: {error}") from None
+        raise InvalidArgument(
+            f"there is no Ray cluster, start one with `ray start --head`: {error}"
+        ) from None
     try:
         return list(_announcements()), _count_replicas()
     finally:

@@ -68,7 +68,7 @@ def parse_address(text: str) -> Node:
     first, *further = text.split(",")
     scheme, _, address = first.rpartition("://")
     if scheme not in ("", "http", "https"):
-        raise InvalidArgument(f"'{text}' is neither http nor https")
+        raise InvalidArgument(f"'{text}' must begin with http:// or https://")
     host, _ = _split(address.rstrip("/"), text)
     node = Node(address.rstrip("/"), tls=frozenset({"http"} if scheme == "https" else ()))
     for part in further:
@@ -82,7 +82,7 @@ def parse_address(text: str) -> Node:
         elif key == "agent":
             node = node._replace(agent_check=place)
         else:
-            raise InvalidArgument(f"'{text}': '{key}' is not known; the form is {_FORM}")
+            raise InvalidArgument(f"'{text}': '{key}' is not known; write {_FORM}")
     return node
 
 
@@ -95,7 +95,7 @@ def _split(address: str, text: str) -> tuple[str, int]:
         host = port = None
     is_plain = re.fullmatch(r"[A-Za-z0-9._:\[\]-]+", address) is not None
     if not host or not port or not is_plain:
-        raise InvalidArgument(f"'{text}' is neither there nor an address; the form is {_FORM}")
+        raise InvalidArgument(f"'{text}' is neither there nor an address; write {_FORM}")
     return address.rpartition(":")[0], port
 
 
@@ -113,10 +113,10 @@ def parse_announcements(text: str) -> list[dict[str, Any]]:
         except ValueError:
             document = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
-        raise InvalidArgument(f"this is no announcement: {error}") from None
+        raise InvalidArgument(f"this must be an announcement: {error}") from None
     announcements = document if isinstance(document, list) else [document]
     if not all(isinstance(each, dict) for each in announcements):
-        raise InvalidArgument("this is no announcement: it is not a JSON object")
+        raise InvalidArgument("this must be an announcement: it is not a JSON object")
     return announcements
 
 
@@ -128,7 +128,7 @@ def node_of(announcement: Mapping[str, Any], age_s: float = 0.0) -> Node | None:
     try:
         return _read(announcement, age_s)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise InvalidArgument(f"this is no announcement: {error!r}") from None
+        raise InvalidArgument(f"this must be an announcement: {error!r}") from None
 
 
 def _read(announcement: Mapping[str, Any], age_s: float) -> Node | None:

@@ -203,5 +203,7 @@ def _await_readiness(service: NodeService, model: str, within_s: float) -> None:
     end_s = time.monotonic() + within_s
     while not service.is_ready(model):
         if time.monotonic() > end_s:
-            raise DeadlineExceeded(f"'{model}' was not ready within {within_s:g} s")
+            raise DeadlineExceeded(
+                f"'{model}' was not ready within {within_s:g} s; see `zmqtriton-ctl explain`"
+            )
         time.sleep(_LOOK_EVERY_S)

@@ -50,7 +50,7 @@ def look_up(name: str, name_servers: Sequence[tuple[str, int]] = ()) -> list[Srv
     from dns.resolver import NXDOMAIN, Resolver
 
     if not name.strip("."):
-        raise InvalidArgument(f"'{name}' is no name")
+        raise InvalidArgument(f"'{name}' must be a name of DNS")
     try:
         resolver = Resolver(configure=not name_servers)
         if name_servers:
@@ -59,9 +59,9 @@ def look_up(name: str, name_servers: Sequence[tuple[str, int]] = ()) -> list[Srv
         resolver.lifetime = _DNS_WITHIN_S * len(resolver.nameservers)
         answer = resolver.resolve(f"{name.rstrip('.')}.", "SRV", raise_on_no_answer=False)
     except NXDOMAIN:
-        raise NotFound(f"DNS does not know '{name}'") from None
+        raise NotFound(f"DNS does not know '{name}'; correct --servers") from None
     except DNSException as error:
-        raise InvalidArgument(f"no answer about '{name}': {error}") from None
+        raise InvalidArgument(f"no answer about '{name}', does DNS work here? {error}") from None
     return sorted(
         SrvRecord(each.priority, each.weight, each.port, each.target.to_text(omit_final_dot=True))
         for each in answer.rrset or ()
@@ -79,14 +79,14 @@ def find_pods(word: str) -> tuple[list[Node], int]:
     namespace, selector = match.groups() if match is not None else (None, word)
     tool = shutil.which("kubectl")
     if tool is None:
-        raise InvalidArgument("there is no kubectl")
+        raise InvalidArgument("there is no kubectl; install it")
     where = ["--namespace", namespace] if namespace else []
     kinds = "pods,deployments,statefulsets"
     command = [tool, "get", kinds, "--selector", selector, *where, "--output", "json"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_KUBECTL_WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
-        raise InvalidArgument("kubectl does not answer") from None
+        raise InvalidArgument("kubectl does not answer; is the cluster reachable?") from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip()
         raise InvalidArgument(f"kubectl: {said or f'status {done.returncode}'}")
@@ -97,7 +97,9 @@ def find_pods(word: str) -> tuple[list[Node], int]:
         wished = sum(each["spec"].get("replicas", 1) for each in others)
         return list(nodes_of(of_pods)), wished if others else len(of_pods)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgument(f"kubectl has printed no list of pods: {error!r}") from None
+        raise InvalidArgument(
+            f"kubectl has printed no list of pods, run it by hand: {error!r}"
+        ) from None
 
 
 def nodes_of(pods: Iterable[Mapping[str, Any]]) -> Iterator[Node]:
@@ -166,7 +168,7 @@ def present(listed: Iterable[Node], tell: Callable[[str], None]) -> list[Node]:
         else:
             here.append(node)
     if not here:
-        raise InvalidArgument("there is no server")
+        raise InvalidArgument("there is no server; correct --servers")
     return here
 
 

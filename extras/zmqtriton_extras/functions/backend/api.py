@@ -52,11 +52,11 @@ def model(
 ) -> Any:
     """Make a function, or a class whose instances are called, a model; it stays what it is."""
     if batch < 0 or delay_ms < 0 or instances < 1:
-        raise ValueError("@model takes batch and delay_ms of 0 or more, and instances of 1 or more")
+        raise ValueError("@model: batch and delay_ms must be 0 or more, and instances 1 or more")
     if streams < 0 or room < 0 or (streams and batch) or (room and not streams):
-        raise ValueError("@model takes streams of 1 or more, perhaps with room, and no batch then")
+        raise ValueError("@model: streams must be 1 or more, without batch")
     if json_bytes < 1:
-        raise ValueError("@model takes json_bytes of 1 or more")
+        raise ValueError("@model: json_bytes must be 1 or more")
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
@@ -106,7 +106,7 @@ class Refused(Exception):
     def __init__(self, text: str, *, status: int = 0) -> None:
         super().__init__(text)
         if status and not 400 <= status <= 599:
-            raise ValueError(f"the status of a Refused is 400 to 599, not {status}")
+            raise ValueError(f"the status of a Refused must be 400 to 599, not {status}")
         self.status = status
 
 

@@ -135,7 +135,7 @@ def _unwritable(whole: Any) -> MismatchError:
             write(value)
         except (TypeError, ValueError):
             return MismatchError(f"no JSON for {described(value)}", *map(shown, place))
-    return MismatchError("no JSON for lists or objects this deep, or for the key of an object")
+    return MismatchError("JSON must be less deep, and its keys must be texts")
 
 
 # --------------------------------------------------------- values of files

@@ -340,7 +340,7 @@ class Arrays(Kind):
         except TypeError:
             raise HintError(f"numpy has no arrays of {datatype!r}") from None
         if not all(isinstance(dim, int) and (dim == -1 or dim > 0) for dim in dims):
-            raise HintError(f"the sizes of an array are -1 or more than 0, not {list(dims)}")
+            raise HintError(f"the sizes of an array must be -1 or more than 0, not {list(dims)}")
         self.expected = f"array of {datatype} of shape {self.dims}"
         self.schema = {"type": "array", DATATYPE: name, DIMS: self.dims}
         if is_number:

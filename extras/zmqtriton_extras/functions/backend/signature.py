@@ -121,7 +121,7 @@ def read(marked: Any) -> Signature:
         if settings.streams:
             hints["return"] = hints_of(marked.step).get("return")
     except (NameError, TypeError) as error:
-        raise HintError(f"the hints of {marked.__name__} cannot be read: {error}") from error
+        raise HintError(f"correct the hints of {marked.__name__}: {error}") from error
     if "return" not in hints:
         raise HintError("the return value needs a hint, such as -> str, or -> None")
     return _signature(marked, function, hints)
@@ -140,7 +140,7 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     if is_generator and not is_stream:
         raise HintError(f"{marked.__name__} yields: its return hint must be Iterator[...]")
     if settings.batch and is_stream:
-        raise HintError("a function that streams answers requests one by one: it has no batch")
+        raise HintError("a function that streams answers requests one by one: leave batch out")
     if settings.batch and not any(each.has_entries for each in parameters):
         raise HintError(
             "batch is for functions with a list or an array as a parameter, such as text: list[str]"

@@ -231,7 +231,9 @@ class Streams:
             stream.arguments = work.read(stream.request)
             stream.units = work.units(stream.arguments) if work.room else 0
             if not 0 <= stream.units < math.inf:
-                raise Refused(f"it needs {stream.units:g} of the room: not a number from 0 on")
+                raise Refused(
+                    f"it needs {stream.units:g} of the room, which must be a number from 0 on"
+                )
             if stream.units > work.room:
                 raise Refused(f"it needs {stream.units:g} of the room, which is {work.room:g}")
         if stream.units > self._free:

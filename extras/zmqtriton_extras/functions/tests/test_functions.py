@@ -419,5 +419,5 @@ def test_what_is_marked_stays_what_it_is() -> None:
     assert 4 == double(2)
     assert TextScore is model(batch=0)(TextScore)
     assert 3.0 == TextScore()("abc")
-    with pytest.raises(ValueError, match="instances of 1 or more"):
+    with pytest.raises(ValueError, match="instances 1 or more"):
         model(instances=0)

@@ -261,7 +261,7 @@ def test_errors_reach_their_requests_and_the_model_goes_on(counting: Any, text: 
 def test_units_that_are_no_number_from_0_on_take_no_limit_away(
     counting: Any, text: str, times: int
 ) -> None:
-    assert "of the room: not a number from 0 on" in error_of(counting, text, times)
+    assert "of the room, which must be a number from 0 on" in error_of(counting, text, times)
     assert "it needs 11 of the room, which is 10" == error_of(counting, "a", 11)
     assert ["a0"] == ask(counting, "a", 1)
 
@@ -313,7 +313,7 @@ def test_a_class_without_its_methods_says_what_it_lacks(tmp_path: Path, source: 
     [{"streams": -1}, {"streams": 2, "batch": 2}, {"room": 5}, {"streams": 2, "room": -1}],
 )
 def test_streams_have_no_batch_and_room_is_of_streams(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="streams of 1 or more"):
+    with pytest.raises(ValueError, match="streams must be 1 or more"):
         model(**arguments)
 
 

@@ -102,7 +102,7 @@ def _takes_long(row: Document) -> bool:
 
 
 def _in_threads(facts: Facts, row: Document, at_work: list[Place]) -> Finding:
-    """Tell of requests that threads or tasks of the model have."""
+    """Describe requests that the model's own threads or tasks execute."""
     held = count_of(row["unanswered"] - row.get("pending", 0), "request")
     stacks = f"zmqtriton-ctl stacks {facts.word}"
     if not at_work:

@@ -92,7 +92,7 @@ def test_an_instance_is_profiled_once_at_a_time(world: SupervisorHarness) -> Non
     answer(world, "n_0_0")
     third = world.call("profile", {"model": "n"})
 
-    assert "'n_0_0' is being looked at already" == second.error[1]
+    assert second.error[1].startswith("'n_0_0' is being measured already: ")
     assert first.result
     assert third.answer is None
 
@@ -112,9 +112,13 @@ def test_who_dies_or_fails_has_its_reason_beside_the_others(world: SupervisorHar
     ("result", "code", "text"),
     [
         (SEEN, InternalError.number, "'n_0_0': no"),
-        ("no JSON", 0, "'n_0_0': its answer is no JSON"),
-        ("[" * 100_000, 0, "'n_0_0': its answer is no JSON"),
-        (json.dumps("x" * (17 << 20)), 0, "'n_0_0': its answer is too long"),
+        ("no JSON", 0, "'n_0_0': its response must be JSON"),
+        ("[" * 100_000, 0, "'n_0_0': its response must be JSON"),
+        (
+            json.dumps("x" * (17 << 20)),
+            0,
+            "'n_0_0': its response is too long: look at less at a time",
+        ),
     ],
 )
 def test_the_only_instance_that_fails_is_the_error(
@@ -149,7 +153,7 @@ def test_who_does_not_answer_stands_still(world: SupervisorHarness) -> None:
         ({"instance": 1}, "instance is no text"),
         ({"second": 1}, "a profile has no setting 'second'"),
         ({"model": ""}, "Model name cannot be empty"),
-        ({"model": "nobody"}, "there is no model 'nobody'"),
+        ({"model": "nobody"}, "there is no model 'nobody'; `zmqtriton-ctl models` lists them"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -168,7 +172,7 @@ def test_the_log_names_who_looks_into_a_model(world: SupervisorHarness) -> None:
 def test_a_model_may_not_look_into_another(world: SupervisorHarness) -> None:
     call = world.call_as(world.serial("m_0_0"), "profile", {"model": "n"})
 
-    assert "a model may not call 'profile'" == call.error[1]
+    assert "a model may not call 'profile': call it from a client" == call.error[1]
 
 
 def test_an_instance_that_hangs_in_its_load_is_profiled() -> None:

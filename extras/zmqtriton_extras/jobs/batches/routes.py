@@ -286,7 +286,7 @@ def _request(body: bytes) -> Document:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RefusedField(f"the request is not JSON: {error}", "") from None
+        raise RefusedField(f"the request must be JSON: {error}", "") from None
     if type(fields) is not dict:
         raise RefusedField("the request must be a JSON object", "")
     for name in ("input_file_id", "endpoint", "completion_window"):

@@ -195,7 +195,7 @@ class Clients:
             return page, b""
         if headers and not headers.get("content-type", "").startswith(EVENTS):
             result = f"/v2/jobs/{job.id}/result"
-            raise Refused(409, f"the answer is no stream of responses: see {result}")
+            raise Refused(409, f"the job has one response, and no stream: read {result}")
         try:
             if reply is not None:
                 responses, end = read_page(read, after, False)

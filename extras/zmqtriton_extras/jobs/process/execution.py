@@ -31,7 +31,7 @@ _WITHOUT = ("jobs", "routes")
 _STEP = "zmqtriton_extras.jobs.process.execution:lowest_priority"
 #: Texts of refusals of requests that no model has begun.
 _NOT_BEGUN = (OVERLOADED, "is not at ready state", "has no available versions", "is stopping")
-#: The stages of the job whose task this is.
+#: Stages of the job that the current task executes.
 _STAGES: ContextVar[Stages] = ContextVar("stages")
 _TOO_MANY, _UNAVAILABLE = 429, 503
 #: A job whose model says that it may run again does so as often, when an execution was lost.
@@ -57,7 +57,10 @@ class JobTokens(BearerTokens):
     ) -> Grant:
         grant = self.find(values)
         if grant is None:
-            raise Unauthenticated("The job's token is not valid any more", refusals.UNKNOWN)
+            raise Unauthenticated(
+                "The job's token is not valid any more: send the job again with a valid one",
+                refusals.UNKNOWN,
+            )
         if need not in grant.scopes:
             raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
         if model is not None:
@@ -105,7 +108,7 @@ class Reply:
         part = bytes(event.get("body", b""))
         self._size += len(part)
         if self._size > _MAX_BYTES:
-            raise AnswerTooLarge(500, f"the answer of a job may have {_MAX_BYTES} bytes")
+            raise AnswerTooLarge(500, f"the response of a job can have at most {_MAX_BYTES} bytes")
         if self._size >= self._check_at:
             self._check_at = 2 * self._size
             if fault := await self._fault_of(self._size):

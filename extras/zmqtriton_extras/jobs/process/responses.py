@@ -51,7 +51,7 @@ def _describe_webhook(webhook: Webhook) -> Document:
 class Page(NamedTuple):
     #: Documents of JSON.
     responses: list[bytes]
-    #: The place behind them.
+    #: Number of the next response.
     next: int
 
 
@@ -65,7 +65,7 @@ def read_page(read: Read, after: int, is_over: bool) -> Page:
         if end or is_all:
             return Page(_documents(part[:end]), after + end)
         if size >= MAX_EVENT_BYTES:
-            raise ValueError(f"a response has more than {MAX_EVENT_BYTES} bytes")
+            raise ValueError(f"a response can have at most {MAX_EVENT_BYTES} bytes")
         size *= 8
 
 

@@ -58,9 +58,9 @@ class _Line:
         self.workers = self.waiting = 0
         #: The jobs that have begun on disk, and are not executed yet.
         self.ahead: dict[str, Job] = {}
-        #: The task that begins more of them.
+        #: The task that starts further jobs.
         self.filling: asyncio.Task[None] | None = None
-        #: The last question found all jobs that there were; one has come since.
+        #: Whether the last query found all queued jobs, and whether a job has arrived since.
         self.is_empty = self.is_woken = False
         self.is_short = False
 
@@ -344,4 +344,6 @@ def _unread(job: Job, error: OSError) -> Outcome:
     """Return the outcome of a job whose request cannot be read; `job` is as before this try."""
     if job.tries + 1 < _MAX_READS and not isinstance(error, FileNotFoundError):
         return Outcome(QUEUED, not_before=time.time() + _AGAIN_S * 2**job.tries)
-    return Outcome(FAILED, 500, reason=f"the request cannot be read: {error.strerror}")
+    return Outcome(
+        FAILED, 500, reason=f"the request cannot be read, send the job again: {error.strerror}"
+    )

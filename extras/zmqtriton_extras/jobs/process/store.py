@@ -110,7 +110,7 @@ class Submission(NamedTuple):
     #: Bytes of the request's body; None if they are in a file.
     body: bytes | None
     body_bytes: int
-    #: The URL of its webhook, and who that is; "" without one.
+    #: URL of the job's webhook, and its receiver; "" without a webhook.
     webhook: str = ""
     receiver: str = ""
 
@@ -363,7 +363,9 @@ class Store:
         if row is None:
             return None
         if row[1] != job.digest:
-            raise Refused(422, "the idempotency key was used for another request")
+            raise Refused(
+                422, "the idempotency key was used for another request: choose another key"
+            )
         return self.find(row[0], job.owner)
 
     def _has(self, job: str) -> bool:
@@ -621,7 +623,7 @@ def path_of(directory: Path, job: str, kind: str) -> Path:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that survives a power cut once the names in its directory do."""
+    """Write a file that survives a power cut once its directory is synced."""
     with open(path, "wb", opener=_private) as file:
         file.write(content)
         file.flush()

@@ -12,7 +12,7 @@ class Trouble:
 
     def __init__(self, text: str, end: str) -> None:
         self._text, self._end = text, end
-        #: The names of all who have it now.
+        #: Names of the tasks that have this trouble now.
         self._having: set[str] = set()
 
     def goes_on(self, error: Exception, who: str = "") -> None:

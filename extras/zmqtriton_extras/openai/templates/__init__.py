@@ -57,7 +57,8 @@ def render(
         raise
     except Exception as error:  # noqa: BLE001 - whatever it raises, it is about these messages
         raise RefusedChatError(
-            f"the chat template of model '{model}' does not take these messages: {error}"
+            f"the chat template of model '{model}' does not take these messages, send others: "
+            f"{error}"
         ) from None
 
 
@@ -82,7 +83,7 @@ def _compile(model: str, text: str) -> Any:
         return environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise InternalError(
-            f"the chat template of model '{model}' has an error in line {error.lineno}: "
+            f"the chat template of model '{model}' needs a correction in line {error.lineno}: "
             f"{error.message}"
         ) from None
 
@@ -94,7 +95,7 @@ def _variables(model: str, text: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise InvalidArgument(
-            f"the parameter openai_chat_template_variables of model '{model}' is no JSON object"
+            f"the parameter openai_chat_template_variables of model '{model}' must be a JSON object"
         )
     return found
 

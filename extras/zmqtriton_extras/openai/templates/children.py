@@ -72,11 +72,13 @@ class Child:
             is_done = True
         except asyncio.TimeoutError:
             raise InternalError(
-                f"the chat template of model '{self._model}' takes longer than {WITHIN_S:.0f} s"
+                f"the chat template of model '{self._model}' takes longer than {WITHIN_S:.0f} s: "
+                "shorten the chat"
             ) from None
         except (asyncio.IncompleteReadError, ConnectionError, _OddAnswerError):
             raise InternalError(
-                f"the process of the chat template of model '{self._model}' has ended"
+                f"the process of the chat template of model '{self._model}' has ended: send the "
+                "request again"
             ) from None
         finally:
             # also if nobody waits for the answer any more: the next one would get it
@@ -134,7 +136,7 @@ def request_of(
 
 class Children:
     def __init__(self, users: Sequence[str] = ()) -> None:
-        """Set up; the first of the users is that of models that name none."""
+        """Set up; models that name no user run as the first of the users."""
         self._users = users
         #: Children by model, in the order of their last use.
         self._children: dict[str, Child] = {}
@@ -151,7 +153,7 @@ class Children:
             self._end_later(model)
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all child processes."""
         for timer in self._ending.values():
             timer.cancel()
         self._ending.clear()

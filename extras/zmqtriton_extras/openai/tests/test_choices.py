@@ -81,7 +81,7 @@ def test_tokens_that_nobody_counts_are_estimated() -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (response(text_output=[b"a", b"b"]), "has 2 texts, 1 of them were asked for"),
+        (response(text_output=[b"a", b"b"]), "has 2 texts, but must have 1"),
         (response(text_output=[7]), "'text_output' must hold strings"),
         (response(finish_reason=[7]), "'finish_reason' must hold strings"),
         (response(num_output_tokens=[b"a"]), "'num_output_tokens' must hold numbers"),
@@ -89,7 +89,7 @@ def test_tokens_that_nobody_counts_are_estimated() -> None:
         (response(text_output=[b""], tool_calls=[b"{"]), "'tool_calls' must hold JSON"),
         (
             ResponseBody({}, [Tensor("text_output", 13, [1], b"\7\0\0\0a")]),
-            "'text_output' is invalid: incomplete string data",
+            "correct the model, output 'text_output' is invalid: incomplete string data",
         ),
         (
             ResponseBody({}, [Tensor("num_input_tokens", 9, [1], b"abc")]),

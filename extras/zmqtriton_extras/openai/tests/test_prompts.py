@@ -50,7 +50,9 @@ def test_a_template_makes_it_otherwise() -> None:
 
 
 def test_a_template_that_refuses_the_chat_is_told_with_the_field() -> None:
-    with pytest.raises(RefusedField, match="does not take these messages: too short") as refused:
+    with pytest.raises(
+        RefusedField, match="does not take these messages, send others: too short"
+    ) as refused:
         prompt(CHAT, "{{ raise_exception('too short') }}")
 
     assert refused.value.field == "messages"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-#: A bearer token by its name and its limit: one whose limit was changed begins anew.
+#: A bearer token by its name and its limit: a changed limit starts a new count.
 Key = tuple[str, int]
 _MINUTE_NS = 60 * 10**9
 #: Maximum number of bearer tokens, as in the broker; the oldest is dropped.

@@ -27,7 +27,11 @@ def test_the_interval_is_that_of_the_option_of_the_variable_or_a_minute(
     [
         ("ftp://c", "", 'Bad option: "--otlp-metrics".'),
         ("http://[", "", 'Bad option: "--otlp-metrics".'),
-        ("http://c", "often", "OTEL_METRIC_EXPORT_INTERVAL is no number of milliseconds: often"),
+        (
+            "http://c",
+            "often",
+            "OTEL_METRIC_EXPORT_INTERVAL must be a number of milliseconds, not often",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(

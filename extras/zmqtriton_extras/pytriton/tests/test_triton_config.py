@@ -83,7 +83,7 @@ def test_a_word_says_whether(text: str, expected: bool) -> None:
     [
         ("http_port", "http", "invalid literal for int"),
         ("http_port", ["1"], "int"),
-        ("allow_http", "maybe", "neither true nor false"),
+        ("allow_http", "maybe", "must be true or false"),
         ("id", ["a"], "not one value"),
     ],
 )

@@ -39,7 +39,7 @@ class Answer:
     def start(self, status: int, headers: Iterable[Tuple[str, str]]) -> None:
         """Give status and headers, which are sent with the first part."""
         if not 200 <= status <= 599:
-            raise RuntimeError(f"{status} is no status of an answer")
+            raise RuntimeError(f"{status} must be a status from 100 to 599")
         self._head = {"status": status, "headers": [list(row) for row in headers]}
 
     async def send(self, part: Any, is_last: bool) -> None:
@@ -117,7 +117,9 @@ def _encoded(value: Any) -> Tuple[bytes, str]:
     try:
         return json.dumps(value, default=_plain, ensure_ascii=False).encode(), _JSON
     except (TypeError, ValueError) as error:
-        raise RouteError(500, f"the route has returned no answer: {error}") from None
+        raise RouteError(
+            500, f"the route must return a dict, a list, a text, bytes or a Response: {error}"
+        ) from None
 
 
 def _plain(value: Any) -> Any:
@@ -125,4 +127,4 @@ def _plain(value: Any) -> Any:
         return value.decode()
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise TypeError(f"{type(value).__name__} cannot become JSON: return a dict, a list or a text")

@@ -36,7 +36,7 @@ class Values(Dict[str, Any]):
     """Values of a request by name. Without a value that a route reads, the client gets 400."""
 
     def __missing__(self, name: str) -> Any:
-        raise RouteError(400, f"the request has no '{name}'")
+        raise RouteError(400, f"the request has no '{name}'; add it")
 
 
 class Request:
@@ -65,7 +65,7 @@ class Request:
         try:
             return str(self.view, "utf-8")
         except UnicodeDecodeError:
-            raise RouteError(400, "the body is not UTF-8") from None
+            raise RouteError(400, "the body must be UTF-8") from None
 
     def json(self, *, max_bytes: int = documents.LIMITS.bytes) -> Any:
         """Return the body's document. Without a document the client gets 400.
@@ -78,7 +78,7 @@ class Request:
         except documents.LargeDocumentError as error:
             raise RouteError(413, f"the body is too large: {error}") from None
         except ValueError as error:
-            raise RouteError(400, f"the body is not JSON: {error}") from None
+            raise RouteError(400, f"the body must be JSON: {error}") from None
 
     @property
     def form(self) -> Values:
@@ -208,7 +208,7 @@ class Infer:
     @staticmethod
     def _bound(call: Any) -> Any:
         if call is None:
-            raise RuntimeError("infer works in a process of the server alone")
+            raise RuntimeError("infer works only in a server: use model.call_route in tests")
         return call
 
 

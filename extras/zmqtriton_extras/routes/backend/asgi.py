@@ -27,7 +27,7 @@ class _KeptAnswer:
 
     async def send(self, part: Any, is_last: bool) -> None:
         if len(self.data) + len(part) > _MAX_DOCUMENT_BYTES:
-            raise RuntimeError("the description of the application is too long")
+            raise RuntimeError("the application's openapi.json is too long: shorten it")
         self.data += bytes(part)
         self.is_ended = is_last
 
@@ -49,7 +49,9 @@ class Application:
         await self._orders.put({"type": "lifespan.startup"})
         event = await asyncio.wait_for(self._news.get(), _LIFESPAN_S)
         if event["type"] == "lifespan.startup.failed":
-            raise RuntimeError(f"the application could not start: {event.get('message', '')}")
+            raise RuntimeError(
+                f"the application must start, its lifespan failed: {event.get('message', '')}"
+            )
 
     async def _live(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
@@ -114,7 +116,9 @@ class Application:
 
         await self._app(_scope(head, self._state), receive, send)
         if not answer.is_ended:
-            raise RuntimeError("the application has left a request without an answer")
+            raise RuntimeError(
+                "the application has sent no response: it must send http.response.start and a body"
+            )
 
 
 def _scope(head: Dict[str, Any], state: Dict[str, Any]) -> Dict[str, Any]:

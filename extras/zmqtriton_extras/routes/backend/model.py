@@ -57,7 +57,7 @@ class TritonPythonModel:
         if not (api.rows or callable(app)):
             raise pb_utils.TritonModelException(
                 f"routes.py of model '{model}' has no function with @route, and no ASGI "
-                "application that is called app"
+                "application that is called app: add one"
             )
         self._application = Application(app) if callable(app) else None
         #: The threads of routes that are no coroutines.
@@ -99,12 +99,13 @@ class TritonPythonModel:
             answer.fail(499, "the client has left")
         except _LateError:
             pb_utils.Logger.log_warn(f"{what} of {self._model} has not answered in time")
-            answer.fail(504, f"the route has not answered within {self._within_s:g} s")
+            within = f"the route has not responded within {self._within_s:g} s"
+            answer.fail(504, f"{within}: raise ROUTES_SECONDS if it needs more")
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - an edge: the client is told, and the log
             pb_utils.Logger.log_error(f"{what} of {self._model}: {traceback.format_exc()}")
-            answer.fail(500, f"the route has failed: {type(error).__name__}")
+            answer.fail(500, f"the route has failed, see the model's log: {type(error).__name__}")
         finally:
             self._active.discard(task)
 
@@ -289,7 +290,7 @@ def _array(name: str, value: Any, kind: str) -> Any:
             return np.array(_encoded(value), np.object_)
         return np.array(value, pb_utils.triton_string_to_numpy(kind) if kind else None)
     except (TypeError, ValueError) as error:
-        raise RouteError(500, f"input '{name}' is no tensor: {error}") from None
+        raise RouteError(500, f"input '{name}' must be an array or a list: {error}") from None
 
 
 def _encoded(value: Any) -> Any:

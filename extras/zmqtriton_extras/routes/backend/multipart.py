@@ -94,7 +94,7 @@ def parts_of(content_type: str, body: Any) -> Iterator[Part]:
         raise RefusedError(415, "the route expects a form: multipart/form-data")
     match = _BOUNDARY.search(content_type)
     if match is None:
-        raise RefusedError(400, "the form has no boundary")
+        raise RefusedError(400, "the form's Content-Type needs a boundary")
     try:
         mark = b"\r\n--" + (match[1] or match[2]).encode("latin-1")
         begin = -1
@@ -106,7 +106,7 @@ def parts_of(content_type: str, body: Any) -> Iterator[Part]:
             begin = end + 2
     except ValueError as error:
         raise _unreadable(error) from None
-    raise RefusedError(400, "the form has no end")
+    raise RefusedError(400, "the form is cut off: send its last boundary")
 
 
 def element_of(part: Part, body: Any) -> Any:
@@ -119,7 +119,7 @@ def element_of(part: Part, body: Any) -> Any:
 
 
 def _unreadable(error: ValueError) -> RefusedError:
-    return RefusedError(400, f"the form cannot be read: {error}")
+    return RefusedError(400, f"the form must be multipart or url-encoded: {error}")
 
 
 def _kind(content_type: str) -> str:
@@ -130,7 +130,7 @@ def _lines(mark: bytes, body: Any) -> Iterator[Tuple[int, int, bool]]:
     """Iterate over the lines between parts: begin, end, and whether it is the last one."""
     for number, begin in enumerate(_occurrences(mark, body)):
         if number > MAX_PARTS:
-            raise RefusedError(413, f"the form has more than {MAX_PARTS} parts")
+            raise RefusedError(413, f"the form can have at most {MAX_PARTS} parts")
         end = begin + len(mark)
         match = _PADDING.match(bytes(body[end : end + _MAX_PADDING]))
         if match is not None:
@@ -156,16 +156,16 @@ def _part(body: Any, begin: int, end: int) -> Part:
     start = bytes(body[begin : min(begin + MAX_HEADERS, end)])
     size = 0 if start.startswith(b"\r\n") else start.find(b"\r\n\r\n")
     if size < 0:
-        raise RefusedError(400, "a part of the form has no headers, or too long ones")
+        raise RefusedError(400, "each part of the form needs headers, but not so long ones")
     headers = {}
     for text in str(start[:size], "utf-8").split("\r\n") if size else ():
         name, colon, value = text.partition(":")
         if not colon:
-            raise RefusedError(400, "a part of the form has an invalid header")
+            raise RefusedError(400, "a part of the form has an invalid header: correct it")
         headers[name.strip().lower()] = value.strip()
     values = _values(headers.get("content-disposition", ""))
     if "name" not in values:
-        raise RefusedError(400, "a part of the form has no name")
+        raise RefusedError(400, "each part of the form needs a name")
     content_type = headers.get("content-type", "")
     contents = begin + size + (4 if size else 2)
     return Part(values["name"], values.get("filename"), content_type, contents, end)

@@ -74,9 +74,9 @@ def test_a_route_calls_its_model_and_answers_as_on_a_server(model: Path) -> None
 
     assert RouteAnswer(200, {"mm": [[2.0, 4.0]], "who": "me"}) == doubled
     assert refused[:2] == (400, {"error": "below 0"})
-    assert (broken.status, "the body is not JSON" in broken.value["error"]) == (400, True)
+    assert (broken.status, "the body must be JSON" in broken.value["error"]) == (400, True)
     assert RouteAnswer(200, [0, 1, 2]) == counted
-    assert RouteAnswer(400, {"error": "the request has no 'to'"}) == without
+    assert RouteAnswer(400, {"error": "the request has no 'to'; add it"}) == without
     assert RouteAnswer(201, b"made", {"x-made": "yes"}) == made
     assert unknown == [405, 405]
     np.testing.assert_array_equal([[2.0, 2.0]], outputs["Y"])

@@ -107,10 +107,10 @@ def test_in_triton_s_file_the_longest_name_that_fits_counts(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (None, "cannot be read: No such file"),
-        ("secret{", "is not JSON"),
-        ('{"s3": {"": "secret"}}', "is no object of texts"),
-        ('{"s3": {"": {"key_id": 7}}}', "is no object of texts"),
+        (None, "cannot be read, check its rights: No such file"),
+        ("secret{", "must be JSON"),
+        ('{"s3": {"": "secret"}}', "must be an object of texts"),
+        ('{"s3": {"": {"key_id": 7}}}', "must be an object of texts"),
         ('["secret"]', "has no credential"),
     ],
 )

@@ -178,7 +178,9 @@ def test_a_content_of_another_digest_is_refused_and_not_kept(
     registry.blobs[digest_of(WEIGHTS)] = bytes(len(WEIGHTS))
     store = open_store(f"oci://{registry.address}/org/m:v1", tmp_path / "cache")
 
-    with pytest.raises(InternalError, match="its content is not that of its digest, sha256:"):
+    with pytest.raises(
+        InternalError, match="the download is damaged, load again: its digest must be sha256:"
+    ):
         contents(store, "m", tmp_path / "copies")
 
     assert not path.exists()
@@ -210,7 +212,7 @@ def test_a_kept_content_that_was_written_to_is_fetched_again(
 
 
 def test_a_missing_tag_is_named(registry: Registry, tmp_path: Path) -> None:
-    with pytest.raises(InternalError, match=f"{registry.address} has no v9 of org/m$"):
+    with pytest.raises(InternalError, match=f"{registry.address} has no v9 of org/m; "):
         open_store(f"oci://{registry.address}/org/m:v9", tmp_path)
 
 
@@ -219,9 +221,7 @@ def test_a_manifest_of_another_digest_is_refused(registry: Registry, tmp_path: P
     registry.manifests[digest] += b" "
 
     store = open_store(f"oci://{registry.address}/m@{digest}", tmp_path)
-    with pytest.raises(
-        InternalError, match="its manifest is not that of the digest, but of sha256"
-    ):
+    with pytest.raises(InternalError, match="its manifest has another digest, sha256"):
         run(store.list_objects())
 
 
@@ -233,7 +233,7 @@ def test_a_manifest_of_another_digest_is_refused(registry: Registry, tmp_path: P
             {"layers": [{"digest": "sha256:../../x", "size": 1}]},
             "a layer of the digest 'sha256:../",
         ),
-        ({"manifests": []}, "it is for no machine, not for linux/"),
+        ({"manifests": []}, "it is for no machine: build it for linux/"),
     ],
 )
 def test_a_manifest_without_what_is_needed_is_explained(
@@ -286,7 +286,7 @@ def test_a_registry_that_is_away_is_no_loss_once_all_is_here(tmp_path: Path) -> 
     assert warning.endswith(f"; the revision of the last time is used: {digest}")
     assert digest == away.revision
     assert {"1/model.py": b"x"} == contents(away, "m", tmp_path / "others")
-    with pytest.raises(InternalError, match=r"cannot be read: 127.*does not answer: "):
+    with pytest.raises(InternalError, match=r"cannot be read: 127.*does not answer, "):
         open_store(url, tmp_path / "empty")
 
 
@@ -354,7 +354,9 @@ def test_a_file_of_the_hub_of_another_digest_is_refused(hub: Hub, tmp_path: Path
     hub.damaged = {digest_of(WEIGHTS).partition(":")[2]: bytes(len(WEIGHTS))}
     store = open_store("hf://org/name", tmp_path / "cache")
 
-    with pytest.raises(InternalError, match="its content is not that of its digest"):
+    with pytest.raises(
+        InternalError, match="the download is damaged, load again: its digest must be"
+    ):
         contents(store, "m", tmp_path / "copies")
 
 

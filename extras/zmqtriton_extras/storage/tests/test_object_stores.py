@@ -304,7 +304,7 @@ def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() 
     watched.stores.process_ended(first, because("killed by SIGKILL"), "")
 
     (read,) = watched.act()
-    text = "the process that asks stores has died: killed by SIGKILL"
+    text = "the process that asks stores has died, load the model again: killed by SIGKILL"
     assert LocalCopy((), "", "unreachable", text) == read.local_copy
     watched.read("m")
     watched.act()

@@ -92,7 +92,7 @@ def test_a_url_names_an_artifact_of_a_registry(url: str, place: tuple[str, str, 
     ],
 )
 def test_what_names_nothing_of_a_store_is_refused_with_the_form(url: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"is not of the form (s3|gs|as|hf|oci)://"):
+    with pytest.raises(InvalidArgument, match=r"must be (s3|gs|as|hf|oci)://"):
         parse_url(url)
 
 

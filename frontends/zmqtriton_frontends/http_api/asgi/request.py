@@ -76,7 +76,7 @@ class HttpRequest(falcon.asgi.Request):
     begun_ns = 0
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
+        """Return a header's value, by its name in lower case; a comma joins repeated ones."""
         value = self._asgi_headers.get(name)
         return None if value is None else value.decode("latin-1")
 
@@ -137,7 +137,7 @@ class HttpRequest(falcon.asgi.Request):
             if read.size > limit + DROP_BYTES:
                 read.has_more = False
         if len(read.pieces) > MAX_PIECES:
-            raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
+            raise InvalidArgument(f"request body can have at most {MAX_PIECES} chunks")
 
     def hold(self, size: int) -> None:
         """Account for more memory that the request takes, or for less.

@@ -146,7 +146,7 @@ class HttpEntrance(Entrance):
         async with aclosing(answers) as stream:
             async for outputs in stream:
                 return outputs
-        raise InternalError(f"model '{model}' has sent no response")
+        raise InternalError(f"model '{model}' has sent no response; see its log")
 
     async def stream(
         self,

@@ -61,7 +61,10 @@ def describe(
         datatype = BY_NUMBER.get(number)
         has_size = number != BYTES and not is_placed
         if datatype is None or (has_size and len(data) != count_elements(shape) * datatype.size):
-            raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
+            raise InternalError(
+                f"invalid output '{name}' in the response of model '{model.name}': correct its "
+                "datatype or shape"
+            )
         entry: dict[str, Any] = {"name": name, "datatype": datatype.name, "shape": shape}
         if is_placed:
             pass

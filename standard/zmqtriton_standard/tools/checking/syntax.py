@@ -58,7 +58,7 @@ def findings(path: str) -> Iterator[_Finding]:
 def _read(path: str) -> bytes | None:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} must be a regular file")
         data = file.read(_MAX_BYTES + 1)
     return None if len(data) > _MAX_BYTES else data
 

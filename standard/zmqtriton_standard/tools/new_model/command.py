@@ -121,7 +121,7 @@ def _draft(arguments: argparse.Namespace) -> Draft:
         return _calling_draft(arguments)
     size = arguments.max_batch_size or 0
     if size < 0:
-        raise ValueError(f"--max-batch-size is 0 or more, got {size}")
+        raise ValueError(f"--max-batch-size must be 0 or more, got {size}")
     other = Kind.SEQUENCE if arguments.sequence else Kind.PLAIN
     kind = Kind.DECOUPLED if arguments.decoupled else other
     inputs = _tensors(arguments.input or [_INPUT])
@@ -134,7 +134,9 @@ def _tensors(words: list[str]) -> tuple[TensorSpec, ...]:
     names = [tensor.name.lower() for tensor in tensors]
     for tensor in tensors:
         if names.count(tensor.name.lower()) > 1:
-            raise ValueError(f"'{tensor.name}' stands twice, capitals aside")
+            raise ValueError(
+                f"'{tensor.name}' is given twice, apart from capitals: choose another name"
+            )
     return tensors
 
 
@@ -198,7 +200,7 @@ def _write(files: dict[Path, str]) -> None:
     first = next(iter(files))
     for path in (first.parent, *files):
         if path.exists():
-            raise ValueError(f"{path} is there already; nothing was written")
+            raise ValueError(f"{path} is there already, nothing was written: choose another name")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

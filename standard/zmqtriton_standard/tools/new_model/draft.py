@@ -142,7 +142,7 @@ def _read_dims(text: str, dims: str) -> tuple[int, ...]:
         sizes = (0,)
     if any(size != -1 and size < 1 for size in sizes):
         raise ValueError(
-            f"'{text}': dimensions are sizes with commas between them, such as 3,224,224, "
+            f"'{text}': dimensions must be sizes with commas between them, such as 3,224,224, "
             "and -1 is any size"
         )
     return sizes

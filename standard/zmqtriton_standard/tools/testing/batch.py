@@ -183,8 +183,8 @@ def check_names(names: Iterable[str], config: Mapping[str, Any]) -> None:
     for name in names:
         if name not in declared + states:
             raise OutputError(
-                f"model '{config['name']}' has made an output '{name}', which its configuration "
-                f"does not have: {', '.join(declared)}"
+                f"model '{config['name']}' has made an output '{name}', which is not in its "
+                f"configuration: declare it, or return one of {', '.join(declared)}"
             )
 
 
@@ -200,7 +200,7 @@ def check_tensors(
         declared = BY_CONFIG_NAME[entry["data_type"]]
         if tensor.datatype != declared.number:
             raise OutputError(
-                f"{what} is {BY_NUMBER[tensor.datatype].name}, and its configuration says "
+                f"{what} is {BY_NUMBER[tensor.datatype].name}, but its configuration says "
                 f"{declared.name} ({declared.config_name})"
             )
         dims = [int(dim) for dim in entry["dims"]]
@@ -209,7 +209,7 @@ def check_tensors(
         if not _fits(tensor.shape, dims):
             note = ", of which the first is the batch" if is_batching else ""
             raise OutputError(
-                f"{what} has the shape {list(tensor.shape)}, and its configuration says "
+                f"{what} has the shape {list(tensor.shape)}, but its configuration says "
                 f"{dims}{note}"
             )
 

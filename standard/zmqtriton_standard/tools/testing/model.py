@@ -76,18 +76,23 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     """
     directory = directory.absolute()
     if not directory.is_dir():
-        raise NotFound(f"there is no model directory {directory}")
+        raise NotFound(f"there is no model directory {directory}; pass another")
     scanned = scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
     host = ModelHost(visible_gpus())
     config = load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
-        raise InvalidArgument(f"model '{scanned.name}' is an ensemble: it has no code to be tested")
+        raise InvalidArgument(
+            f"model '{scanned.name}' is an ensemble: it has no code; test the models of its "
+            "steps, or use zmqtriton.Server"
+        )
     if version is None:
         version = max(choose_versions(config, scanned.versions).versions)
     elif version not in scanned.versions:
-        raise NotFound(f"model '{scanned.name}' has no version {version}")
+        raise NotFound(
+            f"model '{scanned.name}' has no version {version}; make the directory {version}"
+        )
     places = backend_places()
     file = find_model_file(config, directory, version, places)
     runtime = find_runtime(config, places)
@@ -421,7 +426,7 @@ class LoadedModel:
             return
         if max_batch_size and size > max_batch_size:
             raise InvalidArgument(
-                f"a server would not execute {size} elements at once: max_batch_size of model "
+                f"send fewer than {size} elements at once: max_batch_size of model "
                 f"'{self.name}' is {max_batch_size}"
             )
 

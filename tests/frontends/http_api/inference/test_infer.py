@@ -323,7 +323,10 @@ def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(
     result = infer(gateway, document(parameters={"binary_data_output": is_binary}))
 
     assert result.status_code == 500
-    assert result.json["error"] == ("invalid output 'OUTPUT0' in the response of model 'identity'")
+    assert result.json["error"] == (
+        "invalid output 'OUTPUT0' in the response of model 'identity': "
+        "correct its datatype or shape"
+    )
 
 
 # -------------------------------------------------------------- limits, headers

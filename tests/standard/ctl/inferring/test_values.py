@@ -54,9 +54,9 @@ def test_values_get_the_type_and_the_shape_that_the_model_takes(
     [
         (["1,2"], "'1,2' is not NAME=VALUE; it takes X FP32 [2]"),
         (["Y=1"], "the model has no input 'Y'; it takes X FP32 [2]"),
-        (["X=a,b"], "'a' is no value of type FP32, as input 'X' has"),
-        (["X=[1,"], "begins like a list in JSON"),
-        (["X=1,2,3"], "input 'X' has the shape [3], and the model takes [2]"),
+        (["X=a,b"], "'a' must be of type FP32 for input 'X'"),
+        (["X=[1,"], "must be a list in JSON"),
+        (["X=1,2,3"], "input 'X' has the shape [3], but must have [2]"),
         (["X=@/nothing.npy"], "input 'X' cannot be read from /nothing.npy"),
         (["X=@/etc/hosts"], "/etc/hosts must be a .npy file"),
         ([], "no inputs are given (--zeros fills them); it takes X FP32 [2]"),
@@ -74,9 +74,9 @@ def test_what_cannot_be_meant_is_refused_with_what_the_model_takes(
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (None, "null is no text"),
-        ([True], "true is no text"),
-        ({"a": 1}, '{"a": 1} is no text'),
+        (None, "null must be a text"),
+        ([True], "true must be a text"),
+        ({"a": 1}, '{"a": 1} must be a text'),
         (["\ud800"], "surrogates not allowed"),
     ],
 )

@@ -261,7 +261,7 @@ def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
     assert ["Failed to get the canonical path for /nowhere."] == texts["path"]
     assert "cannot be unpacked" in texts["archive"][0]
     assert "there is no such interpreter on PATH" in texts["named"][0]
-    assert "is no program that can be run" in texts["program"][0]
+    assert "must be a program that can be run" in texts["program"][0]
     assert "has no requirements.txt or pyproject.toml" in texts["build"][0]
     assert all(4 == one.errors[0].line for one in findings.values())
 
@@ -418,5 +418,5 @@ def test_files_of_a_source_are_not_looked_for(tmp_path: Path) -> None:
     config = model / "config.pbtxt"
     config.write_text(config.read_text().replace("hf://org", "/srv"))
     (problem,) = check_model(model).errors
-    assert "MODEL_SOURCE is '/srv/name', which begins neither with hf:// nor" in problem.text
+    assert "MODEL_SOURCE is '/srv/name', but must begin with hf:// or" in problem.text
     assert GOOD.count("\n") + 2 == problem.line

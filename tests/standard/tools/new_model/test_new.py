@@ -197,7 +197,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_then(
 
     assert 1 == main(["new", "mine", "--class"])
 
-    assert "is there already; nothing was written" in capsys.readouterr().err
+    assert "is there already, nothing was written" in capsys.readouterr().err
     assert [tmp_path / taken] == [path for path in tmp_path.rglob("*") if path.is_file()]
     assert "mine" == (tmp_path / taken).read_text()
 
@@ -210,10 +210,10 @@ def test_nothing_is_overwritten_and_nothing_is_written_then(
         (["mine", "--input=X:FP23"], "'X:FP23': .* Did you mean 'FP32'?"),
         (["mine", "--input=X:BF16"], "the type is one of BOOL"),
         (["mine", "--input=a-b:FP32"], "the form is NAME:TYPE"),
-        (["mine", "--output=Y:FP32:3,x"], "dimensions are sizes with commas between them"),
+        (["mine", "--output=Y:FP32:3,x"], "dimensions must be sizes with commas between them"),
         (["mine", "--output=Y:FP32:0"], "and -1 is any size"),
-        (["mine", "--input=X:FP32", "--input=x:INT8"], "'X' stands twice, capitals aside"),
-        (["mine", "--max-batch-size=-1"], "--max-batch-size is 0 or more"),
+        (["mine", "--input=X:FP32", "--input=x:INT8"], "'X' is given twice, apart from capitals"),
+        (["mine", "--max-batch-size=-1"], "--max-batch-size must be 0 or more"),
         (["mine", "--bls=other"], "models/other is not there; make it first: zmqtriton new other"),
         (["mine", "--bls=other", "--input=X:FP32"], "leave out --input"),
     ],

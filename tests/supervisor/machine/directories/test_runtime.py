@@ -371,7 +371,9 @@ def test_an_error_names_the_option_and_leaves_no_socket_bound(directory: Path) -
 
 
 def test_a_group_that_does_not_exist_is_an_error(directory: Path) -> None:
-    with pytest.raises(DirectoryError, match=r"^--id: there is no group 'nobody\+'$"):
+    with pytest.raises(
+        DirectoryError, match=r"^--id: there is no group 'nobody\+'; make it with groupadd$"
+    ):
         bind(replace(_BOTH, id="nobody+"), directory)
 
 
@@ -396,7 +398,7 @@ def test_a_url_of_another_form_is_refused_and_so_is_a_directory_that_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    with pytest.raises(DirectoryError, match="is not of the form s3://"):
+    with pytest.raises(DirectoryError, match="must be s3://"):
         claim_storage(("s3://",))
 
     monkeypatch.setenv("TRITON_AWS_MOUNT_DIRECTORY", str(tmp_path / "missing"))

@@ -203,7 +203,7 @@ def test_a_task_whose_reader_dies_is_done_by_another_one_once(loop: Loop, tmp_pa
     assert "done" == loop.submit("die_once", str(tmp_path / "died")).answer()
 
     answer = loop.submit("die").answer()
-    assert (InternalError, "the process that read the files has died") == (
+    assert (InternalError, "the process that read the files has died: load the model again") == (
         type(answer),
         answer.text,
     )

@@ -152,7 +152,9 @@ class RuntimeDirectory:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self.path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise DirectoryError(f"'{self.path}' is not this server's any more")
+            raise DirectoryError(
+                f"'{self.path}' belongs to another process now: start the server again"
+            )
         self.path.chmod(0o700)
         lock, directory = _create_lock(self.path), _lock_directory(self.path)
         os.close(self._lock_descriptor)
@@ -176,7 +178,7 @@ def claim(
 ) -> RuntimeDirectory:
     """Claim the given directory, $RUNTIME_DIRECTORY, or a new one, and let this group in.
 
-    `predecessor` is the directory of a server that may be in the named one, too. Raises
+    `predecessor` is the directory of the replaced server, which may be the named one. Raises
     DirectoryError.
     """
     claimed = _claim(directory, predecessor)
@@ -240,7 +242,7 @@ def _claim_in(path: Path, predecessor: Path | None) -> RuntimeDirectory:
 
 
 def _in_use(path: Path) -> DirectoryError:
-    return DirectoryError(f"runtime directory '{path}' is in use by another server")
+    return DirectoryError(f"runtime directory '{path}' is in use by another server: choose another")
 
 
 def _home_of(directory: Path) -> Path:
@@ -257,7 +259,10 @@ def create_directory(parent: Path) -> RuntimeDirectory:
 
 def _check_length(path: Path) -> None:
     if len(os.fsencode(path)) > _MAX_PATH:
-        raise DirectoryError(f"the path of runtime directory '{path}' is too long for sockets")
+        raise DirectoryError(
+            f"the path of runtime directory '{path}' is too long for sockets: choose a shorter "
+            "one with --runtime-directory"
+        )
 
 
 def _check_content(path: Path) -> None:
@@ -385,7 +390,7 @@ def _find_group(option: str, name: str) -> int:
         pass
     if name.isascii() and name.isdigit():
         return int(name)
-    raise DirectoryError(f"{option}: there is no group '{name}'")
+    raise DirectoryError(f"{option}: there is no group '{name}'; make it with groupadd")
 
 
 def _option(field: str) -> str:

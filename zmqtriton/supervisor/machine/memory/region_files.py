@@ -40,7 +40,7 @@ class LentFile(NamedTuple):
 
 
 class Suspects(NamedTuple):
-    """Regions that may have killed a stub, since their clients have truncated them."""
+    """Regions that may have killed a stub because a client has truncated them."""
 
     #: Names of the regions by number.
     names: dict[int, str]
@@ -84,7 +84,7 @@ class RegionFiles:
         """Open a region's file; return whether stubs may map it, or why it cannot be opened."""
         if len(self._files) >= self._limit:
             return Unavailable(
-                f"{self._limit} shared memory regions are registered, more cannot be"
+                f"{self._limit} shared memory regions are registered already: unregister some"
             )
         try:
             descriptor = os.open(os.path.join(self._directory, region.file), _FLAGS)

@@ -68,7 +68,7 @@ class SegmentRegistry:
         self._send = send
         self._max_segments = max_segments
         self._segments: dict[int, dict[int, _Segment]] = {}
-        #: The bytes of all segments but gradual ones, whose descriptors these are.
+        #: Bytes of all segments except gradual ones.
         self._total = 0
         self._gradual: set[int] = set()
         self._regions = regions
@@ -160,7 +160,7 @@ class SegmentRegistry:
         return ""
 
     def _quota_refusal(self, quota: Quota, size: int) -> str:
-        """Return why a model may not have these further bytes; "" if it may."""
+        """Return why a model may not have these further bytes; "" if it may have them."""
         held = self.bytes_of_model(quota.model)
         if held + size <= quota.max_segment_bytes:
             return ""
@@ -205,7 +205,7 @@ class SegmentRegistry:
         self._region_handles[number] = size, handle
 
     def region_closed(self, number: int) -> set[int]:
-        """Tell the readers of a closed region, and return them; they keep what they still read."""
+        """Tell a closed region's readers, and return them; they keep what they still read."""
         self._region_handles.pop(number, None)
         readers = self._region_readers.pop(number, set())
         for reader, owner in readers:

@@ -39,9 +39,9 @@ class Child:
     caller_pid: int = 0
     #: A caller that takes part as a frontend.
     is_guest: bool = False
-    #: The serial of the guest whose threads it is; 0 for a process.
+    #: Serial of the guest whose threads run the child; 0 for a process.
     guest: int = 0
-    #: The serial of the template whose thread it is; 0 for a process.
+    #: Serial of the template whose thread runs the child; 0 for a process.
     host: int = 0
     #: The kernel's number of that thread.
     thread: int = 0

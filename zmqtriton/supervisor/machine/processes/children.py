@@ -58,7 +58,7 @@ def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
 
 
 def _guard(child: Child, handle: Callable[[Child], None], kill: Kill) -> Callable[[], None]:
-    """Return a handler whose failure is the end of the child."""
+    """Return a handler that ends the child if it fails."""
 
     def run() -> None:
         with guarded(f"what process {child.pid} has sent", end):
@@ -411,7 +411,7 @@ class Children:
             self._end_thread(thread, reason, crash)
 
     def kill_all(self, within_s: float) -> None:
-        """Kill all remaining children and wait for them."""
+        """Kill all remaining children and wait until they have ended."""
         self.fork_server.close()
         self.templates.close()
         for child in list(self._children.values()):

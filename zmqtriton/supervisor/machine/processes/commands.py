@@ -105,9 +105,9 @@ _OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS", "ZMQTR
 def role_command(
     role: str, lifeline: int, sockets: Mapping[str, int], begun: int | None = None
 ) -> list[str]:
-    """Return the command of a process; further sockets than its own have a name.
+    """Return the command of a process; sockets besides its own have names.
 
-    `begun` is the memory that outlives brokers, for one of them.
+    `begun` is memory that outlives a broker, for the next broker.
     """
     command = _command_of(role, lifeline)
     if begun is not None:

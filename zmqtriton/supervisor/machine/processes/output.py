@@ -78,7 +78,7 @@ class Lines:
         self._rest = b""
 
     def cut(self, data: bytes) -> bytes:
-        """Return the lines that have an end by now; at the end of the pipe, b"", all the rest."""
+        """Return the complete lines; if the pipe has ended (b""), also the incomplete last one."""
         whole, end, self._rest = (self._rest + data).rpartition(b"\n")
         if self._rest and (not data or len(self._rest) > _MAX_LINE_BYTES):
             whole, end, self._rest = whole + end + self._rest, b"\n", b""
@@ -196,7 +196,7 @@ class StubOutput:
         return self._stacks
 
     def leave_stacks(self, stacks: StackLines) -> None:
-        """Log such lines again, unless they were asked for anew."""
+        """Log lines of stacks again, unless stacks have been requested again."""
         if self._stacks is stacks:
             self._stacks = None
 

@@ -94,7 +94,7 @@ def kill_orphans(within_s: float, but: AbstractSet[int]) -> None:
 
 
 def await_ends(pidfds: Sequence[int], within_s: float) -> list[int]:
-    """Wait until these processes are dead; return those that are not by then."""
+    """Wait for the end of processes; return the processes that still run at the time limit."""
     deadline_s = time.monotonic() + within_s
     with selectors.DefaultSelector() as living:
         for pidfd in pidfds:
@@ -275,10 +275,9 @@ def spawn(
 def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[ChildProcess, Lifeline]:
     """Start a copy of this process that does nothing but `run`. Raises OSError.
 
-    It has this process's memory, and neither its descriptors, so that nothing that this one serves
-    stays open where the copy cannot be killed, nor its privileges over others. Threads of this
-    process may have locked what is theirs, so `run` uses only what the main thread alone uses, and
-    logs nothing.
+    It has this process's memory, but not its descriptors, so that a copy that cannot be killed
+    keeps no socket open. It cannot control other processes. Threads of this process may have held
+    locks at the fork, so `run` uses only what the main thread alone uses, and logs nothing.
     """
     parent = os.getpid()
     ours, theirs = pair()

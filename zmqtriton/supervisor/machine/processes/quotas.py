@@ -60,7 +60,7 @@ class NoControlGroups(Exception):
 class ControlGroups(Protocol):
     """Control groups of instances, by their serials; the kernel enforces the limits."""
 
-    #: The directory that has all of them.
+    #: The directory with the control groups of all models.
     own: Path
 
     def add(self, serial: int, pid: int, quota: Quota) -> None:
@@ -79,7 +79,7 @@ class ControlGroups(Protocol):
         """True if the kernel has killed the instance because of its own limit."""
 
     def remove(self, serial: int) -> None:
-        """Remove the group of a dead instance, and kill what it has left there."""
+        """Remove the group of a dead instance, and kill the processes left in it."""
 
     def remove_empty(self) -> None:
         """Remove empty groups. To be called once a second."""
@@ -93,7 +93,7 @@ PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
 
 
 def prepare_control_groups() -> ControlGroups:
-    """Make groups before the first child is there. Raises NoControlGroups."""
+    """Make groups before the first child starts. Raises NoControlGroups."""
     make = PROCESS_GROUPS.first_of(addons.offers())
     if make is None:
         raise NoControlGroups("the add-on 'control_groups' is not installed")

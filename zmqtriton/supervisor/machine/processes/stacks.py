@@ -81,7 +81,7 @@ class StackReading:
 
 
 def wait_for_stacks(readings: Mapping[int, StackReading]) -> dict[int, list[str]]:
-    """Return the lines of processes by their pids; a stopped one has written none."""
+    """Return the lines of processes by their pids; none from a process that is stopped."""
     deadline_s = time.monotonic() + _WITHIN_S
     left = set(readings)
     while left and time.monotonic() < deadline_s:

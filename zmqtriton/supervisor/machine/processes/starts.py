@@ -71,13 +71,13 @@ def _stub_child(spec: StubSpec) -> Child:
 
 
 class StartedChildren(Protocol):
-    """The children, as their starts need them."""
+    """The part of the children that starting one needs."""
 
     fork_server: ForkServerLife
     stream_sockets: StreamSockets
 
     def find(self, serial: int) -> Child | None:
-        """Return the child with this serial, if it is there."""
+        """Return the child with this serial, or None."""
 
     def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None

@@ -60,7 +60,7 @@ class _Request:
 
 @dataclass
 class _Template:
-    #: The first stub, whose parameters are the template's own, but for these.
+    #: The first stub, which gives the template all other parameters.
     first: StubSpec
     own: Template
     #: The stubs to fork by serial, in the order of their requests.

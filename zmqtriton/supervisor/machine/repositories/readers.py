@@ -264,7 +264,9 @@ class Readers:
             task = None
         self._advance()
         if task is not None:
-            task.answer(InternalError("the process that read the files has died"))
+            task.answer(
+                InternalError("the process that read the files has died: load the model again")
+            )
 
     def _end(self, reader: _Reader) -> None:
         if not reader.is_ended:

@@ -51,7 +51,7 @@ Clock = Callable[[float, Callable[[], None]], PlanTimer]
 
 
 class Gathering(Generic[_Key]):
-    """The answers by key, as far as they are there."""
+    """The answers by key that have arrived so far."""
 
     def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
         self.pending = set(answers)
@@ -141,7 +141,7 @@ class Repository(PlaceReading):
     """A directory of models, or a file that has several."""
 
     def __init__(self, path: Path, names: Mapping[str, str], runner: TaskRunner) -> None:
-        """Set up; `names` are those of models that are not called as their folders, by these."""
+        """Set up; `names` has the name of each model whose folder has another name, by folder."""
         super().__init__(path, runner)
         self._names = dict(names)
         #: Each model by its name with the place where it was at the last listing, links followed;
@@ -186,7 +186,7 @@ class Repository(PlaceReading):
         return str(self.path / folder), str(self.path)
 
     def _folder(self, name: str) -> str | None:
-        """Return the folder of a model; None if it has another name there."""
+        """Return the folder of a model; None if the repository has it under another name."""
         own = None if name in self._names else name
         return next((folder for folder, named in self._names.items() if named == name), own)
 
@@ -239,7 +239,7 @@ class Repository(PlaceReading):
 
 
 class Repositories:
-    """Their number changes only where clients may register them."""
+    """Repositories of models; their number changes only if clients may register some."""
 
     def __init__(self, options: Options, runner: TaskRunner, call_later: Clock) -> None:
         self._runner = runner

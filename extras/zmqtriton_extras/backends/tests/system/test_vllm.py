@@ -257,7 +257,7 @@ def test_arguments_that_are_no_json_are_the_reason(server: Server) -> None:
     _, index = server.request_json("/v2/repository/index", {})
     (entry,) = [model for model in index if model["name"] == "broken"]
 
-    assert "/broken/1/model.json is no JSON: " in entry["reason"]
+    assert "/broken/1/model.json is not valid JSON, correct it: " in entry["reason"]
 
 
 def _read(path: Path) -> str:

@@ -145,13 +145,16 @@ def test_sequences_are_simulated_with_clients(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--execution=soon", "--rate=1"], "--execution: 'soon' is not of the form 8 or 8+0.9"),
-        (["--execution=-1", "--rate=1"], "--execution: '-1' ms are out of range"),
+        (
+            ["--execution=soon", "--rate=1"],
+            "--execution: 'soon' must be milliseconds, such as 8 or 8+0.9",
+        ),
+        (["--execution=-1", "--rate=1"], "--execution: '-1' ms must be"),
         (["--execution=1", "--rate=0"], "--rate must be more than 0"),
         (["--execution=1", "--clients=0"], "--clients must be 1 or more"),
         (["--execution=1", "--rate=1", "--requests=0"], "--requests, --batch and --sequence"),
-        (["--execution=1", "--rate=1", "--pattern=burst"], "'burst' is not even"),
-        (["--execution=1", "--rate=1", "--set=nothing"], "'nothing' is not of the form"),
+        (["--execution=1", "--rate=1", "--pattern=burst"], "'burst' must be even"),
+        (["--execution=1", "--rate=1", "--set=nothing"], "'nothing' must be FIELD.FIELD"),
         (["--execution=1", "--rate=1", "--set=a.b=1"], "a: Cannot find field."),
         (["--execution=1", "--rate=1", "--set=max_batch_size=-1"], "must be non-negative"),
         (["--execution=1", "--rate=1", "--set=name.b=1"], "has no field 'b'"),

@@ -265,7 +265,7 @@ _INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
             "Unable to find shared memory region: 'none'",
         ),
         ({"model": "m", "outputs": ["a", "a"]}, 0, "output 'a' already exists"),
-        ({"model": "m", "priority": -1}, 0, "'priority' of infer is out of range"),
+        ({"model": "m", "priority": -1}, 0, "'priority' of infer must be from 0 to"),
         ({"model": "m", "sequence_id": 1.5}, 0, "'sequence_id' must be an integer or a string"),
         ({"model": "m", "parameters": {"a": []}}, 0, "a parameter must be an integer"),
         ({"model": "m", "credit": True}, 0, "'credit' of infer must be an integer"),

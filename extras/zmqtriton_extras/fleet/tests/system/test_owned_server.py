@@ -125,7 +125,10 @@ def test_options_that_are_the_fleets_or_wrong_are_refused(tmp_path: Path) -> Non
             server_options("g", group)
         return error.value.text
 
-    assert refusal("--owner-descriptor=3") == "groups.g: --owner-descriptor is the fleet's own"
+    assert (
+        refusal("--owner-descriptor=3")
+        == "groups.g: --owner-descriptor is set by the fleet: remove it"
+    )
     assert "either models or --model-control-mode" in refusal("--model-control-mode=poll", {})
     assert "would not start" in refusal("--no-such-option=1")
 

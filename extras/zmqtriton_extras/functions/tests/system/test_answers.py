@@ -203,7 +203,7 @@ def test_programs_and_other_models_get_the_nearest_error(server: Server) -> None
                 connection.refused(status)
             assert status == caught.value.http_status
             assert code in connection.caller(status)
-    assert (500, {"error": "ValueError: the status of a Refused is 400 to 599, not 200"}) == (
+    assert (500, {"error": "ValueError: the status of a Refused must be 400 to 599, not 200"}) == (
         server.request_json("/refused", {"status": 200})
     )
 

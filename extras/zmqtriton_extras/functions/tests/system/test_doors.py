@@ -321,7 +321,7 @@ def test_a_host_that_drips_its_head_has_the_time_of_a_whole_file(
     status, answer = server.request_json("/keep", {"file": f"{hosts.origin}/drip"})
 
     assert 422 == status
-    assert answer["error"].startswith("file: the URL takes more than ")
+    assert answer["error"].startswith("file: the URL must not take more than ")
 
 
 def test_a_message_of_a_web_socket_is_refused_as_a_request_is(server: Server) -> None:
@@ -341,4 +341,4 @@ def test_a_message_of_a_web_socket_is_refused_as_a_request_is(server: Server) ->
         answer = json.loads(reader.read(size))
 
     assert 0x81 == opcode
-    assert "request JSON has more than 2097152 arrays and objects" == answer["error"]
+    assert answer["error"].startswith("request JSON has more than 2097152 arrays and objects")

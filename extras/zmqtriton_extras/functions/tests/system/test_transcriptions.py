@@ -243,7 +243,7 @@ def test_an_error_behind_the_first_part_is_the_last_event(server: Server) -> Non
         (b"", {"include[]": "logprobs"}, "include[]", "'include[]' is not supported"),
         (b"", {"temperature": "2"}, "temperature", "'temperature' must be a number from 0 to 1"),
         (b"", {"temperature": "nan"}, "temperature", "'temperature' must be a number from 0 to 1"),
-        (b"", {"prompt": 70_000 * "a"}, "prompt", "'prompt' has more than 65536 bytes"),
+        (b"", {"prompt": 70_000 * "a"}, "prompt", "'prompt' can have at most 65536 bytes"),
         (
             b"",
             {"model": "sounds"},

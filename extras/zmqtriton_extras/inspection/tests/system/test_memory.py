@@ -76,7 +76,7 @@ def test_an_instance_is_looked_at_once_at_a_time(server: Server) -> None:
     first.start()
     try:
         answers: list[str] = []
-        while not any("is being looked at already" in text for text in answers):
+        while not any("is being measured already" in text for text in answers):
             shown = ctl(server, "profile", "leaks", "--seconds", "0.1")
             is_over = not first.is_alive()  # before the answer is looked at: it may be the last
             answers.append(shown.output)

@@ -264,7 +264,10 @@ def test_only_the_request_with_the_id_is_counted(place: Profiled) -> None:
         other = ctl(place.server, "profile", "plain", "--seconds", "0.3", "--request", "other")
 
     assert line_of("waits") == line["line"]
-    assert (1, "error: in 0.3 s nothing was seen of request 'other'\n") == (
+    assert (
+        1,
+        "error: in 0.3 s nothing was seen of request 'other': send requests meanwhile\n",
+    ) == (
         other.exit_code,
         other.stderr,
     )

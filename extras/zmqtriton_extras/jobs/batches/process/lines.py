@@ -67,15 +67,19 @@ def _lines(text: Text) -> Iterator[tuple[int, bytes]]:
 def _parse(line: bytes, text: Text, endpoint: str) -> Line:
     """Return the request in a line. Raises FaultyLineError."""
     if len(line) > text.max_line:
-        raise FaultyLineError("line_too_long", f"A line may have {text.max_line} bytes.", None)
+        raise FaultyLineError(
+            "line_too_long", f"A line can have at most {text.max_line} bytes.", None
+        )
     if sum(map(line.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise FaultyLineError("line_too_long", f"A line may have {_MAX_VALUES} values.", None)
+        raise FaultyLineError(
+            "line_too_long", f"A line can have at most {_MAX_VALUES} values.", None
+        )
     try:
         fields = orjson.loads(line)
     except ValueError:
         fields = None
     if type(fields) is not dict:
-        raise FaultyLineError("invalid_json_line", "This line is no JSON object.", None)
+        raise FaultyLineError("invalid_json_line", "This line must be a JSON object.", None)
     custom_id, body = fields.get("custom_id"), fields.get("body")
     if type(custom_id) is not str or not 0 < len(custom_id) <= _MAX_ID:
         fault = f"'custom_id' must be a text of 1 to {_MAX_ID} characters."
@@ -89,7 +93,9 @@ def _parse(line: bytes, text: Text, endpoint: str) -> Line:
         fault = "'body' must be a request that names its model."
         raise FaultyLineError("missing_required_parameter", fault, "body.model")
     if body.get("stream"):
-        raise FaultyLineError("invalid_request", "A batch has no streams.", "body.stream")
+        raise FaultyLineError(
+            "invalid_request", "A batch has no streams: leave 'stream' out.", "body.stream"
+        )
     return Line(custom_id, body["model"], orjson.dumps(body))
 
 

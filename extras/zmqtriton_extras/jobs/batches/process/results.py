@@ -215,7 +215,7 @@ def submit(store: Store, batch: Batch, lines: Sequence[tuple[str, Line]], positi
 
 
 def refuse(store: Store, batch: Batch, lines: Sequence[Line], position: int) -> bool:
-    """Answer lines that are no jobs and will be none."""
+    """Answer lines that cannot become jobs."""
     with _Answers(store, batch) as answers:
         for line in lines:
             answers.error(line.custom_id, new_id(), *_UNANSWERED[batch.state])

@@ -182,7 +182,7 @@ class Batches:
 
 
 def _describe(question: Document, batch: Batch) -> Document:
-    """Describe a batch; the operator, whose question has no owner, sees whose it is."""
+    """Describe a batch; the operator (no owner) also sees the batch's owner."""
     more = {"token": batch.owner} if question["owner"] is None else {}
     return of_batch(batch) | more
 

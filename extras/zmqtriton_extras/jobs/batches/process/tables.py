@@ -178,7 +178,9 @@ def delete_file(store: Store, file: str, owner: str) -> None:
         return
     user = store.execute("SELECT id FROM batches WHERE input=? AND ended IS NULL", (file,))
     if (batch := user.fetchone()) is not None:
-        raise Refused(409, f"{file} is the input of {batch[0]}, which has not ended")
+        raise Refused(
+            409, f"{file} is the input of {batch[0]}, which has not ended: cancel it first"
+        )
     remove_file(store, file)
 
 
@@ -206,7 +208,7 @@ def add_batch(store: Store, batch: Batch) -> Batch:
     if store.execute("SELECT 1 FROM batches WHERE id=?", (batch.id,)).fetchone():
         return find_batch(store, batch.id)
     if find_file(store, batch.input, batch.owner).purpose != INPUT:
-        raise Refused(400, f"the purpose of {batch.input} is not '{INPUT}'")
+        raise Refused(400, f"the purpose of {batch.input} must be '{INPUT}'")
     store.check_room(_ROW_BYTES)
     store.execute(
         'INSERT INTO batches(id, owner, endpoint, input, "window", metadata, state, created, '

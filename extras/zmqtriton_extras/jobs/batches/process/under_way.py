@@ -67,7 +67,7 @@ class UnderWay:
             self._looking = asyncio.ensure_future(self._look())
 
     def wake(self) -> None:
-        """Look for new batches, or for what became of others."""
+        """Look for new batches, and for changes of running ones."""
         self._news.set()
 
     def cancel(self, batch: str) -> None:

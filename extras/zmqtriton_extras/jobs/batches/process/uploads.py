@@ -1,4 +1,4 @@
-"""Files as clients send them: a form, which is kept as it came; its file is a part of that."""
+"""Uploaded files: the whole form is stored, and the file is a part of it."""
 
 from __future__ import annotations
 
@@ -101,21 +101,24 @@ def _read(path: Path, own_id: str, owner: str, content_type: str) -> File:
                 if part.filename is not None:
                     files[part.name] = part
                 elif part.end - part.begin > _MAX_FIELD_BYTES:
-                    raise Refused(400, f"the field '{part.name[:64]}' is too long")
+                    raise Refused(
+                        400,
+                        f"the field '{part.name[:64]}' can have at most {_MAX_FIELD_BYTES} bytes",
+                    )
                 else:
                     fields[part.name] = body[part.begin : part.end].decode()
         except RefusedError as error:
             raise Refused(*error.args) from None
         except UnicodeDecodeError as error:
-            raise Refused(400, f"the form cannot be read: {error}") from None
+            raise Refused(400, f"the fields of a form must be UTF-8: {error}") from None
     if fields.get("purpose") != INPUT:
         raise Refused(400, f"'purpose' must be '{INPUT}'")
     if "file" not in files:
-        raise Refused(400, "the form has no 'file'")
+        raise Refused(400, "the form needs a field 'file'")
     part = files["file"]
     name = part.filename or "upload"
     if len(name) > _MAX_NAME:
-        raise Refused(400, f"the name of the file has more than {_MAX_NAME} characters")
+        raise Refused(400, f"the name of the file can have at most {_MAX_NAME} characters")
     anchor, text = (fields.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
     seconds = int(text) if text is not None and _SECONDS.fullmatch(text) else text
     now_s, keep_s = time.time(), keep_s_of("expires_after", anchor, seconds)

@@ -61,7 +61,9 @@ async def post(
     try:
         line = await _connect(receiver, allowed, await resolver(receiver.host, receiver.port))
     except OSError as error:
-        raise TryFailed(f"{receiver.host}: {error.strerror or error}") from error
+        raise TryFailed(
+            f"{receiver.host} cannot be reached, check the URL: {error.strerror or error}"
+        ) from error
     try:
         reader, writer = await asyncio.open_connection(
             sock=line,
@@ -87,7 +89,9 @@ async def post(
 
 async def _connect(receiver: Receiver, allowed: Allowed, addresses: Iterable[str]) -> socket.socket:
     """Connect to the first address that is allowed and answers. Raises TryFailed."""
-    problem: Exception = TryFailed(f"{receiver.host} has no address")
+    problem: Exception = TryFailed(
+        f"{receiver.host} has no address in DNS; correct the webhook's URL"
+    )
     for address in dict.fromkeys(addresses):
         try:
             allowed.check_address(receiver, address)
@@ -103,7 +107,10 @@ async def _connect(receiver: Receiver, allowed: Allowed, addresses: Iterable[str
             line.close()
             if not isinstance(error, OSError):
                 raise
-            problem = TryFailed(f"{receiver.host} ({address}): {error.strerror or error}")
+            problem = TryFailed(
+                f"{receiver.host} ({address}) cannot be reached, check the URL: "
+                f"{error.strerror or error}"
+            )
             continue
         return line
     raise problem
@@ -124,7 +131,7 @@ async def _read_status(reader: asyncio.StreamReader) -> int:
     while True:
         match = _STATUS.fullmatch(await reader.readuntil(b"\n"))
         if match is None:
-            raise TryFailed("the answer is not one of HTTP/1.1")
+            raise TryFailed("the receiver must respond in HTTP/1.1")
         status = int(match[1])
         if status >= 200 or status == 101:
             return status

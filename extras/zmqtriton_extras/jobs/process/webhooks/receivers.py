@@ -102,7 +102,7 @@ class Allowed:
         except ValueError:
             match = _ENTRY.fullmatch(entry)
         if match is None or "/" in entry:
-            raise ValueError(f"'{entry}' is neither a host nor a network")
+            raise ValueError(f"'{entry}' must be a host, HOST:PORT or a network such as 10.0.0.0/8")
         port = match["port"]
         self._hosts.add((_host_of(match["host"]), None if port is None else _port_of(port)))
 
@@ -122,7 +122,9 @@ class Allowed:
             and ((host, None) in self._hosts or (address is not None and self._has(address)))
         )
         if not is_named:
-            raise NotAllowed(f"webhooks to {host}:{port} are not allowed by --webhook-allow")
+            raise NotAllowed(
+                f"webhooks to {host}:{port} are not allowed: add the host to --webhook-allow"
+            )
         target = match["target"] or "/"
         return Receiver(usual == 443, host, port, target if target[0] == "/" else f"/{target}")
 
@@ -131,7 +133,7 @@ class Allowed:
         address = _plain(ip_address(text))
         is_named = str(address) == receiver.host
         if not (is_named or _is_public(address) or self._has(address)):
-            raise NotAllowed(f"{address} is not public, and not allowed by --webhook-allow")
+            raise NotAllowed(f"{address} is not public: add it to --webhook-allow")
 
     def _has(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
@@ -140,7 +142,7 @@ class Allowed:
 def _port_of(text: str) -> int:
     port = int(text)
     if not 0 < port < 65536:
-        raise NotAllowed(f"there is no port {port}")
+        raise NotAllowed(f"a port must be 1 to 65535, not {port}")
     return port
 
 

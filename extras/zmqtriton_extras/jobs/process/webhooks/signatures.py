@@ -25,7 +25,7 @@ def read_secrets(path: str) -> list[bytes]:
     """
     secrets = [_secret(line) for line in map(str.strip, _lines(path)) if line]
     if not secrets or min(map(len, secrets)) < _LEAST_BYTES:
-        raise ValueError(f"a secret has at least {_LEAST_BYTES} bytes")
+        raise ValueError(f"a secret must have at least {_LEAST_BYTES} bytes")
     return secrets
 
 
@@ -39,7 +39,7 @@ def _secret(line: str) -> bytes:
     try:
         return base64.b64decode(line[len(_PREFIX) :], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"what follows {_PREFIX} is not base64") from error
+        raise ValueError(f"the text after {_PREFIX} must be base64") from error
 
 
 def sign(secrets: Iterable[bytes], message: str, timestamp: int, body: bytes) -> str:

@@ -60,4 +60,4 @@ def test_a_server_without_jobs_says_so(tmp_path: Path) -> None:
         result = ctl(server, "jobs")
 
     assert result.exit_code == 1
-    assert "the server runs without --jobs" in result.output
+    assert "start it with --jobs" in result.output

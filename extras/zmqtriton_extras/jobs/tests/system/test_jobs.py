@@ -310,7 +310,7 @@ def test_a_request_that_cannot_be_read_is_read_again_later_or_fails_its_job(
     assert (
         state["state"],
         state["reason"],
-    ) == ("failed", "the request cannot be read: No such file or directory")
+    ) == ("failed", "the request cannot be read, send the job again: No such file or directory")
     assert [ended(server, job)["state"] for job in (late, held)] == ["succeeded"] * 2
 
 

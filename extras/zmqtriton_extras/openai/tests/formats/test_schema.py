@@ -91,7 +91,7 @@ def test_what_is_no_json_fits_nothing(text: str) -> None:
     [
         ([], "must be an object"),
         ({"properties": {"a": 7}}, "must be an object"),
-        ({"properties": []}, "'properties' has an argument of the wrong type"),
+        ({"properties": []}, "the value of 'properties' has the wrong type"),
         ({"required": "name"}, "'required' has"),
         ({"type": "text"}, "'type' has"),
         ({"type": ["string", 7]}, "'type' has"),
@@ -100,11 +100,11 @@ def test_what_is_no_json_fits_nothing(text: str) -> None:
         ({"minimum": "1"}, "'minimum' has"),
         ({"not": {}}, "keyword 'not' is not supported"),
         ({"items": {"if": {}}}, "keyword 'if' is not supported"),
-        ({"$ref": "#/$defs/none"}, "'\\$ref' names nothing"),
-        ({"$ref": "#/const/$defs", "const": {"$defs": {"type": 7}}}, "'\\$ref' names nothing"),
+        ({"$ref": "#/$defs/none"}, "'\\$ref' must name a part"),
+        ({"$ref": "#/const/$defs", "const": {"$defs": {"type": 7}}}, "'\\$ref' must name a part"),
         ({"$ref": "http://127.0.0.1/schema"}, "'\\$ref' must begin with"),
         ({"enum": [1] * 5001}, "too many values"),
-        ({"anyOf": [{}] * 5001}, "too many schemas"),
+        ({"anyOf": [{}] * 5001}, "too many or too deep schemas"),
     ],
 )
 def test_a_schema_that_says_nothing_is_refused(schema: Any, text: str) -> None:

@@ -30,12 +30,12 @@ def test_variables_of_the_model_are_known() -> None:
 
 @pytest.mark.parametrize("variables", ["{", "[]", "7", "[" * 100_000], ids=lambda text: text[:9])
 def test_variables_that_are_no_object_are_told(variables: str) -> None:
-    with pytest.raises(InvalidArgument, match="of model 'm' is no JSON object"):
+    with pytest.raises(InvalidArgument, match="of model 'm' must be a JSON object"):
         render("m", "", CHAT, variables)
 
 
 def test_a_template_that_is_none_is_told_with_its_line() -> None:
-    with pytest.raises(InternalError, match="of model 'm' has an error in line 2: "):
+    with pytest.raises(InternalError, match="of model 'm' needs a correction in line 2: "):
         render("m", "\n{% for %}", CHAT, "")
 
 

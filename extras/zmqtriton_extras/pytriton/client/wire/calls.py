@@ -161,7 +161,7 @@ def check_parameters(parameters: Mapping[str, Parameter]) -> None:
             )
 
 
-#: numpy knows these by the library alone that brings them.
+#: Data types that numpy knows only with the library that defines them.
 _BY_LIBRARY_NAME = {d.library_name: d.name for d in DATATYPES if d.library_name}
 
 

@@ -146,7 +146,7 @@ def _translate(error: grpc.RpcError) -> Exception:
 def _metadata(headers: Headers) -> list[tuple[str, str]]:
     for name, value in headers.items():
         if not name.isascii() or not value.isascii() or not f"{name}{value}".isprintable():
-            raise PyTritonClientValueError(f"Header {name!r} has signs that gRPC cannot carry")
+            raise PyTritonClientValueError(f"Header {name!r} must be printable ASCII")
     return [(name.lower(), value) for name, value in headers.items()]
 
 

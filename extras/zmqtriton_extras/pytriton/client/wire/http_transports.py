@@ -175,7 +175,7 @@ def _encode(url: TritonUrl, request: HttpRequest, headers: Headers) -> list[Any]
     lines = [f"{request.method} {request.path} HTTP/1.1"]
     for name, value in fields.items():
         if any(sign in f"{name}{value}" for sign in "\r\n\0"):
-            raise PyTritonClientValueError(f"Header {name!r} has a line break")
+            raise PyTritonClientValueError(f"Header {name!r} must not have a line break")
         lines.append(f"{name}: {value}")
     head = "\r\n".join([*lines, "", ""]).encode("utf-8")
     return [b"".join((head, *request.body))] if length < _SMALL_BYTES else [head, *request.body]
@@ -234,7 +234,7 @@ def _is_kept(response: HttpResponse) -> bool:
 
 def _check_line(line: bytes) -> bytes:
     if not line.endswith(b"\n"):
-        raise ConnectionError("the server has closed the connection")
+        raise ConnectionError("the server has closed the connection; send the request again")
     return line
 
 
@@ -274,7 +274,7 @@ class _Connection:
     def _read_bytes(self, number: int) -> bytearray:
         data = bytearray(number)
         if self._file.readinto(data) != number:
-            raise ConnectionError("the server has closed the connection")
+            raise ConnectionError("the server has closed the connection; send the request again")
         return data
 
     def close(self) -> None:
@@ -398,4 +398,6 @@ async def _receive(reader: asyncio.StreamReader) -> HttpResponse:
                 else (await reader.readexactly(wish))
             )
         except asyncio.IncompleteReadError:
-            raise ConnectionError("the server has closed the connection") from None
+            raise ConnectionError(
+                "the server has closed the connection; send the request again"
+            ) from None

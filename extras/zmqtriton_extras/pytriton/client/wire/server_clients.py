@@ -47,7 +47,7 @@ class ServerClient:
     """A server, asked by threads; methods are called as those of Triton's own client."""
 
     def __init__(self, url: TritonUrl, timeout_s: float, headers: Headers | None = None) -> None:
-        """headers go with every call; timeout_s is what a call may take that names none."""
+        """`headers` go with every call; `timeout_s` limits calls that name no time."""
         self.timeout_s = timeout_s
         self._headers = headers or {}
         self._calls = _calls(url)

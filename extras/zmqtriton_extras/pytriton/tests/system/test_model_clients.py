@@ -179,7 +179,10 @@ def test_texts_must_be_encoded(server: Server, array: np.ndarray, problem: str) 
         (lambda c: c.infer_sample(A, B, parameters=[]), "headers must be a dictionary"),
         (lambda c: c.infer_sample(A, B, parameters={1: 1}), "key must be a string"),
         (lambda c: c.infer_sample(A, B, headers={"a": 1.0}), "must be a string, integer or"),
-        (lambda c: c.infer_sample(A, B, headers={"x": "a\r\ny: b"}), "'x' has a line break"),
+        (
+            lambda c: c.infer_sample(A, B, headers={"x": "a\r\ny: b"}),
+            "'x' must not have a line break",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_used(

@@ -344,14 +344,19 @@ def test_a_model_s_stream_lets_other_routes_go_on(server: Server, tmp_path: Path
     [
         ("ocr/nothing", None, 404, "Not Found"),
         ("ocr/echo", None, 405, "Method Not Allowed"),
-        ("ocr/echo", b"{", 400, "the body is not JSON"),
-        ("ocr/ocr", b"x", 400, "the request has no 'file'"),
+        ("ocr/echo", b"{", 400, "the body must be JSON"),
+        ("ocr/ocr", b"x", 400, "the request has no 'file'; add it"),
         ("ocr/raw", b"bad", 400, "no picture"),
-        ("ocr/fails", None, 500, "the route has failed: ValueError"),
-        ("ocr/falls", None, 500, "the route has failed: Fall"),
-        ("ocr/falls-in-turn", None, 500, "the route has failed: Fall"),
+        ("ocr/fails", None, 500, "the route has failed, see the model's log: ValueError"),
+        ("ocr/falls", None, 500, "the route has failed, see the model's log: Fall"),
+        ("ocr/falls-in-turn", None, 500, "the route has failed, see the model's log: Fall"),
         ("ocr/teapot", None, 418, "short and stout"),
-        ("identity_fp32/x", None, 404, "model 'identity_fp32' has no routes"),
+        (
+            "identity_fp32/x",
+            None,
+            404,
+            "model 'identity_fp32' has no routes: write a routes.py next to its model.py",
+        ),
         ("missing/x", None, 400, "unknown model"),
         ("ocr/../../v2/health/live", None, 404, "Not Found"),
         ("ocr/%2e%2e/edition", None, 404, "Not Found"),
@@ -383,7 +388,10 @@ def test_a_stream_that_breaks_is_not_whole(server: Server) -> None:
 def test_a_model_of_routes_has_none_of_its_own(server: Server) -> None:
     reply = ask(server, "/models/ocr.routes/ocr")
 
-    assert (reply.status, reply.document["error"]) == (404, "model 'ocr.routes' has no routes")
+    assert (reply.status, reply.document["error"]) == (
+        404,
+        "model 'ocr.routes' has no routes: write a routes.py next to its model.py",
+    )
 
 
 @pytest.mark.parametrize(

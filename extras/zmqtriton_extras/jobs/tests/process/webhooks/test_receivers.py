@@ -118,5 +118,5 @@ def test_an_address_of_the_list_is_reached_by_its_own_url_alone() -> None:
     "entry", ["", "https://app.example", "a/b", "10.0.0.1/8", "a:0", "*.b", "::1]"]
 )
 def test_an_entry_that_is_no_host_and_no_network_is_an_error(entry: str) -> None:
-    with pytest.raises(ValueError, match=r"is neither a host nor a network|no port 0"):
+    with pytest.raises(ValueError, match=r"must be a host, HOST:PORT or a network|a port must be"):
         Allowed([entry])
