@@ -33,7 +33,7 @@ _NAMES = {
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
-    "story": "Change Promise Result Story all_of kept tell",
+    "story": "All Change Promise Result Scope Story kept",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -90,6 +90,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
-    from zmqtriton.supervisor.story import Change, Promise, Result, Story, all_of, kept, tell
+    from zmqtriton.supervisor.story import All, Change, Promise, Result, Scope, Story, kept
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

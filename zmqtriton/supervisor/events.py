@@ -23,7 +23,7 @@ from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton.supervisor.story import Promise, tell
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -267,7 +267,7 @@ class LostConnections:
     def on_lost(self, serial: int) -> None:
         """The broker has lost its connection to this process."""
         self._open.add(serial)
-        tell(self._ask(serial, self._introductions.broker_serial))
+        self._plan.tell(self._ask(serial, self._introductions.broker_serial))
 
     async def _ask(self, serial: int, broker: int) -> None:
         """Ask a process that has not died in time whether it lives."""

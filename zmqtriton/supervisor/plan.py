@@ -9,13 +9,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
-from zmqtriton.supervisor.story import Promise
+from zmqtriton.supervisor.story import Promise, Ready, Scope, Story
 
+Value = TypeVar("Value")
 #: Context that keeps the error of a named block where it happened.
 Guard = Callable[[str], AbstractContextManager[Any]]
 
@@ -42,6 +43,9 @@ class Plan:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
+        #: The stories that go on at the end of this event.
+        self.ready = Ready()
+        self._server = Scope(self.ready)
         self._actions: list[Action] = []
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
@@ -78,9 +82,18 @@ class Plan:
         )
 
     def take_actions(self) -> list[Action]:
-        """Take the actions since the last call."""
+        """Let stories go on, and take the actions since the last call."""
+        self.ready.settle()
         actions, self._actions = self._actions, []
         return actions
+
+    def scope(self) -> Scope:
+        """Return an owner of stories."""
+        return Scope(self.ready)
+
+    def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
+        """Begin a story that nobody but the server owns."""
+        return self._server.tell(steps)
 
     def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
         """Enqueue an action that has an answer, made for a ticket; return the answer.
@@ -117,12 +130,13 @@ class Plan:
         return over
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
-        """Set the time, and make due calls; each call in a guard of its own."""
+        """Set the time, and make due calls; each is an event, in a guard of its own."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
             with guard("a timer"):
                 timer.callback()
+                self.ready.settle()
 
     def next_deadline_s(self) -> float | None:
         """When advance_to() has work to do again; None if nothing is due."""

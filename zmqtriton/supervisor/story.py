@@ -1,12 +1,13 @@
 """Decisions that take time, as coroutines: a story reads from its begin to its end.
 
-A story continues as soon as the awaited value is there, inside the call that delivers the value. So
-actions come in the order of the events, and the same events lead to the same actions. There is no
-loop, no thread and no I/O: the plan has the time.
+A story goes on at the end of the event that gave it its value, never inside the call that did: what
+an event does is done when the stories see it. They go on in the order of their values, so the same
+events lead to the same actions. There is no loop, no thread and no I/O: the plan has the time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -62,14 +63,21 @@ def kept(value: Value) -> Promise[Value]:
     return promise
 
 
-def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
-    """Return a promise that is kept once all of these are."""
-    return tell(_await_all([*promises]))
+class All(Promise[None]):
+    """Kept once all of these are."""
 
+    def __init__(self, promises: Iterable[Promise[Any]]) -> None:
+        super().__init__()
+        awaited = [*promises]
+        self._missing = len(awaited) + 1
+        for each in awaited:
+            each.then(self._count)
+        self._count()
 
-async def _await_all(promises: Iterable[Promise[Any]]) -> None:
-    for each in promises:
-        await each
+    def _count(self, _: object = None) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self()
 
 
 class Change:
@@ -86,49 +94,90 @@ class Change:
             self._outcome()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        if not is_so():
+        while not is_so():
             self._is_so, self._outcome = is_so, Promise()
             await self._outcome
 
 
-class Story(Promise[Value]):
-    """A running coroutine: `begin` runs it until it awaits a value that is not there yet.
+def _oldest(_: int) -> int:
+    return 0
 
-    The story's value is the return value of the coroutine.
+
+class Ready:
+    """The stories that can go on, in the order of their values.
+
+    `pick` chooses among this many another one than the oldest: for tests of their orders.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pick: Callable[[int], int] = _oldest) -> None:
+        self.pick = pick
+        self._stories: deque[Story[Any]] = deque()
+
+    def add(self, story: Story[Any]) -> None:
+        self._stories.append(story)
+
+    def settle(self) -> bool:
+        """Let stories go on until all wait; return whether there was one."""
+        has_gone_on = bool(self._stories)
+        while self._stories:
+            chosen = self.pick(len(self._stories))
+            story = self._stories[chosen]
+            del self._stories[chosen]
+            story.go_on()
+        return has_gone_on
+
+
+class Scope:
+    """The owner of stories, whose end is theirs."""
+
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
+        self._stories: dict[Story[Any], None] = {}
+
+    def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
+        """Begin a story: run it until it awaits a value that is not there yet."""
+        story = Story(steps, self._ready)
+        self._stories[story] = None
+        story.then(lambda _: self._stories.pop(story, None))
+        story.go_on()
+        return story
+
+    def cancel(self) -> None:
+        """End all its stories where they wait; one that is running, at its next wait."""
+        stories, self._stories = self._stories, {}
+        for story in stories:
+            story.cancel()
+
+
+class Story(Promise[Value]):
+    """A running coroutine, whose return value is the story's."""
+
+    def __init__(self, steps: Coroutine[Promise[Any], None, Value], ready: Ready) -> None:
         super().__init__()
-        self._steps: Coroutine[Promise[Any], None, Value]
-        self._is_waiting = self._is_cancelled = False
-
-    def begin(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
         self._steps = steps
-        self._go_on()
-        return self
+        self._ready = ready
+        self._is_running = self._is_cancelled = False
 
-    def _go_on(self, _: object = None) -> None:
-        self._is_waiting = False
+    def go_on(self) -> None:
         if self._is_cancelled:  # while it waited
             return
+        self._is_running = True
         try:
             awaited = self._steps.send(None)
         except StopIteration as end:
             self(end.value)
             return
+        finally:
+            self._is_running = False
         if self._is_cancelled:  # by what it has caused itself
             self._steps.close()
         else:
-            self._is_waiting = True
-            awaited.then(self._go_on)
+            awaited.then(self._wake)
+
+    def _wake(self, _: object) -> None:
+        self._ready.add(self)
 
     def cancel(self) -> None:
-        """End the coroutine at its current wait; if it is running, at its next one."""
         self._is_cancelled = True
-        if self._is_waiting:
+        if not self._is_running:
             self._steps.close()
-
-
-def tell(steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
-    """Begin a story; it is not to be cancelled."""
-    return Story[Value]().begin(steps)

@@ -25,13 +25,12 @@ from zmqtriton.supervisor import (
     Plan,
     Promise,
     RepeatedCall,
+    Scope,
     ServedModel,
-    Story,
     Verb,
     Verbs,
     always,
     required_model_name,
-    tell,
     the_same,
 )
 from zmqtriton_extras.canaries.canary import (
@@ -85,8 +84,8 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: Story of each current canary, by model, and the change that lets it continue.
-        self._stories: dict[str, Story[None]] = {}
+        #: Owner of each current canary's story, by model, and the change that lets it continue.
+        self._stories: dict[str, Scope] = {}
         self._changes: dict[str, Change] = {}
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
@@ -255,8 +254,8 @@ class CanaryRegistry(Feature):
 
     def _tell(self, canary: Canary) -> None:
         steps = self._live(canary, self._models[canary.model], self._changes[canary.model])
-        story = self._stories[canary.model] = Story()
-        story.begin(steps)
+        scope = self._stories[canary.model] = self._plan.scope()
+        scope.tell(steps)
 
     async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
@@ -278,7 +277,7 @@ class CanaryRegistry(Feature):
         # now no new request goes to the version that leaves, whoever divides
         await self._audience.confirm()
         if canary.phase is Phase.ABORTING:
-            tell(self._last_executions.limit(canary))
+            self._plan.tell(self._last_executions.limit(canary))
         version = model.versions.get(canary.leaving)
         if version is not None and version.is_serving and not old_version_stays(model, canary):
             model.unload_version(version)
@@ -435,7 +434,7 @@ class CanaryWatch:
         """Look at the counts now, and then as long as there is something to judge."""
         if not self._is_watching:
             self._is_watching = True
-            tell(self._watch())
+            self._plan.tell(self._watch())
 
     async def _watch(self) -> None:
         while self._is_watching:

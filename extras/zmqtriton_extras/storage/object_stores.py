@@ -25,7 +25,6 @@ from zmqtriton.supervisor import (
     Send,
     Spawn,
     Story,
-    tell,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
@@ -138,8 +137,7 @@ class ObjectStores(Feature, HelperOwner):
         """Return the models of all stores."""
         if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
             if self._listing is None:
-                self._listing = Story()
-                self._listing.begin(self._list_stores())
+                self._listing = self._plan.tell(self._list_stores())
             await self._listing
         return self._known_names()
 
@@ -221,7 +219,7 @@ class ObjectStores(Feature, HelperOwner):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Record the pid of a started process, if it is the one that asks stores."""
         if serial == self._serial:
-            tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
+            self._plan.tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:

@@ -25,7 +25,6 @@ from zmqtriton.supervisor import (
     StubPlace,
     kept,
     serving_generations,
-    tell,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
@@ -297,7 +296,7 @@ class ModelTarget:
 
     def follow(self, follow: Follow, *, is_late: bool) -> Result:
         step = self._unload if follow is Follow.UNLOAD else self._restart
-        return tell(step(is_late=is_late))
+        return self._plan.tell(step(is_late=is_late))
 
     async def _unload(self, *, is_late: bool) -> None:
         ending = [one.generation for one in self._model.versions.values() if one.generation]

@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqtriton.supervisor import (
     UNLOADED,
+    All,
     ControlCall,
     CoreParts,
     Feature,
@@ -22,7 +23,6 @@ from zmqtriton.supervisor import (
     ServedModel,
     Verb,
     Verbs,
-    all_of,
     always,
     find_gone,
     is_silent,
@@ -173,7 +173,7 @@ class ReloadCalls(Feature):
             model.history.is_directory_gone = False
             ends.append(model.poll(0.0))
             ends[-1].then(partial(report.record_load, model))
-        await all_of(ends)
+        await All(ends)
         return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:

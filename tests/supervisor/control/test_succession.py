@@ -17,7 +17,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
-from zmqtriton.supervisor.story import Promise, kept, tell
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
@@ -46,10 +46,11 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
 
     succession = _succession(plan, Start())
     succession.follow(7)
-    tell(succession.inherit(refuse)).then(lambda _: ends.append(True))
+    plan.tell(succession.inherit(refuse)).then(lambda _: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
     calls = [("regions.register", {"name": str(number)}) for number in range(2000)]
     succession.take_answer(7, wire.CallResult(question.message.id, 0, "", json.dumps(calls)))
+    plan.ready.settle()
 
     assert [str(number) for number in range(2000)] == names
     assert [True] == ends

@@ -13,7 +13,7 @@ from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import BY_ACTION, OWN_CALLER, ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Promise, kept, tell
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
@@ -59,7 +59,7 @@ class ControlCallHandler:
 
     def handle(self, caller: int, message: wire.Call) -> None:
         """Answer the caller, now or later, exactly once."""
-        tell(self._answer(caller, message))
+        self._plan.tell(self._answer(caller, message))
 
     async def _answer(self, caller: int, message: wire.Call) -> None:
         result = await _outcome_of(self._perform(caller, message))
@@ -95,7 +95,7 @@ class ControlCallHandler:
         if verb not in self._verbs:
             return kept(InvalidArgument(f"unknown control call '{verb}'"))
         call = ControlCall(OWN_CALLER, arguments)
-        return tell(_outcome_of(_result_of(self._verbs[verb], call)))
+        return self._plan.tell(_outcome_of(_result_of(self._verbs[verb], call)))
 
     def _find(self, model: str, name: str) -> Verb:
         """Return the verb. Raises ZmqTritonError if the caller may not use it now."""

@@ -25,7 +25,7 @@ from zmqtriton.supervisor.control.verbs import (
 )
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.story import Promise, all_of, tell
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -305,7 +305,7 @@ class RegionRegistry:
             if region.is_open:
                 self._begin_release(region)
         leaving = [each for each in self._unregistered.values() if is_named(each.request)]
-        return all_of(each.released for each in leaving)
+        return All(each.released for each in leaving)
 
     def _begin_release(self, region: RegisteredRegion) -> None:
         users = set(self._frontend_serials())
@@ -329,7 +329,7 @@ class RegionRegistry:
             return
         # not before: a stub opens it when the first request that refers to it is executed
         if leaving.request.is_on_gpu:
-            tell(self._close_on_gpu(number))
+            self._plan.tell(self._close_on_gpu(number))
         else:
             self._plan.enqueue(CloseRegion(number))
             self._end_release(number)

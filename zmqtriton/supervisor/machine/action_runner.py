@@ -22,7 +22,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
 from zmqtriton.supervisor.models.model_report import serving_config
-from zmqtriton.supervisor.story import Promise, kept, tell
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -156,14 +156,16 @@ class ActionRunner:
             self._repositories.remove_directory(action.path)
 
     def _list_repository(self, action: actions.ListRepository) -> None:
-        self._answer(action, tell(self._repositories.list(action)))
+        self._answer(action, self._core.plan.tell(self._repositories.list(action)))
 
     def _look_at_files(self, action: actions.LookAtFiles) -> None:
-        self._answer(action, tell(self._repositories.look(action.models)))
+        self._answer(action, self._core.plan.tell(self._repositories.look(action.models)))
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
         if action.is_registration:
-            self._answer(action, tell(self._repositories.register(action.path, action.names)))
+            self._answer(
+                action, self._core.plan.tell(self._repositories.register(action.path, action.names))
+            )
         else:
             self._answer(action, kept(self._repositories.unregister(action.path)))
 
@@ -254,7 +256,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
-    actions.KeepDecisions: lambda runner, action: tell(
+    actions.KeepDecisions: lambda runner, action: runner._core.plan.tell(
         runner._repositories.keep_decisions(action)
     ).then(_warn_of_decision),
     actions.InBackground: ActionRunner._call_in_background,

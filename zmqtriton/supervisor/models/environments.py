@@ -15,7 +15,7 @@ from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
 from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.story import Promise, tell
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
@@ -64,7 +64,7 @@ class EnvironmentPreparations(HelperOwner):
                 "started_s": started_s,
                 "state": f"preparing {demand}",
             }
-            tell(self._let_begin(serial, demand, pid))
+            self._plan.tell(self._let_begin(serial, demand, pid))
 
     async def _let_begin(self, serial: int, demand: EnvironmentSpec, pid: int) -> None:
         """Let the process begin; what it starts from now on ends with the server."""

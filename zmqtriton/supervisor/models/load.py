@@ -30,7 +30,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState
-from zmqtriton.supervisor.story import Result, Story
+from zmqtriton.supervisor.story import Result
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -87,7 +87,7 @@ class Load:
         self._model = model
         self._context = around
         self._request = request
-        self._story = Story[None]()
+        self._scope = around.plan.scope()
         #: The versions that it builds; None before.
         self._new: NewVersions | None = None
 
@@ -109,7 +109,7 @@ class Load:
 
     def begin(self) -> None:
         self._take(states.LoadBegun())
-        self._story.begin(self._tell())
+        self._scope.tell(self._tell())
 
     async def _tell(self) -> None:
         try:
@@ -319,7 +319,7 @@ class Load:
 
         Versions of a load that has failed by this are not loaded, so that the next one may begin.
         """
-        self._story.cancel()
+        self._scope.cancel()
         numbers = self._new.abort(why, has_failed=has_failed) if self._new is not None else []
         name = self._model.name
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)

@@ -20,7 +20,7 @@ from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
-from zmqtriton.supervisor.story import Change, Promise, Result, all_of, kept, tell
+from zmqtriton.supervisor.story import All, Change, Promise, Result, kept
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -118,7 +118,7 @@ class NewVersions(GenerationOwner):
         """Have the new generations serve; go on when every frontend knows."""
         for generation in list(self._generations.values()):
             self._swap_in(generation)
-        await all_of(self._told)
+        await All(self._told)
 
     def _swap_in(self, generation: Generation) -> None:
         number = generation.version
@@ -193,7 +193,7 @@ class NewVersions(GenerationOwner):
         self._outstanding.discard(number)
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        self._told.append(tell(self._confirm_change()))
+        self._told.append(self._context.plan.tell(self._confirm_change()))
         self._news()
 
     async def _confirm_change(self) -> None:

@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_history import Dependencies
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton.supervisor.story import Promise, all_of
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -102,7 +102,7 @@ class LoadOrder:
         names = sorted(c for c in set(callees) - {name} if not reaches(c, name, self._needs))
         go_on = self._waiting[name] = Promise()
         try:
-            all_of(self._make(each).load_as_dependency(again=again) for each in names).then(go_on)
+            All(self._make(each).load_as_dependency(again=again) for each in names).then(go_on)
             await go_on
         finally:
             if self._waiting.get(name) is go_on:

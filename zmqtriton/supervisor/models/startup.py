@@ -17,7 +17,7 @@ from zmqtriton.supervisor.models.model_report import is_silent, table_rows
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
-from zmqtriton.supervisor.story import Change, Promise, Story
+from zmqtriton.supervisor.story import Change, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -69,7 +69,7 @@ class Startup:
         self._publish = publish
         self._policy = policy
         self._server = served
-        self._story = Story[None]()
+        self._scope = plan.scope()
         self._left: set[str] = set()
         self._is_tried = Change()
         self._failed: list[str] = []
@@ -84,12 +84,12 @@ class Startup:
         self.is_repository_missing = False
 
     def begin(self) -> None:
-        self._story.begin(self._tell())
+        self._scope.tell(self._tell())
 
     def stop(self) -> None:
         """Begin nothing new."""
         self._progress.end()
-        self._story.cancel()
+        self._scope.cancel()
 
     async def _tell(self) -> None:
         """Load the models, let clients connect, and poll if so wanted."""
