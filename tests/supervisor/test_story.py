@@ -108,11 +108,11 @@ def test_the_order_of_what_is_ready_can_be_chosen(pick: Callable[[int], int], or
     stories = [scope.tell(story(name)) for name in "abc"]
     ended = All(stories)
     begin()
-    assert not ended.is_kept
+    assert not ended.is_over
     ready.settle()
 
     assert "".join(done) == order
-    assert ended.is_kept
+    assert ended.is_over
 
 
 def test_a_condition_is_looked_at_when_something_has_changed() -> None:

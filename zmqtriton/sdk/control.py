@@ -3,7 +3,7 @@
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import All, Change, Promise, Result, Scope, Story, kept
+from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, failed, kept
 
 __all__ = [
     "All",
@@ -13,10 +13,10 @@ __all__ = [
     "Feature",
     "Plan",
     "Promise",
-    "Result",
     "Scope",
     "Story",
     "Verb",
     "Verbs",
+    "failed",
     "kept",
 ]

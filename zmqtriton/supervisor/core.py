@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
+from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryNames
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.load_calls import LoadCalls, StagedFiles
 from zmqtriton.supervisor.control.queries import Queries
@@ -44,7 +44,7 @@ from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Policy
-from zmqtriton.supervisor.story import Promise, Result
+from zmqtriton.supervisor.story import Promise
 
 
 class SupervisorCore:
@@ -278,7 +278,9 @@ class SupervisorCore:
         """Return the model; make it known if it was not."""
         return self.models.setdefault(name, ServedModel(name, self._context))
 
-    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+    def load(
+        self, model: str, override: LoadOverride | None, *, renews: bool = False
+    ) -> Promise[None]:
         return self.get_or_create_model(model).load(override, again=True, renews=renews)
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
@@ -293,7 +295,7 @@ class SupervisorCore:
 
     def list_repository(
         self, *, is_patient: bool = False, is_urgent: bool = False
-    ) -> Promise[RepositoryListing]:
+    ) -> Promise[RepositoryNames]:
         return self.plan.tell(
             self._readings.list_models(is_patient=is_patient, is_urgent=is_urgent)
         )

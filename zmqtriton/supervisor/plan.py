@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
 from zmqtriton.supervisor.story import Promise, Ready, Scope, Story
+from zmqtriton_floor.errors import ZmqTritonError
 
 Value = TypeVar("Value")
 #: Context that keeps the error of a named block where it happened.
@@ -110,9 +111,13 @@ class Plan:
         self._expected.pop(ticket, None)
 
     def answer(self, ticket: int, result: Any) -> None:
-        """Take the answer to an action, which may be expected no more."""
+        """Take the answer to an action, which may be expected no more; an error is its failure."""
         answer = self._expected.pop(ticket, None)
-        if answer is not None:
+        if answer is None:
+            return
+        if isinstance(result, ZmqTritonError):
+            answer.fail(result)
+        else:
             answer(result)
 
     def new_ticket(self) -> int:

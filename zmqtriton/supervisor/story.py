@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -17,43 +18,64 @@ Value = TypeVar("Value")
 
 
 class Promise(Generic[Value]):
-    """A value that is there now or later. Its source calls it; only the first call counts."""
+    """A value that is there now or later, or why there is none.
+
+    Its source calls it, or has it fail; only the first time counts. Who awaits it gets the value,
+    or the error raised.
+    """
 
     def __init__(self) -> None:
         self._values: list[Value] = []
-        self._waiting: list[Callable[[Value], object]] = []
+        #: Why there is no value.
+        self.error: ZmqTritonError | None = None
+        self._waiting: list[Callable[[], object]] = []
 
     def __call__(self, value: Value = None) -> None:  # type: ignore[assignment]
-        if not self._values:
+        if not self.is_over:
             self._values.append(value)
-            waiting, self._waiting = self._waiting, []
-            for call in waiting:
-                call(value)
+            self._end()
+
+    def fail(self, error: ZmqTritonError) -> None:
+        if not self.is_over:
+            self.error = error
+            self._end()
+
+    def _end(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
 
     def __await__(self) -> Generator[Promise[Value], None, Value]:
-        if not self._values:
+        if not self.is_over:
             yield self
-        return self._values[0]
+        return self.value
 
     @property
-    def is_kept(self) -> bool:
-        return bool(self._values)
+    def is_over(self) -> bool:
+        return bool(self._values) or self.error is not None
 
-    def then(self, call: Callable[[Value], object]) -> None:
-        """Call a function with the value: now, or when it is there."""
-        if self._values:
-            call(self._values[0])
+    @property
+    def value(self) -> Value:
+        """The value, once it is there. Raises the error of one that has failed."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        return self._values[0]
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Call a function when it is over: now, or later inside the call that ends it."""
+        if self.is_over:
+            call()
         else:
             self._waiting.append(call)
 
-    def forget(self, call: Callable[[Value], object]) -> None:
+    def forget(self, call: Callable[[], object]) -> None:
         """Do not call this any more."""
         if call in self._waiting:
             self._waiting.remove(call)
 
-
-#: Outcome of something that can fail: None for success, or the error.
-Result = Promise[ZmqTritonError | None]
+    def then(self, call: Callable[[Value], object]) -> None:
+        """Call a function with the value when it is there; never, if this fails."""
+        self.at_end(lambda: None if self.error else call(self.value))
 
 
 def kept(value: Value) -> Promise[Value]:
@@ -63,18 +85,25 @@ def kept(value: Value) -> Promise[Value]:
     return promise
 
 
+def failed(error: ZmqTritonError) -> Promise[Any]:
+    """Return a promise that has failed."""
+    promise = Promise[Any]()
+    promise.fail(error)
+    return promise
+
+
 class All(Promise[None]):
-    """Kept once all of these are."""
+    """Kept once all of these are over, or have failed."""
 
     def __init__(self, promises: Iterable[Promise[Any]]) -> None:
         super().__init__()
         awaited = [*promises]
         self._missing = len(awaited) + 1
         for each in awaited:
-            each.then(self._count)
+            each.at_end(self._count)
         self._count()
 
-    def _count(self, _: object = None) -> None:
+    def _count(self) -> None:
         self._missing -= 1
         if not self._missing:
             self()
@@ -138,7 +167,7 @@ class Scope:
         """Begin a story: run it until it awaits a value that is not there yet."""
         story = Story(steps, self._ready)
         self._stories[story] = None
-        story.then(lambda _: self._stories.pop(story, None))
+        story.at_end(lambda: self._stories.pop(story, None))
         story.go_on()
         return story
 
@@ -150,7 +179,7 @@ class Scope:
 
 
 class Story(Promise[Value]):
-    """A running coroutine, whose return value is the story's."""
+    """A running coroutine: what it returns is the story's value, and an error that it raises."""
 
     def __init__(self, steps: Coroutine[Promise[Any], None, Value], ready: Ready) -> None:
         super().__init__()
@@ -167,15 +196,15 @@ class Story(Promise[Value]):
         except StopIteration as end:
             self(end.value)
             return
+        except ZmqTritonError as error:
+            self.fail(error)
+            return
         finally:
             self._is_running = False
         if self._is_cancelled:  # by what it has caused itself
             self._steps.close()
         else:
-            awaited.then(self._wake)
-
-    def _wake(self, _: object) -> None:
-        self._ready.add(self)
+            awaited.at_end(partial(self._ready.add, self))
 
     def cancel(self) -> None:
         self._is_cancelled = True

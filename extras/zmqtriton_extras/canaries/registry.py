@@ -122,14 +122,16 @@ class CanaryRegistry(Feature):
             raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
         answer = self._waiting[name] = Answer()
         canary = self._begin(name, stable, settings)
-
-        def fail_without_load(error: ZmqTritonError | None) -> None:
-            if error is not None and canary.phase is Phase.LOADING:
-                self._fail(canary, error.text.strip())
-
-        model.load(override, again=True).then(fail_without_load)
+        self._plan.tell(self._load(canary, model.load(override, again=True)))
         self._tell(canary)
         return answer
+
+    async def _load(self, canary: Canary, loaded: Promise[None]) -> None:
+        try:
+            await loaded
+        except ZmqTritonError as error:
+            if canary.phase is Phase.LOADING:
+                self._fail(canary, error.text.strip())
 
     async def change(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Change the settings of a running canary. Raises InvalidArgument and NotFound."""
@@ -484,7 +486,7 @@ class WaitingCallers(dict[str, Answer]):
     def refuse(self, name: str, why: str) -> None:
         answer = self.pop(name, None)
         if answer is not None:
-            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
+            answer.fail(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
 
     def answer(self, canary: Canary, plan: Plan) -> None:
         answer = self.pop(canary.model, None)

@@ -21,7 +21,7 @@ from zmqtriton.supervisor import (
     ModelSource,
     PreparationStatus,
     Promise,
-    RemoteListing,
+    RemoteNames,
     Send,
     Spawn,
     Story,
@@ -133,7 +133,7 @@ class ObjectStores(Feature, HelperOwner):
             self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
-    async def list_remote(self) -> RemoteListing:
+    async def list_remote(self) -> RemoteNames:
         """Return the models of all stores."""
         if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
             if self._listing is None:
@@ -190,10 +190,10 @@ class ObjectStores(Feature, HelperOwner):
             if not error:
                 self._models[url], self._unusable_models[url] = answer["models"], answer["odd"]
 
-    def _known_names(self) -> RemoteListing:
+    def _known_names(self) -> RemoteNames:
         missing = [url for url in self._urls if url not in self._models]
         if missing and not self._may_start_without:
-            return InternalError(self._errors[missing[0]])
+            raise InternalError(self._errors[missing[0]])
         # What could not be listed is assumed to be unchanged.
         names: list[tuple[str, str]] = []
         for url in self._urls:

@@ -20,7 +20,6 @@ from zmqtriton.supervisor import (
     HelperOwner,
     PlanTimer,
     Promise,
-    RepositoryListing,
     Scope,
     Verb,
     Verbs,
@@ -58,8 +57,8 @@ class _PendingLoad:
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
         self.scope = scope
-        #: True for a loaded model, False without one, or an error.
-        self.outcome = Promise[bool | ZmqTritonError]()
+        #: True for a loaded model, False without one.
+        self.outcome = Promise[bool]()
         #: Something has happened that it may wait for.
         self.change = Change()
         #: True once the load has begun; a stop of the server leaves it to end by itself then.
@@ -111,7 +110,7 @@ class OnDemandLoader(Feature):
     def load_ended(self, name: str) -> None:
         self._evictions.forget_sleep(name)
 
-    async def _demand(self, call: ControlCall) -> bool | ZmqTritonError:
+    async def _demand(self, call: ControlCall) -> bool:
         """Load a model on demand."""
         name = required_model_name(call.arguments)
         await self._until_here(name)
@@ -126,7 +125,7 @@ class OnDemandLoader(Feature):
         if not self._is_on or (model is not None and not model.is_on_demand):
             return False
         if failure is not None and self._plan.now_s < failure.retry_at_s:
-            return failure.error
+            raise failure.error
         return await self._begin(name)
 
     async def _until_here(self, name: str) -> None:
@@ -143,7 +142,7 @@ class OnDemandLoader(Feature):
         )
         self._moves.remove(change)
 
-    async def _await_room(self, call: ControlCall) -> bool | ZmqTritonError:
+    async def _await_room(self, call: ControlCall) -> bool:
         """Answer an instance that is about to wake up, when others have made room.
 
         One that was loaded by name is not held back, as its load is not.
@@ -179,17 +178,17 @@ class OnDemandLoader(Feature):
     def stop(self) -> None:
         for load in [each for each in self._pending_loads.values() if not each.is_loading]:
             load.scope.cancel()
-            load.outcome(Unavailable("Server exiting"))
+            load.outcome.fail(Unavailable("Server exiting"))
 
     # --------------------------------------------------------------- the load
 
-    def _begin(self, name: str, *, wakes: bool = False) -> Promise[bool | ZmqTritonError]:
+    def _begin(self, name: str, *, wakes: bool = False) -> Promise[bool]:
         until_s, scope = self._plan.now_s + IDLE_WITHIN_S, self._plan.scope()
         load = self._pending_loads[name] = _PendingLoad(name, until_s, scope, wakes=wakes)
         load.scope.tell(self._tell(load))
         return self._outcome(load)
 
-    def _outcome(self, load: _PendingLoad) -> Promise[bool | ZmqTritonError]:
+    def _outcome(self, load: _PendingLoad) -> Promise[bool]:
         load.waiting += 1
         return load.outcome
 
@@ -197,7 +196,7 @@ class OnDemandLoader(Feature):
         try:
             load.outcome(await self._bring(load))
         except ZmqTritonError as error:
-            load.outcome(error)
+            load.outcome.fail(error)
         finally:
             del self._pending_loads[load.name]
 
@@ -252,18 +251,18 @@ class OnDemandLoader(Feature):
             if self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
                 return False
             self._is_listing, self._listed_s = True, self._plan.now_s
-            self._server.list_repository().then(self._on_listed)
+            self._plan.tell(self._list())
         await load.change.until(lambda: not self._is_listing)
         if self._listing_error:
             raise Unavailable(self._listing_error)
         return load.name in self._names
 
-    def _on_listed(self, listing: RepositoryListing) -> None:
+    async def _list(self) -> None:
+        try:
+            self._names, self._listing_error = set(await self._server.list_repository()), ""
+        except ZmqTritonError as error:
+            self._names, self._listing_error = set(), error.text
         self._is_listing = False
-        if isinstance(listing, ZmqTritonError):
-            self._names, self._listing_error = set(), listing.text
-        else:
-            self._names, self._listing_error = set(listing), ""
         self._tell_loads()
 
     def _is_settled(self, load: _PendingLoad) -> bool:
@@ -290,12 +289,14 @@ class OnDemandLoader(Feature):
         load.is_loading = True
         self._evictions.reserve(name)
         self._plan.log("I", f"loading '{name}', which is asked for")
-        error = await self._server.get_or_create_model(name).load_on_demand()
-        self._evictions.load_ended(name, error)
-        if error is not None:
+        try:
+            await self._server.get_or_create_model(name).load_on_demand()
+        except ZmqTritonError as error:
+            self._evictions.load_ended(name, error)
             failure = Unavailable(error.text)
             self._remember_failure(name, failure)
-            raise failure
+            raise failure from None
+        self._evictions.load_ended(name, None)
         self._failures.pop(name, None)
         self._watch()
 
@@ -311,18 +312,26 @@ class OnDemandLoader(Feature):
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
         """Have models sleep; loads that need the room go on when all have, or cannot."""
         late = DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
-        ended = {name: partial(self._on_sleep_ended, name, why) for name in names}
-        for name, end in ended.items():
-            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
-        for name, end in ended.items():
-            self._server.perform("sleep", {"model": name}).then(end)
+        called = list(names)
+        for name in called:
+            give_up = partial(self._on_sleep_ended, name, why, late)
+            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, give_up)
+        for name in called:
+            self._plan.tell(self._put_one_to_sleep(name, why))
 
-    def _on_sleep_ended(self, name: str, why: str, result: Any) -> None:
+    async def _put_one_to_sleep(self, name: str, why: str) -> None:
+        try:
+            await self._server.perform("sleep", {"model": name})
+        except ZmqTritonError as error:
+            self._on_sleep_ended(name, why, error)
+        else:
+            self._on_sleep_ended(name, why, None)
+
+    def _on_sleep_ended(self, name: str, why: str, error: ZmqTritonError | None) -> None:
         timer = self._falling_asleep.pop(name, None)
         if timer is None:
             return  # it was given up
         timer.cancel()
-        error = result if isinstance(result, ZmqTritonError) else None
         if error is None:
             self._plan.log("I", f"put '{name}' to sleep: {why}")
         else:

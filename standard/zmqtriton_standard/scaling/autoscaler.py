@@ -305,13 +305,15 @@ class Autoscaler(Feature):
         scaled.is_changing = True
         scaled.last_change = f"to {instances}: {reason}"
         self._plan.log("I", f"autoscaling '{model.name}' {scaled.last_change}")
+        self._plan.tell(self._change(model, scaled, instances))
 
-        def done(error: ZmqTritonError | None) -> None:
+    async def _change(self, model: ServedModel, scaled: _ScaledModel, instances: int) -> None:
+        try:
+            await model.scale(Scale(instances))
+        except ZmqTritonError as error:
+            self._postpone(model, scaled, error.text)
+        finally:
             scaled.is_changing = False
-            if error is not None:
-                self._postpone(model, scaled, error.text)
-
-        model.scale(Scale(instances)).then(done)
 
     def _postpone(self, model: ServedModel, scaled: _ScaledModel, obstacle: str) -> None:
         """Start no more instances for a while."""
@@ -344,12 +346,12 @@ class Autoscaler(Feature):
             )
         key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale
-        error = await model.scale(scale)
-        later = self._last.get(key, scale)
-        if later is scale:
-            self._last.pop(key, None)
-        if error is not None:
-            raise error
+        try:
+            await model.scale(scale)
+        finally:
+            later = self._last.get(key, scale)
+            if later is scale:
+                self._last.pop(key, None)
         return {} if later is scale else {"overtaken_by": later.instances}
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:

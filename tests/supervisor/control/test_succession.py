@@ -17,7 +17,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise, failed, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
@@ -42,7 +42,7 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
 
     def refuse(verb: str, arguments: dict[str, Any]) -> Promise[Any]:
         names.append(arguments["name"])
-        return kept(Unsupported("not here"))
+        return failed(Unsupported("not here"))
 
     succession = _succession(plan, Start())
     succession.follow(7)

@@ -274,19 +274,24 @@ class RegionRegistry:
         self._last_number = number = self._last_number + 1
         region = self._regions[name] = RegisteredRegion(number, request)
         _, key, offset, size, _, file, handle, user, _ = request
-        opened = await self._plan.ask(
-            lambda ticket: OpenRegion(ticket, number, name, key, file, offset, size, user, handle)
-        )
-        problem = opened if isinstance(opened, ZmqTritonError) else request.problem
+        can_be_mapped, problem, is_open = False, request.problem, True
+        try:
+            can_be_mapped = await self._plan.ask(
+                lambda ticket: OpenRegion(
+                    ticket, number, name, key, file, offset, size, user, handle
+                )
+            )
+        except ZmqTritonError as error:
+            problem, is_open = error, False
         if self._regions.get(name) is not region:
             problem = NotFound(f"shared memory region '{name}' was unregistered")
         elif problem is not None:
             del self._regions[name]
         if problem is not None:
-            if not isinstance(opened, ZmqTritonError):
+            if is_open:
                 self._plan.enqueue(CloseRegion(number))
             raise problem
-        region.is_open, region.can_be_mapped = True, opened is True
+        region.is_open, region.can_be_mapped = True, can_be_mapped
         frontends = self._frontend_serials()
         self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
         await self._acknowledgements.sync(frontends)

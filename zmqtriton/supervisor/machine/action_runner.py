@@ -140,7 +140,15 @@ class ActionRunner:
         self._children.signal(*action)
 
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
-        answer.then(partial(self._core.plan.answer, action.ticket))
+        """Answer an action when it is over."""
+        answer.at_end(partial(self._pass_on, action.ticket, answer))
+
+    def _pass_on(self, ticket: int, answer: Promise[Any]) -> None:
+        try:
+            result = answer.value
+        except ZmqTritonError as error:
+            result = error
+        self._core.plan.answer(ticket, result)
 
     def _read_model(self, action: actions.ReadModel) -> None:
         self._answer(action, self._lookups.read(action))

@@ -23,7 +23,7 @@ from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
-from zmqtriton.supervisor.story import Result
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
@@ -209,7 +209,7 @@ class Generation:
 
     # ------------------------------------------------------ other instances
 
-    def change_instance_groups(self, blueprint: Blueprint) -> Result:
+    def change_instance_groups(self, blueprint: Blueprint) -> Promise[None]:
         """Change the instances. Raises ZmqTritonError if it cannot be done."""
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
@@ -217,7 +217,7 @@ class Generation:
         self._proceed()
         return change.ended
 
-    def roll(self, blueprint: Blueprint) -> Result:
+    def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
         self._end_template()  # it has the old code
         roll = self._change = Roll(self, blueprint)

@@ -20,7 +20,7 @@ from typing import Protocol
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton.supervisor.story import Result
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
@@ -62,7 +62,7 @@ class InstanceGroupChange:
         self._blueprint = blueprint
         self._finished = finished
         self._claim = claim
-        self.ended = Result()
+        self.ended = Promise[None]()
         # one that an earlier change removes may still be answering
         present = generation.instances.staying
         self._before = [instance.slot for instance in present]
@@ -79,7 +79,7 @@ class InstanceGroupChange:
             for instance in self._new:
                 self._generation.remove_instance(instance)
             self._claim(self._before)
-            self.ended(failed.load_failure())
+            self.ended.fail(failed.load_failure())
             return True
         if not all(i.state is InstanceState.READY for i in self._new):
             return False
@@ -89,7 +89,7 @@ class InstanceGroupChange:
         for instance in self._surplus:
             self._generation.remove_instance(instance)
         self._claim(self._finished.slots)
-        self.ended(None)
+        self.ended()
         return True
 
 
@@ -126,7 +126,7 @@ class Roll:
         """Begin the roll. Raises NeedsNewGeneration."""
         self._generation = generation
         self._blueprint = blueprint
-        self.ended = Result()
+        self.ended = Promise[None]()
         #: Known once a new instance has completed it, if it is to be completed.
         self._finished = blueprint.final_config
         if self._finished is not None:
@@ -175,7 +175,7 @@ class Roll:
             return False
         assert self._finished is not None
         self._generation.replace_blueprint(self._blueprint, self._finished)
-        self.ended(None)
+        self.ended()
         return True
 
     def _find_death(self) -> StubPlace | None:
@@ -193,4 +193,4 @@ class Roll:
         starting, self._starting = self._starting, None
         if starting is not None:
             self._generation.remove_instance(starting)
-        self.ended(error)
+        self.ended.fail(error)

@@ -7,10 +7,11 @@ together. A generation that fails is loaded again as often as the options say. D
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
-from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
@@ -20,32 +21,41 @@ from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
-from zmqtriton.supervisor.story import All, Change, Promise, Result, kept
+from zmqtriton.supervisor.story import All, Change, Promise
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: Name of a backend setting that each backend gets by default.
 _LARGEST_BATCH = "default-max-batch-size"
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
-InstanceChange = Callable[[Blueprint], Result]
+InstanceChange = Callable[[Blueprint], Awaitable[None]]
+
+
+class CombinedConfig(NamedTuple):
+    """The configuration of an ensemble, or why it cannot be served; neither for other models."""
+
+    config: FinalConfig | None = None
+    problem: ZmqTritonError | None = None
+
+
+NO_ENSEMBLE = CombinedConfig()
 
 
 class NewVersions(GenerationOwner):
-    """An ensemble comes with its configuration, or why it cannot be served."""
-
     def __init__(
         self,
         model: LoadedModel,
         around: ModelContext,
         blueprint: Blueprint,
-        combined: FinalConfig | ZmqTritonError | None = None,
+        combined: CombinedConfig,
     ) -> None:
         self._model = model
         self._context = around
         self._blueprint = blueprint
-        self._combined = combined
-        #: The environment, or why there is none.
-        self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
+        self._combined = combined.config
+        #: Why no version can be started.
+        self.obstacle = combined.problem
+        self.environment = SERVER_ENVIRONMENT
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: The changes of versions that keep their generation.
@@ -54,6 +64,7 @@ class NewVersions(GenerationOwner):
         self._outstanding: set[int] = set()
         #: Promises that every frontend knows of a version that serves what is new.
         self._told: list[Promise[None]] = []
+        self._scope = around.plan.scope()
         #: A version is not outstanding any more.
         self._news = Change()
         self._retries: dict[int, int] = {}
@@ -95,9 +106,8 @@ class NewVersions(GenerationOwner):
         """True if instances are still to be changed."""
         return bool(self._changes)
 
-    async def start(self, environment: Environment | ZmqTritonError) -> None:
+    async def start(self) -> None:
         """Start the new generations; go on when each is loaded and announced, or has failed."""
-        self._environment = environment
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
         await self._news.until(lambda: not self._outstanding)
@@ -107,11 +117,7 @@ class NewVersions(GenerationOwner):
         changes, self._changes = self._changes, {}
         self._outstanding = set(changes)
         for number, change in changes.items():
-            try:
-                changed = change(self._blueprint)
-            except ZmqTritonError as error:
-                changed = kept(error)
-            changed.then(partial(self._on_instances_changed, number))
+            self._scope.tell(self._change(number, change))
         await self._news.until(lambda: not self._outstanding)
 
     async def swap_in(self) -> None:
@@ -166,7 +172,7 @@ class NewVersions(GenerationOwner):
         for number in self._generations if has_failed else ():
             self._refuse(number, why)
         generations, self._generations = self._generations, {}
-        self._changes, self._outstanding = {}, set()
+        self._scope.cancel()
         for generation in generations.values():
             generation.abort(why)
         return sorted(generations)
@@ -178,22 +184,26 @@ class NewVersions(GenerationOwner):
 
     # ---------------------------------------------------- how each one proceeds
 
-    def _on_instances_changed(self, number: int, error: ZmqTritonError | None) -> None:
+    async def _change(self, number: int, change: InstanceChange) -> None:
+        version = self._model.versions[number]
+        try:
+            await change(self._blueprint)
+        except NeedsNewGeneration:
+            if number in self._outstanding:
+                assert version.generation is not None
+                self.environment = version.generation.environment
+                self._start(number, self._add_generation(number))
+            return
+        except ZmqTritonError as error:
+            if number in self._outstanding:
+                self._fail(number, error)
+            return
         if number not in self._outstanding:
             return  # the model is being unloaded
-        version = self._model.versions[number]
-        if isinstance(error, NeedsNewGeneration):
-            assert version.generation is not None
-            self._environment = version.generation.environment
-            self._start(number, self._add_generation(number))
-            return
-        if error is not None:
-            self._fail(number, error)
-            return
         self._outstanding.discard(number)
         version.transition(states.GenerationServing())
         self._model.publish(version)
-        self._told.append(self._context.plan.tell(self._confirm_change()))
+        self._told.append(self._scope.tell(self._confirm_change()))
         self._news()
 
     async def _confirm_change(self) -> None:
@@ -219,16 +229,12 @@ class NewVersions(GenerationOwner):
 
     def _start(self, number: int, generation: Generation) -> None:
         plan = self._blueprint.versions[number]
-        combined = self._combined
-        if plan.problem:
-            self._fail_unstarted(generation, plan.problem)
-        elif isinstance(combined, ZmqTritonError):
-            self._fail_unstarted(generation, combined)
-        elif isinstance(self._environment, ZmqTritonError):
-            self._fail_unstarted(generation, self._environment)
+        obstacle = plan.problem or self.obstacle
+        if obstacle:
+            self._fail_unstarted(generation, obstacle)
         else:
-            generation.environment = self._environment
-            generation.final_config = combined or generation.final_config
+            generation.environment = self.environment
+            generation.final_config = self._combined or generation.final_config
             if self._blueprint.ensemble is None:
                 self._log_initialization(generation)
             generation.start()

@@ -103,7 +103,8 @@ class Watched:
         return self.tickets[before]
 
     def list_models(self) -> None:
-        self.plan.tell(self.readings.list_models()).then(self.listings.append)
+        story = self.plan.tell(self.readings.list_models())
+        story.at_end(lambda: self.listings.append(story.error or story.value))
 
     def _new_ticket(self) -> int:
         self.tickets.append(len(self.tickets) + 1)

@@ -120,7 +120,11 @@ class Asked:
         self._loop = loop
         self.answers: list[Any] = []
         self.task: Task = loop.readers.submit(about or Topic("g", str(id(self))), name, arguments)
-        self.task.answer.then(self.answers.append)
+        self.task.answer.at_end(self._take)
+
+    def _take(self) -> None:
+        answer = self.task.answer
+        self.answers.append(answer.error or answer.value)
 
     def answer(self) -> Any:
         self._loop.turn_until(lambda: self.answers)

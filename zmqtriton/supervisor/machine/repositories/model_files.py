@@ -109,11 +109,14 @@ class ModelLookups:
     def _found(self, gathering: Gathering[PlaceReading]) -> list[FoundModel]:
         models: dict[str, FoundModel] = {}
         for place in self._repositories.places:  # of two names of one place the first counts
-            answer = gathering.answers.get(place)
-            if isinstance(answer, ZmqTritonError):
-                answer = FoundModel(str(place.path), ReadFailure(answer.reason, "unreadable"))
-            if answer is not None:
-                models.setdefault(answer.place, answer)
+            if place not in gathering.ended:
+                continue
+            try:
+                found = gathering.ended[place].value
+            except ZmqTritonError as error:
+                found = FoundModel(str(place.path), ReadFailure(error.reason, "unreadable"))
+            if found is not None:
+                models.setdefault(found.place, found)
         return list(models.values())
 
     def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:
@@ -136,8 +139,10 @@ class ModelLookups:
         if urls:
             return await self._read_directory(action, copied.directory, copied.digest)
         # none has it: name the one that was probably meant
-        listing = await self._repositories.list(ListRepository(0))
-        names = () if isinstance(listing, ZmqTritonError) else listing
+        try:
+            names = await self._repositories.list(ListRepository(0))
+        except ZmqTritonError:
+            names = {}
         return ReadFailure(not_found(action.model, names).reason)
 
     async def _read_directory(
@@ -145,11 +150,12 @@ class ModelLookups:
     ) -> Blueprint | ReadFailure:
         arguments = action.model, directory, action.override, action.selection, digest
         task = self._runner.submit(Topic(_COPIES, directory), "read_model", arguments)
-        return self._made(await task.answer)
+        try:
+            return self._made(await task.answer)
+        except ZmqTritonError as error:
+            return ReadFailure(error.reason, "unreadable")
 
-    def _made(self, answer: ModelReading | ReadFailure | ZmqTritonError) -> Blueprint | ReadFailure:
-        if isinstance(answer, ZmqTritonError):
-            return ReadFailure(answer.reason, "unreadable")
+    def _made(self, answer: ModelReading | ReadFailure) -> Blueprint | ReadFailure:
         if isinstance(answer, ReadFailure):
             return answer
         return make_blueprint(answer, self._host)
