@@ -134,6 +134,14 @@ class Plan:
         self.call_later(seconds, over)
         return over
 
+    async def within(self, seconds: float, promise: Promise[Any]) -> bool:
+        """Wait for a promise, but no longer than this; return whether it is over."""
+        either = self.pause(seconds)
+        promise.at_end(either)
+        await either
+        promise.forget(either)
+        return promise.is_over
+
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
         """Set the time, and make due calls; each is an event, in a guard of its own."""
         self.now_s = max(self.now_s, now_s)

@@ -221,10 +221,16 @@ class Draining(Feature):
                 self._end(drained, None)
 
     def _poll(self) -> None:
+        if not self._is_polling:
+            self._plan.tell(self._watch())
+
+    async def _watch(self) -> None:
         """Ask for the open requests, as long as something drains."""
-        if not self._is_polling and self._has_draining():
-            self._is_polling = True
-            self._counts.request().then(self._observe)
+        self._is_polling = True
+        while self._has_draining():
+            self._observe(await self._counts.request())
+            await self._plan.pause(POLL_S)
+        self._is_polling = False
 
     def _has_draining(self) -> bool:
         return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
@@ -237,9 +243,6 @@ class Draining(Feature):
                 drain.observe(*drained.target.count(report["counts"]), now_s)
                 if drain.has_drained(now_s) and drained.target.can_follow():
                     self._proceed(drained)
-        self._is_polling = False
-        if self._has_draining():
-            self._plan.call_later(POLL_S, self._poll)
 
     def _proceed(self, drained: _Drained) -> None:
         """Take the step after the drain."""

@@ -7,6 +7,7 @@ neither what a request has brought along or unloaded, nor what was never asked f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor import (
@@ -44,28 +45,25 @@ class Reloader(Feature):
 
     def start(self) -> None:
         if self._is_on:
-            self._look()
+            self._plan.tell(self._look())
 
-    def _look(self) -> None:
-        """Look at the files, and again and again from then on."""
-        models = self._server.models
-        # those that were loaded from files of their own, or were to be
-        names = tuple(
-            name
-            for name, model in models.items()
-            if model.history.is_from_files and not model.was_unloaded
-        )
-        if not self._server.is_stopping:
-            looked = self._plan.ask(lambda ticket: LookAtFiles(ticket, names))
-            looked.then(self._on_looked)
-
-    def _on_looked(self, report: FileReport) -> None:
-        for name in self._watch.observe(report.fingerprints):
-            model = self._server.models.get(name)
-            if model is not None and not self._server.is_stopping:
-                self._plan.tell(self._load(model))
-        pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
-        self._plan.call_later(max(pause_s, report.took_s * _SHARE), self._look)
+    async def _look(self) -> None:
+        """Look at the files, again and again."""
+        server = self._server
+        while not server.is_stopping:
+            # those that were loaded from files of their own, or were to be
+            names = tuple(
+                name
+                for name, model in server.models.items()
+                if model.history.is_from_files and not model.was_unloaded
+            )
+            report: FileReport = await self._plan.ask(partial(LookAtFiles, models=names))
+            for name in self._watch.observe(report.fingerprints):
+                model = server.models.get(name)
+                if model is not None and not server.is_stopping:
+                    self._plan.tell(self._load(model))
+            pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
+            await self._plan.pause(max(pause_s, report.took_s * _SHARE))
 
     async def _load(self, model: ServedModel) -> None:
         """Load a change, and say last why it is not served; a poll may have tried it before."""

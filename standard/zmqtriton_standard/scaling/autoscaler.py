@@ -11,14 +11,12 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.reading.blueprint import Scale
 from zmqtriton.supervisor import (
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
     Generation,
     HelperOwner,
@@ -213,21 +211,22 @@ class Autoscaler(Feature):
         for name, scaled in self._scaled.items():
             if not scaled.is_asked:
                 scaled.is_asked = True
-                self._counts.request(name).then(partial(self._on_counts, name))
+                self._plan.tell(self._look_at(name))
         if self._scaled:
             self._plan.call_later(INTERVAL_S, self._look)
 
-    def _on_counts(self, name: str, report: CountsReport) -> None:
+    async def _look_at(self, name: str) -> None:
+        report = await self._counts.request(name)
         scaled = self._scaled.get(name)
         if scaled is None:
             return
         scaled.is_asked = False
         if report["counts"] and self._is_scaled(name):
-            self._consider(self._server.models[name], scaled, report["counts"])
+            await self._consider(self._server.models[name], scaled, report["counts"])
 
     # ------------------------------------------------------------- deciding
 
-    def _consider(
+    async def _consider(
         self, model: ServedModel, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
         """Compare the instances of a model with the need of its busiest version."""
@@ -254,10 +253,10 @@ class Autoscaler(Feature):
             generations = self._server.generations.values()
             # under a budget all models share it
             counted = [g for g in generations if self._budgets or g.blueprint.name == model.name]
-            measured = self._processes.measure(counted, budgeted_gpus(self._budgets))
-            measured.then(partial(self._on_memory_measured, model, scaled, instances, reason))
+            memory = await self._processes.measure(counted, budgeted_gpus(self._budgets))
+            self._grow(model, scaled, instances, reason, memory)
 
-    def _on_memory_measured(
+    def _grow(
         self,
         model: ServedModel,
         scaled: _ScaledModel,
