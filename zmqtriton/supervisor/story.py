@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Cancelled, InternalError, ZmqTritonError
 
 Value = TypeVar("Value")
 
@@ -199,14 +199,21 @@ class Story(Promise[Value]):
         except ZmqTritonError as error:
             self.fail(error)
             return
+        except Exception:  # which whoever has begun the event logs
+            self.fail(InternalError("an error of the server's own"))
+            raise
         finally:
             self._is_running = False
         if self._is_cancelled:  # by what it has caused itself
-            self._steps.close()
+            self._close()
         else:
             awaited.at_end(partial(self._ready.add, self))
 
     def cancel(self) -> None:
         self._is_cancelled = True
         if not self._is_running:
-            self._steps.close()
+            self._close()
+
+    def _close(self) -> None:
+        self._steps.close()
+        self.fail(Cancelled("its owner has ended"))

@@ -7,9 +7,9 @@ together. A generation that fails is loaded again as often as the options say. D
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig
@@ -21,7 +21,7 @@ from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
-from zmqtriton.supervisor.story import All, Change, Promise
+from zmqtriton.supervisor.story import All, Promise, Story
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -60,14 +60,13 @@ class NewVersions(GenerationOwner):
         self._generations: dict[int, Generation] = {}
         #: The changes of versions that keep their generation.
         self._changes: dict[int, InstanceChange] = {}
-        #: The versions whose generation is being loaded, or whose instances are being changed.
-        self._outstanding: set[int] = set()
+        #: By version, what loads its generation or changes its instances.
+        self._stories: dict[int, Story[None]] = {}
+        #: By version: kept when its generation is announced, and fails if that fails.
+        self._announced: dict[int, Promise[None]] = {}
         #: Promises that every frontend knows of a version that serves what is new.
         self._told: list[Promise[None]] = []
         self._scope = around.plan.scope()
-        #: A version is not outstanding any more.
-        self._news = Change()
-        self._retries: dict[int, int] = {}
         self.failures: dict[int, Reason] = {}
         #: True once the load has failed: none of the new generations will serve.
         self.has_failed = False
@@ -107,18 +106,22 @@ class NewVersions(GenerationOwner):
         return bool(self._changes)
 
     async def start(self) -> None:
-        """Start the new generations; go on when each is loaded and announced, or has failed."""
-        for number, generation in list(self._generations.items()):
-            self._start(number, generation)
-        await self._news.until(lambda: not self._outstanding)
+        """Load the new generations; go on when each is announced, or has failed."""
+        await self._all({number: self._bring(number) for number in self._generations})
 
     async def change(self) -> None:
         """Change the instances of versions that keep their generation."""
         changes, self._changes = self._changes, {}
-        self._outstanding = set(changes)
-        for number, change in changes.items():
-            self._scope.tell(self._change(number, change))
-        await self._news.until(lambda: not self._outstanding)
+        await self._all({number: self._change(number, changes[number]) for number in changes})
+
+    async def _all(self, steps: Mapping[int, Coroutine[Any, None, None]]) -> None:
+        for number, each in steps.items():
+            self._stories[number] = self._scope.tell(each)
+        stories = {number: self._stories[number] for number in steps}
+        await All(stories.values())
+        for number, story in stories.items():
+            if number not in self.failures:
+                await story
 
     async def swap_in(self) -> None:
         """Have the new generations serve; go on when every frontend knows."""
@@ -153,16 +156,16 @@ class NewVersions(GenerationOwner):
 
     def drop(self, number: int) -> bool:
         """Go on without a version that is being unloaded; return whether there was something."""
-        has_change = self._changes.pop(number, None) is not None or number in self._outstanding
-        self._outstanding.discard(number)
-        generation = self._generations.pop(number, None)
-        if generation is not None:
-            generation.abort(UNLOADED)
+        story, generation = self._stories.get(number), self._generations.pop(number, None)
+        is_changing = story is not None and not story.is_over
+        has_change = self._changes.pop(number, None) is not None or is_changing
         if has_change or generation is not None:
             self.failures[number] = UNLOADED
-            self._news()
-            return True
-        return False
+        if story is not None:
+            story.cancel()
+        if generation is not None:
+            generation.abort(UNLOADED)
+        return has_change or generation is not None
 
     def abort(self, why: Reason, *, has_failed: bool) -> list[int]:
         """End the generations that do not serve yet, and return their versions.
@@ -189,31 +192,24 @@ class NewVersions(GenerationOwner):
         try:
             await change(self._blueprint)
         except NeedsNewGeneration:
-            if number in self._outstanding:
-                assert version.generation is not None
-                self.environment = version.generation.environment
-                self._start(number, self._add_generation(number))
-            return
+            assert version.generation is not None
+            self.environment = version.generation.environment
+            self._add_generation(number)
+            await self._bring(number)
         except ZmqTritonError as error:
-            if number in self._outstanding:
-                self._fail(number, error)
-            return
-        if number not in self._outstanding:
-            return  # the model is being unloaded
-        self._outstanding.discard(number)
-        version.transition(states.GenerationServing())
-        self._model.publish(version)
-        self._told.append(self._scope.tell(self._confirm_change()))
-        self._news()
+            self._fail(number, error)
+        else:
+            version.transition(states.GenerationServing())
+            self._model.publish(version)
+            self._told.append(self._scope.tell(self._confirm_change()))
 
     async def _confirm_change(self) -> None:
         await self._context.audience.confirm()
         # a broker that has just taken over would still give requests to the old instances
         await self._context.introductions.after_retirements()
 
-    def _add_generation(self, number: int) -> Generation:
+    def _add_generation(self, number: int) -> None:
         around = self._context
-        self._retries.setdefault(number, around.policy.load_retries)
         parts = (self, around.plan, around.introductions, self._blueprint, number)
         if self._blueprint.ensemble is None:
             generation = Generation(*parts)
@@ -224,20 +220,35 @@ class NewVersions(GenerationOwner):
                 text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
                 around.plan.log("I", f"{text}: {limit}")
         around.generations[generation.number] = self._generations[number] = generation
-        self._outstanding.add(number)
-        return generation
 
-    def _start(self, number: int, generation: Generation) -> None:
-        plan = self._blueprint.versions[number]
-        obstacle = plan.problem or self.obstacle
-        if obstacle:
-            self._fail_unstarted(generation, obstacle)
-        else:
-            generation.environment = self.environment
-            generation.final_config = self._combined or generation.final_config
-            if self._blueprint.ensemble is None:
-                self._log_initialization(generation)
-            generation.start()
+    async def _bring(self, number: int) -> None:
+        """Load a version's generation, or another one in its place as often as the options say."""
+        obstacle = self._blueprint.versions[number].problem or self.obstacle
+        if obstacle is not None:
+            generation = self._generations[number]
+            self._fail(number, obstacle)
+            generation.abort(obstacle.reason)
+            return
+        retries = self._context.policy.load_retries
+        while True:
+            try:
+                await self._load(self._generations[number])
+                return
+            except ZmqTritonError as error:
+                if not retries:
+                    self._fail(number, error)
+                    return
+            retries -= 1
+            self._add_generation(number)
+
+    def _load(self, generation: Generation) -> Promise[None]:
+        announced = self._announced[generation.version] = Promise()
+        generation.environment = self.environment
+        generation.final_config = self._combined or generation.final_config
+        if self._blueprint.ensemble is None:
+            self._log_initialization(generation)
+        generation.start()
+        return announced
 
     def _log_initialization(self, generation: Generation) -> None:
         plan, blueprint = self._context.plan, self._blueprint
@@ -249,11 +260,6 @@ class NewVersions(GenerationOwner):
         if generation.final_config is not None:
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
 
-    def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
-        """Fail a version whose instances cannot be started."""
-        self._fail(generation.version, error)
-        generation.abort(error.reason)
-
     # ------------------------------------- what becomes of a new generation
 
     def generation_loaded(self, generation: Generation) -> None:
@@ -263,23 +269,11 @@ class NewVersions(GenerationOwner):
         """
         generation.announce()
         broker_knows = self._context.audience.confirm_broker()
-        broker_knows.then(lambda _: self._on_announced(generation))
-
-    def _on_announced(self, generation: Generation) -> None:
-        is_wanted = self._generations.get(generation.version) is generation
-        if is_wanted and generation.state is GenerationState.SERVING:
-            self._outstanding.discard(generation.version)
-            self._news()
+        broker_knows.at_end(self._announced[generation.version])
 
     def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
-        number = generation.version
-        if self._generations.get(number) is not generation:
-            return
-        if self._retries[number]:
-            self._retries[number] -= 1
-            self._start(number, self._add_generation(number))
-        else:
-            self._fail(number, error)
+        if self._generations.get(generation.version) is generation:
+            self._announced[generation.version].fail(error)
 
     def generation_given_up(self, generation: Generation) -> None:
         reason = generation.readiness.why_not_ready
@@ -296,10 +290,8 @@ class NewVersions(GenerationOwner):
         self._context.plan.log("E", text, model=name, version=number)
         self.failures[number] = reason
         self._generations.pop(number, None)
-        self._outstanding.discard(number)
         self.has_failed |= not self._blueprint.is_tried(number)
         self._refuse(number, reason)
-        self._news()
 
 
 def _retire(generation: Generation, _: None) -> None:
