@@ -143,7 +143,7 @@ class SupervisorCore:
             sources,
             leaves_models=policy.one_by_one,
         )
-        self._peers.opening.completed.then(lambda _: plan.tell(succession.take_over()))
+        plan.tell(succession.take_over(self._peers.opening.completed))
         self.startup = Startup(
             plan, policy, self, self._peers.publish, succession.end_of_predecessor
         )

@@ -283,7 +283,7 @@ class CanaryRegistry(Feature):
         version = model.versions.get(canary.leaving)
         if version is not None and version.is_serving and not old_version_stays(model, canary):
             model.unload_version(version)
-        self._answer_when_known(canary)
+        self._plan.tell(self._answer_when_known(canary))
         await change.until(lambda: has_left(model, canary))
         canary.end(self._plan.now_s)
         self._divide(canary)
@@ -322,7 +322,7 @@ class CanaryRegistry(Feature):
             f"{canary.stable}: {canary.settings.describe()}",
         )
         self._divide(canary)
-        self._answer_when_known(canary)
+        self._plan.tell(self._answer_when_known(canary))
         self._watch.begin()
 
     def _reconfigure(self, canary: Canary, settings: CanarySettings) -> None:
@@ -358,8 +358,9 @@ class CanaryRegistry(Feature):
         self._divide(canary)
         self._changes[canary.model]()
 
-    def _answer_when_known(self, canary: Canary) -> None:
-        self._audience.confirm().then(lambda _: self._waiting.answer(canary, self._plan))
+    async def _answer_when_known(self, canary: Canary) -> None:
+        await self._audience.confirm()
+        self._waiting.answer(canary, self._plan)
 
     # ------------------------------------------------------------ the others
 

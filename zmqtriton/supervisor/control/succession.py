@@ -205,8 +205,9 @@ class Succession:
         if self._server.is_stopping:
             await Promise[None]()
 
-    async def take_over(self) -> None:
-        """Have the server before leave: this one serves."""
+    async def take_over(self, is_open: Promise[None]) -> None:
+        """Have the server before leave as soon as this one serves."""
+        await is_open
         if self._is_predecessor:
             self._plan.log("I", "This server serves; the one before is told to leave.")
             await self._ask("succession.leave", {"pid": self._start.pid})

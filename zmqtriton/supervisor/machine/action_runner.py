@@ -163,6 +163,13 @@ class ActionRunner:
         if not self._core.is_stopping:  # else it goes with the runtime directory
             self._repositories.remove_directory(action.path)
 
+    def _keep_decisions(self, action: actions.KeepDecisions) -> None:
+        self._core.plan.tell(self._warn_of_decision(action))
+
+    async def _warn_of_decision(self, action: actions.KeepDecisions) -> None:
+        if problem := await self._repositories.keep_decisions(action):
+            _log.warning("a decision about a version cannot be kept: %s; %s", problem, _ADVICE)
+
     def _list_repository(self, action: actions.ListRepository) -> None:
         self._answer(action, self._core.plan.tell(self._repositories.list(action)))
 
@@ -235,11 +242,6 @@ class ActionRunner:
         self.exit_status = action.status
 
 
-def _warn_of_decision(problem: str) -> None:
-    if problem:
-        _log.warning("a decision about a version cannot be kept: %s; %s", problem, _ADVICE)
-
-
 #: The answers to actions that could not be performed.
 _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, InternalError], Any]] = {
     actions.ReadModel: lambda runner, failure: ReadFailure(failure.reason),
@@ -264,9 +266,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
-    actions.KeepDecisions: lambda runner, action: runner._core.plan.tell(
-        runner._repositories.keep_decisions(action)
-    ).then(_warn_of_decision),
+    actions.KeepDecisions: ActionRunner._keep_decisions,
     actions.InBackground: ActionRunner._call_in_background,
     actions.ReadStacks: ActionRunner._read_stacks,
     actions.RemoveDirectory: ActionRunner._remove_files,

@@ -187,11 +187,11 @@ class ServedModel(GenerationOwner):
             self.publish(version)
 
     def generation_revived(self, generation: Generation) -> None:
-        # the broker first, so that it knows the requests that will come
-        broker_knows = self._context.audience.confirm_broker()
-        broker_knows.then(lambda _: self._serve_again(generation))
+        self._context.plan.tell(self._serve_again(generation))
 
-    def _serve_again(self, generation: Generation) -> None:
+    async def _serve_again(self, generation: Generation) -> None:
+        # the broker first, so that it knows the requests that will come
+        await self._context.audience.confirm_broker()
         version = self.versions[generation.version]
         can_serve = generation.state is GenerationState.SERVING and generation.readiness.ready_count
         is_free = version.state in (ModelState.UNAVAILABLE, ModelState.LOADING)

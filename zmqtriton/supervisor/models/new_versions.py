@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
@@ -139,7 +138,7 @@ class NewVersions(GenerationOwner):
         self._model.publish(version)
         frontends_know = self._context.audience.confirm_frontends()
         if old is not None:
-            frontends_know.then(partial(_retire, old))
+            frontends_know.at_end(old.retire)
         self._told.append(frontends_know)
 
     def drop_loaded(self) -> None:
@@ -292,10 +291,6 @@ class NewVersions(GenerationOwner):
         self._generations.pop(number, None)
         self.has_failed |= not self._blueprint.is_tried(number)
         self._refuse(number, reason)
-
-
-def _retire(generation: Generation, _: None) -> None:
-    generation.retire()
 
 
 def _serving_generation(version: ServedVersion) -> Generation | None:

@@ -8,9 +8,8 @@ ends all processes at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
 from zmqtriton.roles import GUEST
 from zmqtriton.supervisor.actions import Exit, StopListening
@@ -126,8 +125,7 @@ class ShutdownSequence:
     def _report(self) -> None:
         left_s = self._left_s
         if self.phase in _WAITING:
-            report = self._counts.request()
-            report.then(lambda report: self._tell_in_flight(left_s, report["counts"] or []))
+            self._plan.tell(self._tell_in_flight(left_s))
             return
         alive = list(self._alive())
         text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
@@ -135,7 +133,8 @@ class ShutdownSequence:
         for each in alive:
             self._plan.log("V", f"{each.blueprint.name} v{each.version}: UNLOADING")
 
-    def _tell_in_flight(self, left_s: int, counts: Collection[dict[str, Any]]) -> None:
+    async def _tell_in_flight(self, left_s: int) -> None:
+        counts = (await self._counts.request())["counts"] or []
         if self.phase not in _WAITING:
             return  # the answer came late
         # As in Triton, a model with sequences reports these and not its requests.
