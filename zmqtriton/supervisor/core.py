@@ -209,8 +209,7 @@ class SupervisorCore:
             used = (g.blueprint.directory for g in self.generations.values())
             self.staged_files.remove_unused(used)
             self._features.tell(lambda each: each.advance())
-            if self.is_stopping:
-                self._stopping.advance()
+            self._stopping.news()
             self._leaving.retire_unneeded()
             is_settled = not self.plan.ready.settle()
         is_ending = self.is_stopping or self._is_exiting
