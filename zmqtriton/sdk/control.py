@@ -3,7 +3,7 @@
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, failed, kept
+from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, kept
 
 __all__ = [
     "All",
@@ -17,6 +17,5 @@ __all__ = [
     "Story",
     "Verb",
     "Verbs",
-    "failed",
     "kept",
 ]

@@ -33,7 +33,7 @@ _NAMES = {
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
-    "story": "All Change Promise Scope Story failed kept",
+    "story": "All Change Promise Scope Story kept",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -89,6 +89,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
-    from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, failed, kept
+    from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, kept
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Promise(Generic[Value]):
-    """A value that is there now or later, or why there is none.
+    """A value now or later, or an error in its place.
 
     Its source calls it, or has it fail; only the first time counts. Who awaits it gets the value,
     or the error raised.
@@ -26,7 +26,7 @@ class Promise(Generic[Value]):
 
     def __init__(self) -> None:
         self._values: list[Value] = []
-        #: Why there is no value.
+        #: The reason of a missing value.
         self.error: ZmqTritonError | None = None
         self._waiting: list[Callable[[], object]] = []
 
@@ -172,7 +172,7 @@ class Scope:
         return story
 
     def cancel(self) -> None:
-        """End all its stories where they wait; one that is running, at its next wait."""
+        """End all its stories at their present wait, or at their next one."""
         stories, self._stories = self._stories, {}
         for story in stories:
             story.cancel()

@@ -77,7 +77,7 @@ class _Drained:
         return {**status, "is_late": True} if drain.is_late else status
 
     def answer(self) -> Promise[Any]:
-        """Return the answer that is awaited; who asks from now on waits for another one."""
+        """Return the awaited answer; later calls wait for another one."""
         answered, self.result = self.result, Promise()
         return answered
 

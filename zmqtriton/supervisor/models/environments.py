@@ -40,7 +40,7 @@ class EnvironmentPreparations(HelperOwner):
         self._processes: dict[int, dict[str, Any]] = {}
 
     async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment:
-        """Return the environment for a load. Raises ZmqTritonError if there is none."""
+        """Return the environment for a load. Raises ZmqTritonError if that fails."""
         serial = self._plan.new_serial()
         status = PreparationStatus(model, self._plan.now_s, f"preparing {demand}")
         outcome = Promise[Environment]()

@@ -301,7 +301,7 @@ class Load:
     async def _prepare_environment(
         self, demand: Environment | EnvironmentSpec | None, new: NewVersions
     ) -> Environment:
-        """Return the environment. Raises ZmqTritonError if there is none."""
+        """Return the environment. Raises ZmqTritonError if that fails."""
         if not isinstance(demand, EnvironmentSpec):
             return demand or SERVER_ENVIRONMENT
         if not new.needs_environment:
