@@ -201,7 +201,7 @@ class SupervisorCore:
         return ControlCallHandler(self.plan, self, tables, self._succession)
 
     def take_actions(self) -> list[Action]:
-        """Let the stories go on, and take the actions to perform now, in this order."""
+        """Settle, and take the actions to perform now, in this order."""
         is_settled = False
         while not is_settled:
             self.plan.ready.settle()

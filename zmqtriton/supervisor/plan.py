@@ -44,7 +44,7 @@ class Plan:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
-        #: The stories that go on at the end of this event.
+        #: Stories that continue at the end of this event.
         self.ready = Ready()
         self._server = Scope(self.ready)
         self._actions: list[Action] = []
@@ -83,7 +83,7 @@ class Plan:
         )
 
     def take_actions(self) -> list[Action]:
-        """Let stories go on, and take the actions since the last call."""
+        """Settle, and take the actions since the last call."""
         self.ready.settle()
         actions, self._actions = self._actions, []
         return actions
@@ -93,7 +93,7 @@ class Plan:
         return Scope(self.ready)
 
     def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
-        """Begin a story that nobody but the server owns."""
+        """Begin a story that ends with the server."""
         return self._server.tell(steps)
 
     def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:

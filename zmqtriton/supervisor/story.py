@@ -133,7 +133,7 @@ def _oldest(_: int) -> int:
 
 
 class Ready:
-    """The stories that can go on, in the order of their values.
+    """Stories that can continue, in the order of their values.
 
     `pick` chooses among this many another one than the oldest: for tests of their orders.
     """
@@ -146,7 +146,7 @@ class Ready:
         self._stories.append(story)
 
     def settle(self) -> bool:
-        """Let stories go on until all wait; return whether there was one."""
+        """Continue stories until all wait; return whether there was one."""
         has_gone_on = bool(self._stories)
         while self._stories:
             chosen = self.pick(len(self._stories))

@@ -78,7 +78,7 @@ class OnDemandLoader(Feature):
         self._is_on = core.policy.load_on_demand
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
-        #: For each caller whose model another server has as yet: it may have come.
+        #: Changes for the callers whose models are still at another server.
         self._moves: list[Change] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")

@@ -59,9 +59,9 @@ class NewVersions(GenerationOwner):
         self._generations: dict[int, Generation] = {}
         #: The changes of versions that keep their generation.
         self._changes: dict[int, InstanceChange] = {}
-        #: By version, what loads its generation or changes its instances.
+        #: The load of a generation, or the change of instances, by version.
         self._stories: dict[int, Story[None]] = {}
-        #: By version: kept when its generation is announced, and fails if that fails.
+        #: The announcement of a generation, by version; it fails if the load does.
         self._announced: dict[int, Promise[None]] = {}
         #: Promises that every frontend knows of a version that serves what is new.
         self._told: list[Promise[None]] = []
