@@ -23,7 +23,6 @@ from zmqtriton.supervisor.machine.repositories.model_files import ModelLookups
 from zmqtriton.supervisor.machine.repositories.readers import Task, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import Repositories
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import tell
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError, from_number
 
@@ -55,9 +54,10 @@ class Readings:
     """The repositories of a server with these options, and what it reads there."""
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
-        runner, later = DirectRunner(ReaderTasks(ModelReader(options, gpus))), Plan().call_later
-        self.repositories = Repositories(options, runner, later)
-        self._lookups = ModelLookups(self.repositories, runner, later, host_of(options, gpus))
+        runner, self._plan = DirectRunner(ReaderTasks(ModelReader(options, gpus))), Plan()
+        self.repositories = Repositories(options, runner, self._plan.call_later)
+        host = host_of(options, gpus)
+        self._lookups = ModelLookups(self.repositories, runner, self._plan, host)
 
     def read_model(
         self,
@@ -73,7 +73,7 @@ class Readings:
 
     def list_names(self) -> RepositoryNames:
         answers: list[RepositoryNames | ZmqTritonError] = []
-        tell(self.repositories.list(ListRepository(1))).then(answers.append)
+        self._plan.tell(self.repositories.list(ListRepository(1))).then(answers.append)
         [listing] = answers
         if isinstance(listing, ZmqTritonError):
             raise listing
@@ -81,11 +81,11 @@ class Readings:
 
     def keep_decisions(self, action: KeepDecisions) -> None:
         problems: list[str] = []
-        tell(self.repositories.keep_decisions(action)).then(problems.append)
+        self._plan.tell(self.repositories.keep_decisions(action)).then(problems.append)
         assert [""] == problems
 
     def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
-        tell(self.repositories.register(path, names or {})).then(_raise_error)
+        self._plan.tell(self.repositories.register(path, names or {})).then(_raise_error)
 
     def unregister(self, path: str) -> None:
         _raise_error(self.repositories.unregister(path))

@@ -35,6 +35,7 @@ class SteeredDay:
         self._files = ModelDirectory(path, CONFIGS[0])
         self._files.add(2)
         self.world: SupervisorHarness = self._files.serve()
+        self.world.explore(seed)
         self.calls: list[tuple[str, Call]] = []
         self._edits = 0
         self._events: dict[Callable[[], None], int] = {

@@ -7,6 +7,8 @@ is kept. Time passes only when `advance` is called.
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -40,6 +42,8 @@ from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.reasons import Reason
 
 ROLES = ("http-arbiter", "grpc", "metrics")
+#: The order of the stories and events of a moment, by a seed; without one, one after the other.
+ORDER = os.environ.get("ZT_ORDER_OF_STORIES", "")
 HANGS, LOADS = "hangs", "loads"
 
 
@@ -172,9 +176,19 @@ class SupervisorHarness:
         self.is_busy = False
         #: Whether a client has a sequence to go on with.
         self.has_sequences = False
+        #: As many events come before the supervisor acts.
+        self._burst: Callable[[], int] = lambda: 1
         self._pids = 100
         self._last_call = 0
         self._events: deque[Callable[[], None]] = deque()
+        if ORDER:
+            self.explore(ORDER)
+
+    def explore(self, seed: int | str) -> None:
+        """Let several events come at once, and what awaits them go on in the order of the seed."""
+        chance = random.Random(seed)
+        self.core.plan.ready.pick = chance.randrange
+        self._burst = lambda: chance.choice((1, 1, 2, 5))
 
     # ------------------------------------------------------------------ driving
 
@@ -194,7 +208,8 @@ class SupervisorHarness:
             for action in todo:
                 self._perform(action)
             if self._events:
-                self._events.popleft()()
+                for _ in range(min(self._burst(), len(self._events))):
+                    self._events.popleft()()
             elif not todo:
                 return self
 

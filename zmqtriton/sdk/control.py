@@ -3,20 +3,19 @@
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Change, Promise, Result, Story, all_of, kept, tell
+from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, kept
 
 __all__ = [
+    "All",
     "Change",
     "ControlCall",
     "CoreParts",
     "Feature",
     "Plan",
     "Promise",
-    "Result",
+    "Scope",
     "Story",
     "Verb",
     "Verbs",
-    "all_of",
     "kept",
-    "tell",
 ]

@@ -10,7 +10,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 #: The names for add-ons, by module.
 _NAMES = {
     "actions": "ChangeRepositories FileReport InBackground LocalCopy LookAtFiles "
-    "ReadStacks RemoteListing RepositoriesInUse RepositoryListing RepositoryNames Send Spawn",
+    "ReadStacks RemoteNames RepositoriesInUse RepositoryNames Send Spawn",
     "control.load_calls": "HOW_TO_BE_EXPLICIT",
     "control.verbs": (
         "ControlCall OWN_CALLER RepeatedCall Verb Verbs always check_names "
@@ -33,7 +33,7 @@ _NAMES = {
     "server_processes.audience": "Audience",
     "server_processes.broker_counts": "BrokerCounts CountsReport",
     "service": "run",
-    "story": "Change Promise Result Story all_of kept tell",
+    "story": "All Change Promise Scope Story kept",
     "states": "GenerationState InstanceState KillRequested TransitionError UNLOADED",
 }
 
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
         LocalCopy,
         LookAtFiles,
         ReadStacks,
-        RemoteListing,
+        RemoteNames,
         RepositoriesInUse,
-        RepositoryListing,
         RepositoryNames,
         Send,
         Spawn,
@@ -90,6 +89,6 @@ if TYPE_CHECKING:
         KillRequested,
         TransitionError,
     )
-    from zmqtriton.supervisor.story import Change, Promise, Result, Story, all_of, kept, tell
+    from zmqtriton.supervisor.story import All, Change, Promise, Scope, Story, kept
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

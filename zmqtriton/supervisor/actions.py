@@ -23,10 +23,8 @@ from zmqtriton_floor.reasons import Reason
 
 #: The names of models, each with the problem of all its versions, if there is one.
 RepositoryNames = dict[str, Reason | None]
-#: The result of ListRepository.
-RepositoryListing = RepositoryNames | ZmqTritonError
 #: Models of object stores: an entry for each repository that has the model, with its problem.
-RemoteListing = tuple[tuple[str, str], ...] | ZmqTritonError
+RemoteNames = tuple[tuple[str, str], ...]
 
 
 class FileReport(NamedTuple):
@@ -182,7 +180,7 @@ class RemoveDirectory(NamedTuple):
 
 
 class ListRepository(NamedTuple):
-    """List the models of the repositories; the answer is a RepositoryListing."""
+    """List the models of the repositories; the answer is RepositoryNames, or an error."""
 
     ticket: int
     remote_models: tuple[tuple[str, str], ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
+from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryNames
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.load_calls import LoadCalls, StagedFiles
 from zmqtriton.supervisor.control.queries import Queries
@@ -44,7 +44,7 @@ from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Policy
-from zmqtriton.supervisor.story import Promise, Result, tell
+from zmqtriton.supervisor.story import Promise
 
 
 class SupervisorCore:
@@ -143,7 +143,7 @@ class SupervisorCore:
             sources,
             leaves_models=policy.one_by_one,
         )
-        self._peers.opening.completed.then(lambda _: tell(succession.take_over()))
+        plan.tell(succession.take_over(self._peers.opening.completed))
         self.startup = Startup(
             plan, policy, self, self._peers.publish, succession.end_of_predecessor
         )
@@ -201,13 +201,17 @@ class SupervisorCore:
         return ControlCallHandler(self.plan, self, tables, self._succession)
 
     def take_actions(self) -> list[Action]:
-        """Take the actions to perform now, in this order."""
-        self._forget_the_ended()
-        self.staged_files.remove_unused(g.blueprint.directory for g in self.generations.values())
-        self._features.tell(lambda each: each.advance())
-        if self.is_stopping:
-            self._stopping.advance()
-        self._leaving.retire_unneeded()
+        """Settle, and take the actions to perform now, in this order."""
+        is_settled = False
+        while not is_settled:
+            self.plan.ready.settle()
+            self._forget_the_ended()
+            used = (g.blueprint.directory for g in self.generations.values())
+            self.staged_files.remove_unused(used)
+            self._features.tell(lambda each: each.advance())
+            self._stopping.news()
+            self._leaving.retire_unneeded()
+            is_settled = not self.plan.ready.settle()
         is_ending = self.is_stopping or self._is_exiting
         self._notification.update(is_ready=self.is_open, is_stopping=is_ending)
         return self.plan.take_actions()
@@ -220,7 +224,7 @@ class SupervisorCore:
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
-            tell(self._open())
+            self.plan.tell(self._open())
         self.startup.begin()
         self._features.tell(lambda each: each.start())
 
@@ -273,12 +277,16 @@ class SupervisorCore:
         """Return the model; make it known if it was not."""
         return self.models.setdefault(name, ServedModel(name, self._context))
 
-    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+    def load(
+        self, model: str, override: LoadOverride | None, *, renews: bool = False
+    ) -> Promise[None]:
         return self.get_or_create_model(model).load(override, again=True, renews=renews)
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
         names = self._context.ensemble_members.unload_order(model) if dependents else [model]
-        return tell(self._unload([self.models[name] for name in names if name in self.models]))
+        return self.plan.tell(
+            self._unload([self.models[name] for name in names if name in self.models])
+        )
 
     async def _unload(self, models: Iterable[ServedModel]) -> None:
         for model in models:
@@ -286,8 +294,10 @@ class SupervisorCore:
 
     def list_repository(
         self, *, is_patient: bool = False, is_urgent: bool = False
-    ) -> Promise[RepositoryListing]:
-        return tell(self._readings.list_models(is_patient=is_patient, is_urgent=is_urgent))
+    ) -> Promise[RepositoryNames]:
+        return self.plan.tell(
+            self._readings.list_models(is_patient=is_patient, is_urgent=is_urgent)
+        )
 
     def _probe_broker(self) -> Promise[None]:
         broker = self._introductions.broker_serial
@@ -306,7 +316,7 @@ class SupervisorCore:
     def accept_clients(self) -> None:
         """Let clients connect, once this server has repeated the calls to its predecessor."""
         if not self.is_stopping:
-            tell(self._open())
+            self.plan.tell(self._open())
 
     async def _open(self) -> None:
         await self._succession.inherit(self.perform)

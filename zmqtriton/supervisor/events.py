@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from zmqtriton.roles import GUEST
@@ -23,7 +22,7 @@ from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton.supervisor.story import Promise, tell
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -267,24 +266,27 @@ class LostConnections:
     def on_lost(self, serial: int) -> None:
         """The broker has lost its connection to this process."""
         self._open.add(serial)
-        tell(self._ask(serial, self._introductions.broker_serial))
+        self._plan.tell(self._ask(serial, self._introductions.broker_serial))
 
     async def _ask(self, serial: int, broker: int) -> None:
-        """Ask a process that has not died in time whether it lives."""
+        """Ask a process that has not died in time whether it lives; kill one that is silent."""
         await self._plan.pause(_DEATH_WITHIN_S)
         # a busy supervisor sees the time before the death; by the broker's answer it has seen both
         await self._confirm([broker])
-        instance = self._find_instance(serial)
-        is_over = broker != self._introductions.broker_serial
-        if instance is not None and not is_over:
+        instance, peer = self._find_instance(serial), self._peers.find_peer(serial)
+        if instance is not None and self._is_there(broker):
             self._kill_stub(serial, instance)
-        peer = self._peers.find_peer(serial)
-        if peer is None or is_over:
-            self._open.discard(serial)
-            self._judge()
-            return
-        self._confirm([serial]).then(lambda _: self._resolve(peer, broker))
-        self._plan.call_later(_ANSWER_WITHIN_S, partial(self._end_silent, peer, broker))
+        if peer is not None and self._is_there(broker):
+            has_answered = await self._plan.within(_ANSWER_WITHIN_S, self._confirm([serial]))
+            if has_answered and self._is_there(broker):
+                self._torn.append(peer)
+            elif self._is_there(broker):
+                self._peers.kill(peer, _LOST)
+        self._open.discard(serial)
+        self._judge()
+
+    def _is_there(self, broker: int) -> bool:
+        return broker == self._introductions.broker_serial
 
     def _kill_stub(self, serial: int, instance: StubPlace) -> None:
         if instance.state in _CONNECTED_STATES:
@@ -292,22 +294,6 @@ class LostConnections:
             about = f"stub {instance.name} is killed: {_LOST}"
             self._plan.log("E", about, model=instance.model, version=instance.version)
             self._tell_stub(serial, states.KillRequested(reason))
-
-    def _resolve(self, peer: ServerProcess, broker: int) -> None:
-        """A process has answered, or has ended."""
-        if peer.serial in self._open:
-            self._open.discard(peer.serial)
-            if broker == self._introductions.broker_serial:
-                self._torn.append(peer)
-            self._judge()
-
-    def _end_silent(self, peer: ServerProcess, broker: int) -> None:
-        """Kill a process that neither answers nor ends."""
-        if peer.serial in self._open:
-            self._open.discard(peer.serial)
-            if broker == self._introductions.broker_serial:
-                self._peers.kill(peer, _LOST)
-            self._judge()
 
     def _judge(self) -> None:
         """Decide when it is known of all who lives."""

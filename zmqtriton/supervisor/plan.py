@@ -9,13 +9,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
-from zmqtriton.supervisor.story import Promise
+from zmqtriton.supervisor.story import Promise, Ready, Scope, Story
+from zmqtriton_floor.errors import ZmqTritonError
 
+Value = TypeVar("Value")
 #: Context that keeps the error of a named block where it happened.
 Guard = Callable[[str], AbstractContextManager[Any]]
 
@@ -42,6 +44,9 @@ class Plan:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
+        #: Stories that continue at the end of this event.
+        self.ready = Ready()
+        self._server = Scope(self.ready)
         self._actions: list[Action] = []
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
@@ -78,9 +83,18 @@ class Plan:
         )
 
     def take_actions(self) -> list[Action]:
-        """Take the actions since the last call."""
+        """Settle, and take the actions since the last call."""
+        self.ready.settle()
         actions, self._actions = self._actions, []
         return actions
+
+    def scope(self) -> Scope:
+        """Return an owner of stories."""
+        return Scope(self.ready)
+
+    def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
+        """Begin a story that ends with the server."""
+        return self._server.tell(steps)
 
     def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
         """Enqueue the action that is made for a ticket; return the promise of its answer.
@@ -97,9 +111,13 @@ class Plan:
         self._expected.pop(ticket, None)
 
     def answer(self, ticket: int, result: Any) -> None:
-        """Take the answer to an action, which may be expected no more."""
+        """Take the answer to an action, which may be expected no more; an error is its failure."""
         answer = self._expected.pop(ticket, None)
-        if answer is not None:
+        if answer is None:
+            return
+        if isinstance(result, ZmqTritonError):
+            answer.fail(result)
+        else:
             answer(result)
 
     def new_ticket(self) -> int:
@@ -116,13 +134,22 @@ class Plan:
         self.call_later(seconds, over)
         return over
 
+    async def within(self, seconds: float, promise: Promise[Any]) -> bool:
+        """Wait for a promise, but no longer than this; return whether it is over."""
+        either = self.pause(seconds)
+        promise.at_end(either)
+        await either
+        promise.forget(either)
+        return promise.is_over
+
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
-        """Set the time, and make due calls; each call in a guard of its own."""
+        """Set the time, and make due calls; each is an event, in a guard of its own."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
             with guard("a timer"):
                 timer.callback()
+                self.ready.settle()
 
     def next_deadline_s(self) -> float | None:
         """When advance_to() has work to do again; None if nothing is due."""

@@ -136,7 +136,7 @@ class SupervisorService:
         self._children.quotas.prepare_groups()
         self._background = Worker(self._selector, "background")
         self._model_files = ModelFiles(
-            options, gpus, self._selector, self._core.plan.call_later, self._children.pids
+            options, gpus, self._selector, self._core.plan, self._children.pids
         )
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None

@@ -1,58 +1,81 @@
 """Decisions that take time, as coroutines: a story reads from its begin to its end.
 
-A story continues as soon as the awaited value is there, inside the call that delivers the value. So
-actions come in the order of the events, and the same events lead to the same actions. There is no
-loop, no thread and no I/O: the plan has the time.
+A story goes on at the end of the event that gave it its value, never inside the call that did: what
+an event does is done when the stories see it. They go on in the order of their values, so the same
+events lead to the same actions. There is no loop, no thread and no I/O: the plan has the time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Cancelled, InternalError, ZmqTritonError
 
 Value = TypeVar("Value")
 
 
 class Promise(Generic[Value]):
-    """A value that is there now or later. Its source calls it; only the first call counts."""
+    """A value now or later, or an error in its place.
+
+    Its source calls it, or has it fail; only the first time counts. Who awaits it gets the value,
+    or the error raised.
+    """
 
     def __init__(self) -> None:
         self._values: list[Value] = []
-        self._waiting: list[Callable[[Value], object]] = []
+        #: The reason of a missing value.
+        self.error: ZmqTritonError | None = None
+        self._waiting: list[Callable[[], object]] = []
 
     def __call__(self, value: Value = None) -> None:  # type: ignore[assignment]
-        if not self._values:
+        if not self.is_over:
             self._values.append(value)
-            waiting, self._waiting = self._waiting, []
-            for call in waiting:
-                call(value)
+            self._end()
+
+    def fail(self, error: ZmqTritonError) -> None:
+        if not self.is_over:
+            self.error = error
+            self._end()
+
+    def _end(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
 
     def __await__(self) -> Generator[Promise[Value], None, Value]:
-        if not self._values:
+        if not self.is_over:
             yield self
-        return self._values[0]
+        return self.value
 
     @property
-    def is_kept(self) -> bool:
-        return bool(self._values)
+    def is_over(self) -> bool:
+        return bool(self._values) or self.error is not None
 
-    def then(self, call: Callable[[Value], object]) -> None:
-        """Call a function with the value: at once, or when the promise is kept."""
-        if self._values:
-            call(self._values[0])
+    @property
+    def value(self) -> Value:
+        """The value, once it is there. Raises the error of one that has failed."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        return self._values[0]
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Call a function when it is over: now, or later inside the call that ends it."""
+        if self.is_over:
+            call()
         else:
             self._waiting.append(call)
 
-    def forget(self, call: Callable[[Value], object]) -> None:
+    def forget(self, call: Callable[[], object]) -> None:
         """Do not call this any more."""
         if call in self._waiting:
             self._waiting.remove(call)
 
-
-#: Outcome of something that can fail: None for success, or the error.
-Result = Promise[ZmqTritonError | None]
+    def then(self, call: Callable[[Value], object]) -> None:
+        """Call a function with the value when it is there; never, if this fails."""
+        self.at_end(lambda: None if self.error else call(self.value))
 
 
 def kept(value: Value) -> Promise[Value]:
@@ -62,14 +85,28 @@ def kept(value: Value) -> Promise[Value]:
     return promise
 
 
-def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
-    """Return a promise that is kept once all of these are kept."""
-    return tell(_await_all([*promises]))
+def failed(error: ZmqTritonError) -> Promise[Any]:
+    """Return a promise that has failed."""
+    promise = Promise[Any]()
+    promise.fail(error)
+    return promise
 
 
-async def _await_all(promises: Iterable[Promise[Any]]) -> None:
-    for each in promises:
-        await each
+class All(Promise[None]):
+    """Kept once all of these are over, or have failed."""
+
+    def __init__(self, promises: Iterable[Promise[Any]]) -> None:
+        super().__init__()
+        awaited = [*promises]
+        self._missing = len(awaited) + 1
+        for each in awaited:
+            each.at_end(self._count)
+        self._count()
+
+    def _count(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self()
 
 
 class Change:
@@ -86,49 +123,97 @@ class Change:
             self._outcome()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        if not is_so():
+        while not is_so():
             self._is_so, self._outcome = is_so, Promise()
             await self._outcome
 
 
-class Story(Promise[Value]):
-    """A running coroutine: `begin` runs it until it awaits a value that is not there yet.
+def _oldest(_: int) -> int:
+    return 0
 
-    The story's value is the return value of the coroutine.
+
+class Ready:
+    """Stories that can continue, in the order of their values.
+
+    `pick` chooses among this many another one than the oldest: for tests of their orders.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pick: Callable[[int], int] = _oldest) -> None:
+        self.pick = pick
+        self._stories: deque[Story[Any]] = deque()
+
+    def add(self, story: Story[Any]) -> None:
+        self._stories.append(story)
+
+    def settle(self) -> bool:
+        """Continue stories until all wait; return whether there was one."""
+        has_gone_on = bool(self._stories)
+        while self._stories:
+            chosen = self.pick(len(self._stories))
+            story = self._stories[chosen]
+            del self._stories[chosen]
+            story.go_on()
+        return has_gone_on
+
+
+class Scope:
+    """The owner of stories, whose end is theirs."""
+
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
+        self._stories: dict[Story[Any], None] = {}
+
+    def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
+        """Begin a story: run it until it awaits a value that is not there yet."""
+        story = Story(steps, self._ready)
+        self._stories[story] = None
+        story.at_end(lambda: self._stories.pop(story, None))
+        story.go_on()
+        return story
+
+    def cancel(self) -> None:
+        """End all its stories at their present wait, or at their next one."""
+        stories, self._stories = self._stories, {}
+        for story in stories:
+            story.cancel()
+
+
+class Story(Promise[Value]):
+    """A running coroutine: what it returns is the story's value, and an error that it raises."""
+
+    def __init__(self, steps: Coroutine[Promise[Any], None, Value], ready: Ready) -> None:
         super().__init__()
-        self._steps: Coroutine[Promise[Any], None, Value]
-        self._is_waiting = self._is_cancelled = False
-
-    def begin(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
         self._steps = steps
-        self._go_on()
-        return self
+        self._ready = ready
+        self._is_running = self._is_cancelled = False
 
-    def _go_on(self, _: object = None) -> None:
-        self._is_waiting = False
+    def go_on(self) -> None:
         if self._is_cancelled:  # while it waited
             return
+        self._is_running = True
         try:
             awaited = self._steps.send(None)
         except StopIteration as end:
             self(end.value)
             return
+        except ZmqTritonError as error:
+            self.fail(error)
+            return
+        except Exception:  # which whoever has begun the event logs
+            self.fail(InternalError("an error of the server's own; report it with the log"))
+            raise
+        finally:
+            self._is_running = False
         if self._is_cancelled:  # by what it has caused itself
-            self._steps.close()
+            self._close()
         else:
-            self._is_waiting = True
-            awaited.then(self._go_on)
+            awaited.at_end(partial(self._ready.add, self))
 
     def cancel(self) -> None:
-        """End the coroutine at its current wait; if it is running, at its next one."""
         self._is_cancelled = True
-        if self._is_waiting:
-            self._steps.close()
+        if not self._is_running:
+            self._close()
 
-
-def tell(steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
-    """Begin a story; it is not to be cancelled."""
-    return Story[Value]().begin(steps)
+    def _close(self) -> None:
+        self._steps.close()
+        self.fail(Cancelled("its owner has ended"))

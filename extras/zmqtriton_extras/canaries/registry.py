@@ -25,13 +25,12 @@ from zmqtriton.supervisor import (
     Plan,
     Promise,
     RepeatedCall,
+    Scope,
     ServedModel,
-    Story,
     Verb,
     Verbs,
     always,
     required_model_name,
-    tell,
     the_same,
 )
 from zmqtriton_extras.canaries.canary import (
@@ -85,8 +84,8 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: Story of each current canary, by model, and the change that lets it continue.
-        self._stories: dict[str, Story[None]] = {}
+        #: Owner of each current canary's story, by model, and the change that lets it continue.
+        self._stories: dict[str, Scope] = {}
         self._changes: dict[str, Change] = {}
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
@@ -132,14 +131,16 @@ class CanaryRegistry(Feature):
             )
         answer = self._waiting[name] = Answer()
         canary = self._begin(name, stable, settings)
-
-        def fail_without_load(error: ZmqTritonError | None) -> None:
-            if error is not None and canary.phase is Phase.LOADING:
-                self._fail(canary, error.text.strip())
-
-        model.load(override, again=True).then(fail_without_load)
+        self._plan.tell(self._load(canary, model.load(override, again=True)))
         self._tell(canary)
         return answer
+
+    async def _load(self, canary: Canary, loaded: Promise[None]) -> None:
+        try:
+            await loaded
+        except ZmqTritonError as error:
+            if canary.phase is Phase.LOADING:
+                self._fail(canary, error.text.strip())
 
     async def change(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Change the settings of a running canary. Raises InvalidArgument and NotFound."""
@@ -266,8 +267,8 @@ class CanaryRegistry(Feature):
 
     def _tell(self, canary: Canary) -> None:
         steps = self._live(canary, self._models[canary.model], self._changes[canary.model])
-        story = self._stories[canary.model] = Story()
-        story.begin(steps)
+        scope = self._stories[canary.model] = self._plan.scope()
+        scope.tell(steps)
 
     async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
@@ -289,11 +290,11 @@ class CanaryRegistry(Feature):
         # now no new request goes to the version that leaves, whoever divides
         await self._audience.confirm()
         if canary.phase is Phase.ABORTING:
-            tell(self._last_executions.limit(canary))
+            self._plan.tell(self._last_executions.limit(canary))
         version = model.versions.get(canary.leaving)
         if version is not None and version.is_serving and not old_version_stays(model, canary):
             model.unload_version(version)
-        self._answer_when_known(canary)
+        self._plan.tell(self._answer_when_known(canary))
         await change.until(lambda: has_left(model, canary))
         canary.end(self._plan.now_s)
         self._divide(canary)
@@ -332,7 +333,7 @@ class CanaryRegistry(Feature):
             f"{canary.stable}: {canary.settings.describe()}",
         )
         self._divide(canary)
-        self._answer_when_known(canary)
+        self._plan.tell(self._answer_when_known(canary))
         self._watch.begin()
 
     def _reconfigure(self, canary: Canary, settings: CanarySettings) -> None:
@@ -368,8 +369,9 @@ class CanaryRegistry(Feature):
         self._divide(canary)
         self._changes[canary.model]()
 
-    def _answer_when_known(self, canary: Canary) -> None:
-        self._audience.confirm().then(lambda _: self._waiting.answer(canary, self._plan))
+    async def _answer_when_known(self, canary: Canary) -> None:
+        await self._audience.confirm()
+        self._waiting.answer(canary, self._plan)
 
     # ------------------------------------------------------------ the others
 
@@ -446,7 +448,7 @@ class CanaryWatch:
         """Look at the counts now, and then as long as there is something to judge."""
         if not self._is_watching:
             self._is_watching = True
-            tell(self._watch())
+            self._plan.tell(self._watch())
 
     async def _watch(self) -> None:
         while self._is_watching:
@@ -496,7 +498,7 @@ class WaitingCallers(dict[str, Answer]):
     def refuse(self, name: str, why: str) -> None:
         answer = self.pop(name, None)
         if answer is not None:
-            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
+            answer.fail(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
 
     def answer(self, canary: Canary, plan: Plan) -> None:
         answer = self.pop(canary.model, None)

@@ -139,7 +139,7 @@ class Debugging(Feature):
         else:
             self._begin(instance, model, "", None)
             ended = self._tasks.ask(instance, DEBUG, values, _MOST_SILENT_S)
-            ended.then(lambda _: self._end(instance.serial))
+            ended.at_end(lambda: self._end(instance.serial))
         return {
             "instance": instance.name,
             "pid": instance.pid,

@@ -88,12 +88,11 @@ class Inspections(Feature):
         ]
         answers = []
         for instance, pid, promise in promises:
-            result = await promise
             about = {"instance": instance, "pid": pid}
-            if isinstance(result, ZmqTritonError):
-                about |= {"error": _describe(instance, model, result)}
-            else:
-                about |= {task: result}
+            try:
+                about |= {task: await promise}
+            except ZmqTritonError as error:
+                about |= {"error": _describe(instance, model, error)}
             answers.append(about)
         self._inspected -= serials
         if all("error" in one for one in answers):

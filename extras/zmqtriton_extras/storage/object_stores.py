@@ -21,11 +21,10 @@ from zmqtriton.supervisor import (
     ModelSource,
     PreparationStatus,
     Promise,
-    RemoteListing,
+    RemoteNames,
     Send,
     Spawn,
     Story,
-    tell,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
@@ -134,12 +133,11 @@ class ObjectStores(Feature, HelperOwner):
             self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
-    async def list_remote(self) -> RemoteListing:
+    async def list_remote(self) -> RemoteNames:
         """Return the models of all stores."""
         if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
             if self._listing is None:
-                self._listing = Story()
-                self._listing.begin(self._list_stores())
+                self._listing = self._plan.tell(self._list_stores())
             await self._listing
         return self._known_names()
 
@@ -192,10 +190,10 @@ class ObjectStores(Feature, HelperOwner):
             if not error:
                 self._models[url], self._unusable_models[url] = answer["models"], answer["odd"]
 
-    def _known_names(self) -> RemoteListing:
+    def _known_names(self) -> RemoteNames:
         missing = [url for url in self._urls if url not in self._models]
         if missing and not self._may_start_without:
-            return InternalError(self._errors[missing[0]])
+            raise InternalError(self._errors[missing[0]])
         # What could not be listed is assumed to be unchanged.
         names: list[tuple[str, str]] = []
         for url in self._urls:
@@ -221,7 +219,7 @@ class ObjectStores(Feature, HelperOwner):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Record the pid of a started process, if it is the one that asks stores."""
         if serial == self._serial:
-            tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
+            self._plan.tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:

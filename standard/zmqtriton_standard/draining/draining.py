@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import (
@@ -77,9 +76,10 @@ class _Drained:
         }
         return {**status, "is_late": True} if drain.is_late else status
 
-    def answer(self, result: Any) -> None:
+    def answer(self) -> Promise[Any]:
+        """Return the awaited answer; later calls wait for another one."""
         answered, self.result = self.result, Promise()
-        answered(result)
+        return answered
 
 
 class DrainingOptions(NamedTuple):
@@ -192,7 +192,7 @@ class Draining(Feature):
         del self._drained[key]
         drained.drain.handle(DrainEvent.UNDRAINED)
         self._past[key] = _SERVING
-        drained.answer(Unavailable(f"{drained.target.name} was undrained"))
+        drained.answer().fail(Unavailable(f"{drained.target.name} was undrained"))
         self._plan.log("I", f"undrained {drained.target.name}")
         if not key[1]:
             drained.target.accept()
@@ -221,10 +221,16 @@ class Draining(Feature):
                 self._end(drained, None)
 
     def _poll(self) -> None:
+        if not self._is_polling:
+            self._plan.tell(self._watch())
+
+    async def _watch(self) -> None:
         """Ask for the open requests, as long as something drains."""
-        if not self._is_polling and self._has_draining():
-            self._is_polling = True
-            self._counts.request().then(self._observe)
+        self._is_polling = True
+        while self._has_draining():
+            self._observe(await self._counts.request())
+            await self._plan.pause(POLL_S)
+        self._is_polling = False
 
     def _has_draining(self) -> bool:
         return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
@@ -237,9 +243,6 @@ class Draining(Feature):
                 drain.observe(*drained.target.count(report["counts"]), now_s)
                 if drain.has_drained(now_s) and drained.target.can_follow():
                     self._proceed(drained)
-        self._is_polling = False
-        if self._has_draining():
-            self._plan.call_later(POLL_S, self._poll)
 
     def _proceed(self, drained: _Drained) -> None:
         """Take the step after the drain."""
@@ -248,15 +251,23 @@ class Draining(Feature):
         self._plan.log("I", f"drained {drained.target.name}{how}")
         if drain.wish.follow is Follow.NOTHING:
             drain.handle(DrainEvent.HELD)
-            drained.answer(drained.describe(self._plan.now_s))
+            drained.answer()(drained.describe(self._plan.now_s))
         else:
             self._follow(drained)
 
     def _follow(self, drained: _Drained) -> None:
         drain = drained.drain
         drain.handle(DrainEvent.FOLLOWED)
-        done = drained.target.follow(drain.wish.follow, is_late=drain.is_late)
-        done.then(partial(self._end, drained))
+        self._plan.tell(self._finish(drained))
+
+    async def _finish(self, drained: _Drained) -> None:
+        drain = drained.drain
+        try:
+            await drained.target.follow(drain.wish.follow, is_late=drain.is_late)
+        except ZmqTritonError as error:
+            self._end(drained, error)
+        else:
+            self._end(drained, None)
 
     def _end(self, drained: _Drained, error: ZmqTritonError | None) -> None:
         follow = drained.drain.wish.follow
@@ -269,10 +280,12 @@ class Draining(Feature):
         target = drained.target
         drained.outcome = target.ended_as if target.has_ended else _OUTCOMES[follow]
         status = drained.describe(self._plan.now_s)
-        if error is not None:
-            status |= {"state": "failed", "error": error.text}
         self._past[drained.key] = status
-        drained.answer(error or status)
+        if error is None:
+            drained.answer()(status)
+        else:
+            status |= {"state": "failed", "error": error.text}
+            drained.answer().fail(error)
 
 
 _SERVING = {"state": "serving"}

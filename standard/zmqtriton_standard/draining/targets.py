@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import (
+    All,
     Audience,
     Generation,
     GenerationState,
@@ -20,12 +21,11 @@ from zmqtriton.supervisor import (
     InstanceState,
     KillRequested,
     Plan,
-    Result,
+    Promise,
     ServedModel,
     StubPlace,
     kept,
     serving_generations,
-    tell,
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
@@ -151,7 +151,7 @@ class Replacement:
         self._leaving = list(instances)
         self._slots = [instance.slot for instance in instances]
         self._new: list[StubPlace] | None = None
-        self._result: Result | None = None
+        self._result: Promise[None] | None = None
         for instance in self._leaving:
             generation.remove_instance(instance)
 
@@ -171,9 +171,9 @@ class Replacement:
             if instance.state is InstanceState.DRAINING:
                 self._generation.handle(instance, KillRequested(reason))
 
-    def start(self) -> Result:
+    def start(self) -> Promise[None]:
         """Start others once the old ones have left; kept when they are ready."""
-        self._result = Result()
+        self._result = Promise()
         return self._result
 
     def advance(self) -> None:
@@ -195,8 +195,10 @@ class Replacement:
 
     def _finish(self, error: ZmqTritonError | None) -> None:
         result, self._result = self._result, None
-        if result is not None:
-            result(error)
+        if result is not None and error is None:
+            result()
+        elif result is not None and error is not None:
+            result.fail(error)
 
 
 #: An entry of the broker's counts.
@@ -251,7 +253,7 @@ class ServerTarget:
         """True unless something else has to end before."""
         return True
 
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+    def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         """Take the step after the drain."""
         self._server.stop()
         return kept(None)
@@ -295,9 +297,9 @@ class ModelTarget:
     def can_follow(self) -> bool:
         return not self._model.is_loading
 
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+    def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         step = self._unload if follow is Follow.UNLOAD else self._restart
-        return tell(step(is_late=is_late))
+        return self._plan.tell(step(is_late=is_late))
 
     async def _unload(self, *, is_late: bool) -> None:
         ending = [one.generation for one in self._model.versions.values() if one.generation]
@@ -307,19 +309,20 @@ class ModelTarget:
                 self._plan.call_later(GRACE_S, partial(generation.abort, _LATE))
         await unloaded
 
-    async def _restart(self, *, is_late: bool) -> ZmqTritonError | None:
+    async def _restart(self, *, is_late: bool) -> None:
         serving = serving_generations(self._model.versions)
         self._replacements = [
             Replacement(one, list(one.instances)) for one in serving if one.instances
         ]
-        results: list[Result] = []
+        results: list[Promise[None]] = []
         for replacement in self._replacements:
             if is_late:
                 self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
             results.append(replacement.start())
         # each version comes back by itself, also if another one does not
-        errors = [await result for result in results]
-        return next(filter(None, errors), None)
+        await All(results)
+        for result in results:
+            await result
 
     def advance(self) -> None:
         for replacement in self._replacements:
@@ -387,7 +390,7 @@ class InstanceTarget:
     def can_follow(self) -> bool:
         return True
 
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+    def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         assert self._replacement is not None
         if is_late:
             self._plan.call_later(GRACE_S, partial(self._replacement.end_now, _LATE))

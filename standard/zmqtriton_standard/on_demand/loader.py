@@ -20,12 +20,10 @@ from zmqtriton.supervisor import (
     HelperOwner,
     PlanTimer,
     Promise,
-    RepositoryListing,
-    Story,
+    Scope,
     Verb,
     Verbs,
     required_model_name,
-    tell,
 )
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
@@ -48,7 +46,7 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 class _PendingLoad:
     """A requested model."""
 
-    def __init__(self, name: str, until_s: float, *, wakes: bool = False) -> None:
+    def __init__(self, name: str, until_s: float, scope: Scope, *, wakes: bool = False) -> None:
         self.name = name
         #: Number of callers that wait for the model.
         self.waiting = 0
@@ -58,8 +56,9 @@ class _PendingLoad:
         self.until_s = until_s
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
-        #: Course of the load. Its value is True for a loaded model, False without one, or an error.
-        self.story = Story[bool | ZmqTritonError]()
+        self.scope = scope
+        #: True for a loaded model, False without one.
+        self.outcome = Promise[bool]()
         #: Something has happened that it may wait for.
         self.change = Change()
         #: True once the load has begun; a stop of the server then does not cancel the load.
@@ -79,8 +78,8 @@ class OnDemandLoader(Feature):
         self._is_on = core.policy.load_on_demand
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
-        #: Promise that is kept at the next event of the core.
-        self._next_event = Promise[None]()
+        #: Changes for the callers whose models are still at another server.
+        self._moves: list[Change] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
@@ -111,28 +110,39 @@ class OnDemandLoader(Feature):
     def load_ended(self, name: str) -> None:
         self._evictions.forget_sleep(name)
 
-    async def _demand(self, call: ControlCall) -> bool | ZmqTritonError:
+    async def _demand(self, call: ControlCall) -> bool:
         """Load a model on demand."""
         name = required_model_name(call.arguments)
-        while True:
-            load, model = self._pending_loads.get(name), self._server.models.get(name)
-            if self._server.is_stopping:
-                raise Unavailable("Server exiting")
-            if load is not None:
-                return await self._outcome(load)
-            if model is not None and model.serving_configs:
-                return True
-            if not self._server.is_moving:
-                break
-            await self._next_event  # another server has it as yet
+        await self._until_here(name)
+        load, model = self._pending_loads.get(name), self._server.models.get(name)
+        if self._server.is_stopping:
+            raise Unavailable("Server exiting")
+        if load is not None:
+            return await self._outcome(load)
+        if model is not None and model.serving_configs:
+            return True
         failure = self._failures.get(name)
         if not self._is_on or (model is not None and not model.is_on_demand):
             return False
         if failure is not None and self._plan.now_s < failure.retry_at_s:
-            return failure.error
-        return await self._begin(_PendingLoad(name, self._plan.now_s + IDLE_WITHIN_S))
+            raise failure.error
+        return await self._begin(name)
 
-    async def _await_room(self, call: ControlCall) -> bool | ZmqTritonError:
+    async def _until_here(self, name: str) -> None:
+        """Wait while another server has the model as yet."""
+        server, models, change = self._server, self._server.models, Change()
+        self._moves.append(change)
+        await change.until(
+            lambda: (
+                server.is_stopping
+                or not server.is_moving
+                or name in self._pending_loads
+                or (name in models and bool(models[name].serving_configs))
+            )
+        )
+        self._moves.remove(change)
+
+    async def _await_room(self, call: ControlCall) -> bool:
         """Answer an instance that is about to wake up, when others have made room.
 
         One that was loaded by name is not held back, as its load is not.
@@ -147,8 +157,7 @@ class OnDemandLoader(Feature):
             return True
         if name in self._falling_asleep:
             return True  # this instance does not sleep again before it had its request
-        until_s = self._plan.now_s + IDLE_WITHIN_S
-        return await self._begin(_PendingLoad(name, until_s, wakes=True))
+        return await self._begin(name, wakes=True)
 
     def _note_sleep(self, call: ControlCall) -> bool:
         at_s = call.arguments.get("at_s")
@@ -157,8 +166,8 @@ class OnDemandLoader(Feature):
         return True
 
     def advance(self) -> None:
-        event, self._next_event = self._next_event, Promise()
-        event()
+        for move in self._moves:
+            move()
         self._tell_loads()
 
     def _tell_loads(self) -> None:
@@ -168,25 +177,26 @@ class OnDemandLoader(Feature):
 
     def stop(self) -> None:
         for load in [each for each in self._pending_loads.values() if not each.is_loading]:
-            load.story.cancel()
-            load.story(Unavailable("Server exiting"))
+            load.scope.cancel()
+            load.outcome.fail(Unavailable("Server exiting"))
 
     # --------------------------------------------------------------- the load
 
-    def _begin(self, load: _PendingLoad) -> Promise[bool | ZmqTritonError]:
-        self._pending_loads[load.name] = load
-        load.story.begin(self._tell(load))
+    def _begin(self, name: str, *, wakes: bool = False) -> Promise[bool]:
+        until_s, scope = self._plan.now_s + IDLE_WITHIN_S, self._plan.scope()
+        load = self._pending_loads[name] = _PendingLoad(name, until_s, scope, wakes=wakes)
+        load.scope.tell(self._tell(load))
         return self._outcome(load)
 
-    def _outcome(self, load: _PendingLoad) -> Promise[bool | ZmqTritonError]:
+    def _outcome(self, load: _PendingLoad) -> Promise[bool]:
         load.waiting += 1
-        return load.story
+        return load.outcome
 
-    async def _tell(self, load: _PendingLoad) -> bool | ZmqTritonError:
+    async def _tell(self, load: _PendingLoad) -> None:
         try:
-            return await self._bring(load)
+            load.outcome(await self._bring(load))
         except ZmqTritonError as error:
-            return error
+            load.outcome.fail(error)
         finally:
             del self._pending_loads[load.name]
 
@@ -241,18 +251,18 @@ class OnDemandLoader(Feature):
             if self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
                 return False
             self._is_listing, self._listed_s = True, self._plan.now_s
-            self._server.list_repository().then(self._on_listed)
+            self._plan.tell(self._list())
         await load.change.until(lambda: not self._is_listing)
         if self._listing_error:
             raise Unavailable(self._listing_error)
         return load.name in self._names
 
-    def _on_listed(self, listing: RepositoryListing) -> None:
+    async def _list(self) -> None:
+        try:
+            self._names, self._listing_error = set(await self._server.list_repository()), ""
+        except ZmqTritonError as error:
+            self._names, self._listing_error = set(), error.text
         self._is_listing = False
-        if isinstance(listing, ZmqTritonError):
-            self._names, self._listing_error = set(), listing.text
-        else:
-            self._names, self._listing_error = set(listing), ""
         self._tell_loads()
 
     def _is_settled(self, load: _PendingLoad) -> bool:
@@ -279,12 +289,14 @@ class OnDemandLoader(Feature):
         load.is_loading = True
         self._evictions.reserve(name)
         self._plan.log("I", f"loading '{name}', which is asked for")
-        error = await self._server.get_or_create_model(name).load_on_demand()
-        self._evictions.load_ended(name, error)
-        if error is not None:
+        try:
+            await self._server.get_or_create_model(name).load_on_demand()
+        except ZmqTritonError as error:
+            self._evictions.load_ended(name, error)
             failure = Unavailable(error.text)
             self._remember_failure(name, failure)
-            raise failure
+            raise failure from None
+        self._evictions.load_ended(name, None)
         self._failures.pop(name, None)
         self._watch()
 
@@ -300,18 +312,26 @@ class OnDemandLoader(Feature):
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
         """Have models sleep; loads that need the room go on when all have, or cannot."""
         late = DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
-        ended = {name: partial(self._on_sleep_ended, name, why) for name in names}
-        for name, end in ended.items():
-            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
-        for name, end in ended.items():
-            self._server.perform("sleep", {"model": name}).then(end)
+        called = list(names)
+        for name in called:
+            give_up = partial(self._on_sleep_ended, name, why, late)
+            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, give_up)
+        for name in called:
+            self._plan.tell(self._put_one_to_sleep(name, why))
 
-    def _on_sleep_ended(self, name: str, why: str, result: Any) -> None:
+    async def _put_one_to_sleep(self, name: str, why: str) -> None:
+        try:
+            await self._server.perform("sleep", {"model": name})
+        except ZmqTritonError as error:
+            self._on_sleep_ended(name, why, error)
+        else:
+            self._on_sleep_ended(name, why, None)
+
+    def _on_sleep_ended(self, name: str, why: str, error: ZmqTritonError | None) -> None:
         timer = self._falling_asleep.pop(name, None)
         if timer is None:
             return  # it was given up
         timer.cancel()
-        error = result if isinstance(result, ZmqTritonError) else None
         if error is None:
             self._plan.log("I", f"put '{name}' to sleep: {why}")
         else:
@@ -321,7 +341,7 @@ class OnDemandLoader(Feature):
             return
         self._tell_loads()
         if why == TOO_MUCH and error is not None:
-            tell(self._enforce_limits())  # the next one, or this one goes
+            self._plan.tell(self._enforce_limits())  # the next one, or this one goes
 
     # ------------------------------------------------------------- looking
 
@@ -338,7 +358,7 @@ class OnDemandLoader(Feature):
 
     def _on_check_due(self) -> None:
         self._timer = None
-        tell(self._enforce_limits())
+        self._plan.tell(self._enforce_limits())
 
     async def _enforce_limits(self) -> None:
         await self._refresh_usage()
@@ -350,7 +370,7 @@ class OnDemandLoader(Feature):
         """Refresh use and memory, by a look that is still to begin."""
         refreshed = Promise[None]()
         self._refreshed.append(refreshed)
-        tell(self._refresh())
+        self._plan.tell(self._refresh())
         return refreshed
 
     async def _refresh(self) -> None:

@@ -87,10 +87,8 @@ class Operations(Feature):
         if not is_loading and any(i.state in _RECOVERING_STATES for _, i in instances):
             return 0
         loaded = self._server.load(name, None)
-        if call.arguments.get("wait", True) or loaded.is_kept:
-            error = await loaded
-            if error is not None:
-                raise error
+        if call.arguments.get("wait", True) or loaded.is_over:
+            await loaded
         return 0
 
     def _restart_one(

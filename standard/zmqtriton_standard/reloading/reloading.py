@@ -12,6 +12,7 @@ from typing import Any
 
 from zmqtriton.supervisor import (
     UNLOADED,
+    All,
     ControlCall,
     CoreParts,
     Feature,
@@ -22,7 +23,6 @@ from zmqtriton.supervisor import (
     ServedModel,
     Verb,
     Verbs,
-    all_of,
     always,
     find_gone,
     is_silent,
@@ -45,32 +45,34 @@ class Reloader(Feature):
 
     def start(self) -> None:
         if self._is_on:
-            self._look()
+            self._plan.tell(self._look())
 
-    def _look(self) -> None:
-        """Look at the files, and again and again from then on."""
-        models = self._server.models
-        # those that were loaded from files of their own, or were to be
-        names = tuple(
-            name
-            for name, model in models.items()
-            if model.history.is_from_files and not model.was_unloaded
-        )
-        if not self._server.is_stopping:
-            looked = self._plan.ask(lambda ticket: LookAtFiles(ticket, names))
-            looked.then(self._on_looked)
+    async def _look(self) -> None:
+        """Look at the files, again and again."""
+        server = self._server
+        while not server.is_stopping:
+            # those that were loaded from files of their own, or were to be
+            names = tuple(
+                name
+                for name, model in server.models.items()
+                if model.history.is_from_files and not model.was_unloaded
+            )
+            report: FileReport = await self._plan.ask(partial(LookAtFiles, models=names))
+            for name in self._watch.observe(report.fingerprints):
+                model = server.models.get(name)
+                if model is not None and not server.is_stopping:
+                    self._plan.tell(self._load(model))
+            pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
+            await self._plan.pause(max(pause_s, report.took_s * _SHARE))
 
-    def _on_looked(self, report: FileReport) -> None:
-        for name in self._watch.observe(report.fingerprints):
-            model = self._server.models.get(name)
-            if model is not None and not self._server.is_stopping:
-                model.poll(0.0).then(partial(self._tell, model))
-        pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
-        self._plan.call_later(max(pause_s, report.took_s * _SHARE), self._look)
-
-    def _tell(self, model: ServedModel, error: ZmqTritonError | None) -> None:
-        """Say last why a change is not served; a poll may have tried it before."""
-        if why := _why_not_loaded(model) or (error and error.text):
+    async def _load(self, model: ServedModel) -> None:
+        """Load a change, and say last why it is not served; a poll may have tried it before."""
+        why = ""
+        try:
+            await model.poll(0.0)
+        except ZmqTritonError as error:
+            why = error.text
+        if why := _why_not_loaded(model) or why:
             self._plan.log("E", f"{model.name}: {why}")
 
 
@@ -143,12 +145,9 @@ class ReloadCalls(Feature):
         if name := optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
             renews = bool(call.arguments.get("renews"))
-            report.record_load(model, await self._server.load(name, None, renews=renews))
+            await report.of_load(model, self._server.load(name, None, renews=renews))
             return report.document
-        listing = await self._server.list_repository()
-        if isinstance(listing, ZmqTritonError):
-            raise listing
-        return await self._reload_listed(listing)
+        return await self._reload_listed(await self._server.list_repository())
 
     async def _reload_listed(self, listing: RepositoryNames) -> dict[str, Any]:
         report = _Report()
@@ -164,16 +163,14 @@ class ReloadCalls(Feature):
                 report.failures[model.name] = problem.text
             else:
                 reloaded.append(model)
-        ends: list[Promise[Any]] = []
+        ends: list[Promise[None]] = []
         for model in gone:
             model.history.record_gone()
-            ends.append(model.unload())
-            ends[-1].then(partial(report.record, model.name, "unloaded"))
+            ends.append(self._plan.tell(report.of_unload(model.name, model.unload())))
         for model in reloaded:
             model.history.is_directory_gone = False
-            ends.append(model.poll(0.0))
-            ends[-1].then(partial(report.record_load, model))
-        await all_of(ends)
+            ends.append(self._plan.tell(report.of_load(model, model.poll(0.0))))
+        await All(ends)
         return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:
@@ -201,14 +198,18 @@ class _Report:
         }
         self.failures: dict[str, str] = {}
 
-    def record_load(self, model: ServedModel, error: ZmqTritonError | None) -> None:
-        self.record(model.name, "unchanged" if model.history.is_unchanged else "loaded", error)
-
-    def record(self, name: str, outcome: str, error: ZmqTritonError | None) -> None:
-        if error is None:
-            self.outcomes[outcome].append(name)
+    async def of_load(self, model: ServedModel, loaded: Promise[None]) -> None:
+        try:
+            await loaded
+        except ZmqTritonError as error:
+            self.failures[model.name] = error.text
         else:
-            self.failures[name] = error.text
+            kind = "unchanged" if model.history.is_unchanged else "loaded"
+            self.outcomes[kind].append(model.name)
+
+    async def of_unload(self, name: str, unloaded: Promise[None]) -> None:
+        await unloaded
+        self.outcomes["unloaded"].append(name)
 
     @property
     def document(self) -> dict[str, Any]:

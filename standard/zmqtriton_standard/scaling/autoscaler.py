@@ -11,14 +11,12 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.reading.blueprint import Scale
 from zmqtriton.supervisor import (
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
     Generation,
     HelperOwner,
@@ -213,21 +211,22 @@ class Autoscaler(Feature):
         for name, scaled in self._scaled.items():
             if not scaled.is_asked:
                 scaled.is_asked = True
-                self._counts.request(name).then(partial(self._on_counts, name))
+                self._plan.tell(self._look_at(name))
         if self._scaled:
             self._plan.call_later(INTERVAL_S, self._look)
 
-    def _on_counts(self, name: str, report: CountsReport) -> None:
+    async def _look_at(self, name: str) -> None:
+        report = await self._counts.request(name)
         scaled = self._scaled.get(name)
         if scaled is None:
             return
         scaled.is_asked = False
         if report["counts"] and self._is_scaled(name):
-            self._consider(self._server.models[name], scaled, report["counts"])
+            await self._consider(self._server.models[name], scaled, report["counts"])
 
     # ------------------------------------------------------------- deciding
 
-    def _consider(
+    async def _consider(
         self, model: ServedModel, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
         """Compare the instances of a model with the need of its busiest version."""
@@ -254,10 +253,10 @@ class Autoscaler(Feature):
             generations = self._server.generations.values()
             # under a budget all models share it
             counted = [g for g in generations if self._budgets or g.blueprint.name == model.name]
-            measured = self._processes.measure(counted, budgeted_gpus(self._budgets))
-            measured.then(partial(self._on_memory_measured, model, scaled, instances, reason))
+            memory = await self._processes.measure(counted, budgeted_gpus(self._budgets))
+            self._grow(model, scaled, instances, reason, memory)
 
-    def _on_memory_measured(
+    def _grow(
         self,
         model: ServedModel,
         scaled: _ScaledModel,
@@ -305,13 +304,15 @@ class Autoscaler(Feature):
         scaled.is_changing = True
         scaled.last_change = f"to {instances}: {reason}"
         self._plan.log("I", f"autoscaling '{model.name}' {scaled.last_change}")
+        self._plan.tell(self._change(model, scaled, instances))
 
-        def done(error: ZmqTritonError | None) -> None:
+    async def _change(self, model: ServedModel, scaled: _ScaledModel, instances: int) -> None:
+        try:
+            await model.scale(Scale(instances))
+        except ZmqTritonError as error:
+            self._postpone(model, scaled, error.text)
+        finally:
             scaled.is_changing = False
-            if error is not None:
-                self._postpone(model, scaled, error.text)
-
-        model.scale(Scale(instances)).then(done)
 
     def _postpone(self, model: ServedModel, scaled: _ScaledModel, obstacle: str) -> None:
         """Start no more instances for a while."""
@@ -344,12 +345,12 @@ class Autoscaler(Feature):
             )
         key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale
-        error = await model.scale(scale)
-        later = self._last.get(key, scale)
-        if later is scale:
-            self._last.pop(key, None)
-        if error is not None:
-            raise error
+        try:
+            await model.scale(scale)
+        finally:
+            later = self._last.get(key, scale)
+            if later is scale:
+                self._last.pop(key, None)
         return {} if later is scale else {"overtaken_by": later.instances}
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:

@@ -41,8 +41,8 @@ class _Turn:
 
     def __init__(self, word: str, model: str, at_s: float) -> None:
         self.word, self.model, self.at_s = word, model, at_s
-        #: The number of instances that have done it, or the first error.
-        self.result = Promise[int | ZmqTritonError]()
+        #: The number of instances that have done it; fails with the first error.
+        self.result = Promise[int]()
         self.waiting: dict[tuple[int, int], str] = {}
         self.count = 0
         self.error: ZmqTritonError | None = None
@@ -72,12 +72,9 @@ class Sleeping(Feature, HelperOwner):
 
     async def _answer(self, word: str, call: ControlCall) -> dict[str, Any]:
         model = find_model(self._server.models, required_model_name(call.arguments))
-        result = await self._ask(word, model)
-        if isinstance(result, ZmqTritonError):
-            raise result
-        return {"model": model.name, "instances": result}
+        return {"model": model.name, "instances": await self._ask(word, model)}
 
-    def _ask(self, word: str, model: ServedModel) -> Promise[int | ZmqTritonError]:
+    def _ask(self, word: str, model: ServedModel) -> Promise[int]:
         """Ask all instances of a model."""
         turn = _Turn(word, model.name, self._plan.now_s)
         generations = serving_generations(model.versions)
@@ -119,12 +116,16 @@ class Sleeping(Feature, HelperOwner):
         if turn.waiting:
             return
         self._turns.remove(turn)
-        if turn.word == SLEEP and not turn.error:
+        if turn.error is not None:
+            self._since_s.pop(turn.model, None)
+            turn.result.fail(turn.error)
+            return
+        if turn.word == SLEEP:
             self._since_s[turn.model] = turn.at_s
             self._server.perform("slept", {"model": turn.model, "at_s": turn.at_s})
         else:
             self._since_s.pop(turn.model, None)
-        turn.result(turn.error or turn.count)
+        turn.result(turn.count)
 
     # ---------------------------------------------------------- what is shown
 

@@ -15,7 +15,7 @@ from tests.supervisor.world import (
     make_blueprint,
     make_ensemble,
 )
-from zmqtriton.supervisor.story import kept
+from zmqtriton.supervisor.story import failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_standard.on_demand.evictions import GRACE_S
@@ -197,7 +197,7 @@ def test_what_was_loaded_by_name_stays_and_its_members_with_it() -> None:
 def budgeted(*names: str, budget: int = 100, **sizes: int) -> SupervisorHarness:
     """A server whose models cannot sleep."""
     world = demanding(*names, model_memory_budget=budget * MIB)
-    world.core.perform = lambda verb, arguments: kept(InternalError("no sleep()"))
+    world.core.perform = lambda verb, arguments: failed(InternalError("no sleep()"))
     WorldMemory(world).by_model = {name: sizes.get(name, 40) * MIB for name in names}
     return world
 

@@ -201,6 +201,7 @@ def test_after_its_pause_more_instances_are_tried_at_once(
 ) -> None:
     served.run(2, per_second=48, waiting=40)
     measurements.begun.pop()(MemoryReport({"m": Sizes({HOST: 1 << 30})}, 0))
+    served.world.run_until_idle()
 
     served.run(autoscaler.RETRY_PAUSE_S - autoscaler.INTERVAL_S, per_second=48, waiting=40)
     assert [] == measurements.begun

@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.model_report import is_loaded, table_rows
 from zmqtriton.supervisor.models.new_versions import NewVersions
 from zmqtriton.supervisor.models.startup import SETTLE_S, find_gone
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason
 
 LOAD_M = {"model": "m", "parameters": {}}
@@ -410,31 +410,30 @@ def test_what_an_ended_load_had_asked_for_is_not_taken_for_the_next_ones(
     override: LoadOverride | None,
 ) -> None:
     world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
-    answers: list[Any] = []
 
     # All in one turn: nothing is read before the last of them.
-    world.core.load("m", None).then(answers.append)
+    first = world.core.load("m", None)
     world.core.models["m"].unload()
-    world.core.load("m", override).then(answers.append)
+    second = world.core.load("m", override)
     world.run_until_idle()
 
-    assert [True, False] == [error is not None for error in answers]
+    assert first.error is not None
+    assert second.is_over
+    assert second.error is None
     assert ["READY"] == [v.state.value for v in world.core.models["m"].versions.values()]
 
 
 def test_an_error_of_the_server_s_own_ends_one_load_and_not_the_next(
     empty: SupervisorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[ZmqTritonError | None] = []
     with monkeypatch.context() as broken:
         broken.setattr(NewVersions, "choose", lambda *_, **__: 1 // 0)
-        empty.core.load("m", None).then(answers.append)
+        load = empty.core.load("m", None)
         with pytest.raises(ZeroDivisionError):
             empty.run_until_idle()
 
-    [error] = answers
-    assert error is not None
-    assert "an error of the server's own" in error.text
+    assert load.error is not None
+    assert "an error of the server's own" in load.error.text
     call = empty.call("load", LOAD_M)
     empty.finish_load(empty.serial("m_0_0"))
     assert call.result is None

@@ -128,7 +128,10 @@ def test_models_that_were_not_tried_say_why() -> None:
 
 
 def test_a_repository_that_cannot_be_listed_has_no_models() -> None:
-    assert [] == repository_index(InternalError("no such directory"), {}, LATER)
+    world = SupervisorHarness().start()
+    world.listing_error = _GONE
+
+    assert [] == world.call("index", {}).result
 
 
 # ----------------------------------------------------------------------------- startup

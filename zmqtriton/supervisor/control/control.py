@@ -13,7 +13,7 @@ from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import BY_ACTION, OWN_CALLER, ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Promise, kept, tell
+from zmqtriton.supervisor.story import Promise, failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
@@ -59,15 +59,16 @@ class ControlCallHandler:
 
     def handle(self, caller: int, message: wire.Call) -> None:
         """Answer the caller, now or later, exactly once."""
-        tell(self._answer(caller, message))
+        self._plan.tell(self._answer(caller, message))
 
     async def _answer(self, caller: int, message: wire.Call) -> None:
-        result = await _outcome_of(self._perform(caller, message))
+        try:
+            result = await self._perform(caller, message)
+        except ZmqTritonError as error:
+            result = wire.CallResult(message.id, error.number, error.text[:_MAX_TEXT], "null")
         if result is BY_ACTION:
             return
-        if isinstance(result, ZmqTritonError):
-            result = wire.CallResult(message.id, result.number, result.text[:_MAX_TEXT], "null")
-        elif not isinstance(result, wire.CallResult):
+        if not isinstance(result, wire.CallResult):
             result = wire.CallResult(message.id, 0, "", json.dumps(result))
         self._plan.enqueue(Send(caller, result._replace(id=message.id)))
 
@@ -88,14 +89,21 @@ class ControlCallHandler:
             return await self.perform(name, arguments)
         if succession.is_for_other_alone(name) and not model:
             return await succession.ask_other(name, there)
-        return await succession.tell_other(name, there, await _outcome_of(_result_of(verb, call)))
+        try:
+            result = await _result_of(verb, call)
+        except ZmqTritonError:
+            if not succession.is_for_other_alone(name):
+                raise
+            return await succession.ask_other(name, there)  # it was under way
+        await succession.tell_other(name, there)
+        return result
 
     def perform(self, verb: str, arguments: dict[str, Any]) -> Promise[Any]:
-        """Perform a call of this server's own; return its result, or the error."""
+        """Perform a call of this server's own."""
         if verb not in self._verbs:
-            return kept(InvalidArgument(f"unknown control call '{verb}'"))
+            return failed(InvalidArgument(f"unknown control call '{verb}'"))
         call = ControlCall(OWN_CALLER, arguments)
-        return tell(_outcome_of(_result_of(self._verbs[verb], call)))
+        return self._plan.tell(_result_of(self._verbs[verb], call))
 
     def _find(self, model: str, name: str) -> Verb:
         """Return the verb. Raises ZmqTritonError if the caller may not use it now."""
@@ -120,14 +128,6 @@ class ControlCallHandler:
 async def _result_of(verb: Verb, call: ControlCall) -> Any:
     result = verb.handle(call)
     return await result if isinstance(result, Awaitable) else result
-
-
-async def _outcome_of(steps: Awaitable[Any]) -> Any:
-    """Return the result, or the error."""
-    try:
-        return await steps
-    except ZmqTritonError as error:
-        return error
 
 
 def _describe(verb: str, arguments: dict[str, Any], client: str) -> str:

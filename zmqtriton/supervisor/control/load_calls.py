@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import GuestHost
 from zmqtriton.reading.blueprint import LoadOverride
 from zmqtriton.roles import GUEST, LOCAL_SERVICES
-from zmqtriton.supervisor.actions import RemoveDirectory, RepositoryListing
+from zmqtriton.supervisor.actions import RemoveDirectory, RepositoryNames
 from zmqtriton.supervisor.control.verbs import (
     OWN_CALLER,
     ControlCall,
@@ -32,9 +32,9 @@ from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.models.order import NestedLoads
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
-from zmqtriton.supervisor.story import Promise, Result
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import staging
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
 #: Triton's text; it is the same in each mode.
@@ -112,10 +112,10 @@ class LoadingServer(Protocol):
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
 
-    def list_repository(self, *, is_urgent: bool) -> Promise[RepositoryListing]:
+    def list_repository(self, *, is_urgent: bool) -> Promise[RepositoryNames]:
         """Return the names of the repositories' models, if urgent in a moment."""
 
-    def load(self, model: str, override: LoadOverride | None) -> Result:
+    def load(self, model: str, override: LoadOverride | None) -> Promise[None]:
         """Load a model."""
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
@@ -188,8 +188,11 @@ class LoadCalls:
 
     async def _index(self, call: ControlCall) -> list[dict[str, Any]]:
         is_urgent = bool(call.arguments.get("urgent"))
-        listing = await self._server.list_repository(is_urgent=is_urgent)
-        entries = repository_index(listing, self._server.models, self._why_never_loaded)
+        try:
+            names = await self._server.list_repository(is_urgent=is_urgent)
+        except ZmqTritonError:  # what is known by then is shown
+            names = {}
+        entries = repository_index(names, self._server.models, self._why_never_loaded)
         if call.arguments.get("ready"):
             entries = [entry for entry in entries if entry.get("state") == "READY"]
         if not call.arguments.get("reasons"):  # only programs of ours read more than the text
@@ -211,11 +214,9 @@ class LoadCalls:
             model = required_model_name(arguments)
             override = _override(arguments, directory, host, source)
             with self._nested_loads.waiting(caller, model):
-                error = await self._server.load(model, override)
+                await self._server.load(model, override)
         finally:
             self._staged_files.load_ended(directory)
-        if error is not None:
-            raise error
         served = self._server.models.get(model)
         return "unchanged" if served is not None and served.history.is_unchanged else None
 

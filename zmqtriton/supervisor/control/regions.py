@@ -25,7 +25,7 @@ from zmqtriton.supervisor.control.verbs import (
 )
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.story import Promise, all_of, tell
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -274,19 +274,24 @@ class RegionRegistry:
         self._last_number = number = self._last_number + 1
         region = self._regions[name] = RegisteredRegion(number, request)
         _, key, offset, size, _, file, handle, user, _ = request
-        opened = await self._plan.ask(
-            lambda ticket: OpenRegion(ticket, number, name, key, file, offset, size, user, handle)
-        )
-        problem = opened if isinstance(opened, ZmqTritonError) else request.problem
+        can_be_mapped, problem, is_open = False, request.problem, True
+        try:
+            can_be_mapped = await self._plan.ask(
+                lambda ticket: OpenRegion(
+                    ticket, number, name, key, file, offset, size, user, handle
+                )
+            )
+        except ZmqTritonError as error:
+            problem, is_open = error, False
         if self._regions.get(name) is not region:
             problem = NotFound(f"shared memory region '{name}' was unregistered")
         elif problem is not None:
             del self._regions[name]
         if problem is not None:
-            if not isinstance(opened, ZmqTritonError):
+            if is_open:
                 self._plan.enqueue(CloseRegion(number))
             raise problem
-        region.is_open, region.can_be_mapped = True, opened is True
+        region.is_open, region.can_be_mapped = True, can_be_mapped
         frontends = self._frontend_serials()
         self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
         await self._acknowledgements.sync(frontends)
@@ -305,7 +310,7 @@ class RegionRegistry:
             if region.is_open:
                 self._begin_release(region)
         leaving = [each for each in self._unregistered.values() if is_named(each.request)]
-        return all_of(each.released for each in leaving)
+        return All(each.released for each in leaving)
 
     def _begin_release(self, region: RegisteredRegion) -> None:
         users = set(self._frontend_serials())
@@ -329,7 +334,7 @@ class RegionRegistry:
             return
         # not before: a stub opens it when the first request that refers to it is executed
         if leaving.request.is_on_gpu:
-            tell(self._close_on_gpu(number))
+            self._plan.tell(self._close_on_gpu(number))
         else:
             self._plan.enqueue(CloseRegion(number))
             self._end_release(number)

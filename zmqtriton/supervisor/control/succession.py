@@ -193,10 +193,11 @@ class Succession:
     async def _repeat(self, calls: Iterable[RepeatedCall], perform: Perform) -> None:
         for verb, arguments in calls:
             await self._goes_on()
-            result = await perform(verb, arguments)
-            if isinstance(result, ZmqTritonError):
+            try:
+                await perform(verb, arguments)
+            except ZmqTritonError as error:
                 what = f"{verb} {arguments.get('name') or arguments.get('model') or ''}"
-                self._plan.log("W", f"not taken over: {what.rstrip()}: {result.text}")
+                self._plan.log("W", f"not taken over: {what.rstrip()}: {error.text}")
         await self._goes_on()
 
     async def _goes_on(self) -> None:
@@ -204,8 +205,9 @@ class Succession:
         if self._server.is_stopping:
             await Promise[None]()
 
-    async def take_over(self) -> None:
-        """Have the server before leave: this one serves."""
+    async def take_over(self, is_open: Promise[None]) -> None:
+        """Have the server before leave as soon as this one serves."""
+        await is_open
         if self._is_predecessor:
             self._plan.log("I", "This server serves; the one before is told to leave.")
             await self._ask("succession.leave", {"pid": self._start.pid})
@@ -232,18 +234,17 @@ class Succession:
         """True if this server leaves, and the call is for the one that stays."""
         return self._has_left and not verb.startswith(_OF_BOTH)
 
-    async def ask_other(self, verb: str, arguments: dict[str, Any]) -> Any:
+    async def ask_other(self, verb: str, arguments: dict[str, Any]) -> wire.CallResult:
         """Have the other server perform a call; return its answer."""
         result = await self._ask(verb, arguments)
-        return Unavailable("Server exiting") if result is None else result
+        if result is None:
+            raise Unavailable("Server exiting")
+        return result
 
-    async def tell_other(self, verb: str, arguments: dict[str, Any], result: Any) -> Any:
-        """Tell the other server of a call with this result here; return the answer to it."""
-        is_error = isinstance(result, ZmqTritonError)
-        if is_error and self.is_for_other_alone(verb):  # it was under way
-            return await self.ask_other(verb, arguments)
-        if is_error or not self._other:
-            return result
+    async def tell_other(self, verb: str, arguments: dict[str, Any]) -> None:
+        """Tell the other server, if there is one, of a call that was performed here."""
+        if not self._other:
+            return
         if self._hears_changes:
             there = await self._ask(verb, arguments)
             if there is not None and there.code:
@@ -251,7 +252,6 @@ class Succession:
                 self._plan.log("W", f"not done by the server {other}: {verb}: {there.text}")
         elif verb == _FORGOTTEN and not self._is_predecessor:
             self._forgotten.append((verb, arguments))
-        return result
 
     def _ask(self, verb: str, arguments: dict[str, Any]) -> Answer:
         if not self._other:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride
-from zmqtriton.supervisor.actions import RepositoryListing
+from zmqtriton.supervisor.actions import RepositoryNames
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
@@ -25,7 +25,7 @@ from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
 from zmqtriton.supervisor.settings import Policy
-from zmqtriton.supervisor.story import Promise, Result
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")
@@ -51,10 +51,12 @@ class HostServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
-    def list_repository(self) -> Promise[RepositoryListing]:
+    def list_repository(self) -> Promise[RepositoryNames]:
         """Return the names of the repositories' models."""
 
-    def load(self, model: str, override: LoadOverride | None, *, renews: bool = False) -> Result:
+    def load(
+        self, model: str, override: LoadOverride | None, *, renews: bool = False
+    ) -> Promise[None]:
         """Load a model; `renews` replaces its processes even if nothing has changed."""
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:

@@ -22,7 +22,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
 from zmqtriton.supervisor.models.model_report import serving_config
-from zmqtriton.supervisor.story import Promise, kept, tell
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -140,7 +140,15 @@ class ActionRunner:
         self._children.signal(*action)
 
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
-        answer.then(partial(self._core.plan.answer, action.ticket))
+        """Answer an action when it is over."""
+        answer.at_end(partial(self._pass_on, action.ticket, answer))
+
+    def _pass_on(self, ticket: int, answer: Promise[Any]) -> None:
+        try:
+            result = answer.value
+        except ZmqTritonError as error:
+            result = error
+        self._core.plan.answer(ticket, result)
 
     def _read_model(self, action: actions.ReadModel) -> None:
         self._answer(action, self._lookups.read(action))
@@ -155,15 +163,24 @@ class ActionRunner:
         if not self._core.is_stopping:  # else it goes with the runtime directory
             self._repositories.remove_directory(action.path)
 
+    def _keep_decisions(self, action: actions.KeepDecisions) -> None:
+        self._core.plan.tell(self._warn_of_decision(action))
+
+    async def _warn_of_decision(self, action: actions.KeepDecisions) -> None:
+        if problem := await self._repositories.keep_decisions(action):
+            _log.warning("a decision about a version cannot be kept: %s; %s", problem, _ADVICE)
+
     def _list_repository(self, action: actions.ListRepository) -> None:
-        self._answer(action, tell(self._repositories.list(action)))
+        self._answer(action, self._core.plan.tell(self._repositories.list(action)))
 
     def _look_at_files(self, action: actions.LookAtFiles) -> None:
-        self._answer(action, tell(self._repositories.look(action.models)))
+        self._answer(action, self._core.plan.tell(self._repositories.look(action.models)))
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
         if action.is_registration:
-            self._answer(action, tell(self._repositories.register(action.path, action.names)))
+            self._answer(
+                action, self._core.plan.tell(self._repositories.register(action.path, action.names))
+            )
         else:
             self._answer(action, kept(self._repositories.unregister(action.path)))
 
@@ -225,11 +242,6 @@ class ActionRunner:
         self.exit_status = action.status
 
 
-def _warn_of_decision(problem: str) -> None:
-    if problem:
-        _log.warning("a decision about a version cannot be kept: %s; %s", problem, _ADVICE)
-
-
 #: The answers to actions that could not be performed.
 _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, InternalError], Any]] = {
     actions.ReadModel: lambda runner, failure: ReadFailure(failure.reason),
@@ -254,9 +266,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
-    actions.KeepDecisions: lambda runner, action: tell(
-        runner._repositories.keep_decisions(action)
-    ).then(_warn_of_decision),
+    actions.KeepDecisions: ActionRunner._keep_decisions,
     actions.InBackground: ActionRunner._call_in_background,
     actions.ReadStacks: ActionRunner._read_stacks,
     actions.RemoveDirectory: ActionRunner._remove_files,

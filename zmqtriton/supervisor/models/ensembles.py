@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.order import Callee
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.story import Promise, all_of
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -58,7 +58,7 @@ class EnsembleMembers:
     def load_members(self, ensemble: EnsembleBlueprint, *, again: bool) -> Promise[None]:
         """Load each member, or try to; `again` retries those that failed."""
         members = map(self._make, ensemble.member_names)
-        return all_of(member.load_as_dependency(again=again) for member in members)
+        return All(member.load_as_dependency(again=again) for member in members)
 
     def check_acyclic(self, name: str) -> None:
         """Raise ConfigError if an ensemble calls itself through others."""

@@ -15,9 +15,9 @@ from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
 from zmqtriton.supervisor.helper_processes import HelperOwner, PreparationStatus
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.story import Promise, tell
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+from zmqtriton_floor.errors import InternalError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 _ROLE = "environment"
@@ -28,7 +28,7 @@ _REMOVED_WITHIN_S = 30.0
 class _Preparation(NamedTuple):
     model: str
     demand: EnvironmentSpec
-    outcome: Promise[Environment | ZmqTritonError]
+    outcome: Promise[Environment]
     status: PreparationStatus
 
 
@@ -39,11 +39,11 @@ class EnvironmentPreparations(HelperOwner):
         self._waiting: dict[int, _Preparation] = {}
         self._processes: dict[int, dict[str, Any]] = {}
 
-    async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment | ZmqTritonError:
-        """Return the environment for a load, or the error that prevents it."""
+    async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment:
+        """Return the environment for a load. Raises ZmqTritonError if that fails."""
         serial = self._plan.new_serial()
         status = PreparationStatus(model, self._plan.now_s, f"preparing {demand}")
-        outcome = Promise[Environment | ZmqTritonError]()
+        outcome = Promise[Environment]()
         self._waiting[serial] = _Preparation(model, demand, outcome, status)
         self._plan.enqueue(PrepareEnvironment(serial, model, demand))
         try:
@@ -64,7 +64,7 @@ class EnvironmentPreparations(HelperOwner):
                 "started_s": started_s,
                 "state": f"preparing {demand}",
             }
-            tell(self._let_begin(serial, demand, pid))
+            self._plan.tell(self._let_begin(serial, demand, pid))
 
     async def _let_begin(self, serial: int, demand: EnvironmentSpec, pid: int) -> None:
         """Let the process begin; what it starts from now on ends with the server."""
@@ -110,7 +110,7 @@ class EnvironmentPreparations(HelperOwner):
             return False
         outcome = self._waiting.pop(serial).outcome
         if answer.code:
-            outcome(from_number(answer.code, answer.text, answer.reason))
+            outcome.fail(from_number(answer.code, answer.text, answer.reason))
         else:
             outcome(Environment(*json.loads(answer.result)))
         return True
@@ -124,4 +124,6 @@ class EnvironmentPreparations(HelperOwner):
         _, demand, outcome, _ = self._waiting.pop(serial)
         words = f": {last_words}" if last_words else ""
         problem = f"{demand} cannot be prepared ({reason.text}){words}"
-        outcome(InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem))
+        outcome.fail(
+            InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem)
+        )

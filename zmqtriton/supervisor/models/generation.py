@@ -18,12 +18,12 @@ from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
-from zmqtriton.supervisor.models.instance_changes import InstanceGroupChange, Roll
+from zmqtriton.supervisor.models.instance_changes import Roll, change_groups
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
-from zmqtriton.supervisor.story import Result
+from zmqtriton.supervisor.story import Change, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
@@ -122,8 +122,9 @@ class Generation:
         self._awaiting_config: list[StubPlace] = []
         #: The model's answer about its configuration.
         self._completion = ""
-        #: The change of its instances that is under way.
-        self._change: InstanceGroupChange | Roll | None = None
+        #: The owner of a change of its instances, what it waits for, and the roll if it is one.
+        self._scope, self.news = plan.scope(), Change()
+        self._roll: Roll | None = None
         #: Seconds that it has waited for others to end.
         self._waited_s = 0.0
         #: The origin of its instances; None before the first, and if they load by themselves.
@@ -181,7 +182,7 @@ class Generation:
             return
         self._transition(states.RetireRequested())
         self._introductions.resources.leave(self.number)
-        self._change = None
+        self._scope.cancel()
         # without a ready instance, those that come up answer the requests that wait
         has_ready = bool(self.instances.ready)
         if has_ready:
@@ -209,24 +210,17 @@ class Generation:
 
     # ------------------------------------------------------ other instances
 
-    def change_instance_groups(self, blueprint: Blueprint) -> Result:
+    def change_instance_groups(self, blueprint: Blueprint) -> Promise[None]:
         """Change the instances. Raises ZmqTritonError if it cannot be done."""
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
-        change = self._change = InstanceGroupChange(self, blueprint, finished, claim)
-        self._proceed()
-        return change.ended
+        return self._scope.tell(change_groups(self, blueprint, finished, claim))
 
-    def roll(self, blueprint: Blueprint) -> Result:
+    def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
         self._end_template()  # it has the old code
-        roll = self._change = Roll(self, blueprint)
-        return roll.ended
-
-    def _proceed(self) -> None:
-        change = self._change
-        if change is not None and change.try_complete() and self._change is change:
-            self._change = None
+        roll = self._roll = Roll(self, blueprint)
+        return self._scope.tell(roll.tell())
 
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
@@ -316,7 +310,7 @@ class Generation:
                 self._broker_entry.attach(instance)
             self._begin_next()
         self.instances.discard_removed()
-        self._proceed()
+        self.news()
         if self.readiness.have_all_failed:
             self._broker_entry.remove(self.readiness.why_not_ready)
             self.owner.generation_given_up(self)
@@ -427,18 +421,14 @@ class Generation:
         """True if the model in this instance is asked for the configuration."""
         if self.final_config is None:
             return instance is self.instances[0]
-        return isinstance(self._change, Roll) and self._change.is_to_complete_config(instance)
+        return self._roll is not None and self._roll.is_to_complete_config(instance)
 
     def _on_config_completed(self, instance: StubPlace, document: str) -> None:
         if instance.state is not InstanceState.LOADING:
             return
         if self.final_config is not None and self._is_to_complete_config(instance):
-            assert isinstance(self._change, Roll)
-            try:
-                self._change.complete_config(document)
-            except ZmqTritonError as error:
-                roll, self._change = self._change, None
-                roll.stop(error)
+            assert self._roll is not None
+            if not self._roll.complete_config(document):
                 return
             self._completion = document
         if self.final_config is None and instance is not self.instances[0]:

@@ -20,7 +20,7 @@ from typing import Protocol
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton.supervisor.story import Result
+from zmqtriton.supervisor.story import Change
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
@@ -32,6 +32,9 @@ _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 class ChangedGeneration(Protocol):
     """A generation, as a change of its instances needs it."""
+
+    #: An instance has changed.
+    news: Change
 
     @property
     def instances(self) -> InstanceSet: ...
@@ -49,48 +52,38 @@ class ChangedGeneration(Protocol):
         """Use another blueprint for instances that start from now on."""
 
 
-class InstanceGroupChange:
-    def __init__(
-        self,
-        generation: ChangedGeneration,
-        blueprint: Blueprint,
-        finished: FinalConfig,
-        claim: ClaimResources,
-    ) -> None:
-        """Begin the change. Raises what `claim` raises, before anything is changed."""
-        self._generation = generation
-        self._blueprint = blueprint
-        self._finished = finished
-        self._claim = claim
-        self.ended = Result()
-        # one that an earlier change removes may still be answering
-        present = generation.instances.staying
-        self._before = [instance.slot for instance in present]
-        claim([*self._before, *finished.slots])
-        usable = [i for i in present if i.state is not InstanceState.FAILED]
-        self._kept, lacking = match_slots(usable, finished.slots)
-        self._surplus = [i for i in present if i not in self._kept]
-        self._new = generation.add_instances(lacking)
+async def change_groups(
+    generation: ChangedGeneration,
+    blueprint: Blueprint,
+    finished: FinalConfig,
+    claim: ClaimResources,
+) -> None:
+    """Give a generation other groups. Raises ZmqTritonError if it stays as it was."""
+    # one that an earlier change removes may still be answering
+    present = generation.instances.staying
+    before = [instance.slot for instance in present]
+    claim([*before, *finished.slots])
+    usable = [i for i in present if i.state is not InstanceState.FAILED]
+    kept, lacking = match_slots(usable, finished.slots)
+    surplus = [i for i in present if i not in kept]
+    new = generation.add_instances(lacking)
+    await generation.news.until(lambda: bool(find_failure(new)) or _are_ready(new))
+    failed = find_failure(new)
+    if failed is not None:
+        for instance in new:
+            generation.remove_instance(instance)
+        claim(before)
+        raise failed.load_failure()
+    for instance, place in kept.items():
+        instance.slot = place
+    generation.replace_blueprint(blueprint, finished)
+    for instance in surplus:
+        generation.remove_instance(instance)
+    claim(finished.slots)
 
-    def try_complete(self) -> bool:
-        """Complete the change if it can be; True if it is over."""
-        failed = find_failure(self._new)
-        if failed is not None:
-            for instance in self._new:
-                self._generation.remove_instance(instance)
-            self._claim(self._before)
-            self.ended(failed.load_failure())
-            return True
-        if not all(i.state is InstanceState.READY for i in self._new):
-            return False
-        for instance, place in self._kept.items():
-            instance.slot = place
-        self._generation.replace_blueprint(self._blueprint, self._finished)
-        for instance in self._surplus:
-            self._generation.remove_instance(instance)
-        self._claim(self._finished.slots)
-        self.ended(None)
-        return True
+
+def _are_ready(instances: Iterable[StubPlace]) -> bool:
+    return all(each.state is InstanceState.READY for each in instances)
 
 
 def find_failure(new: Iterable[StubPlace]) -> StubPlace | None:
@@ -122,75 +115,74 @@ class NeedsNewGeneration(ZmqTritonError):
 
 
 class Roll:
+    """Other code for the instances of a generation, one by one."""
+
     def __init__(self, generation: ChangedGeneration, blueprint: Blueprint) -> None:
-        """Begin the roll. Raises NeedsNewGeneration."""
         self._generation = generation
         self._blueprint = blueprint
-        self.ended = Result()
         #: Known once a new instance has completed it, if it is to be completed.
         self._finished = blueprint.final_config
-        if self._finished is not None:
-            self._require_same_config(self._finished)
         self._old = deque(generation.instances.staying)
         self._count = len(self._old)
         #: The new ones that have replaced others, and the one that is being started.
         self._replacements: list[StubPlace] = []
         self._starting: StubPlace | None = None
-        self._start_next()
+        #: Why the configuration that the new one has completed cannot be used.
+        self._problem: ZmqTritonError | None = None
+
+    async def tell(self) -> None:
+        """Replace the instances. Raises NeedsNewGeneration, or why one could not be started."""
+        if self._finished is not None:
+            self._require_same_config(self._finished)
+        while self._old:
+            (starting,) = self._generation.add_instances([self._old[0].slot])
+            self._starting = starting
+            await self._generation.news.until(self._is_decided)
+            problem = self._find_problem()
+            if problem is not None:
+                # those that are not replaced yet stay
+                self._generation.remove_instance(starting)
+                raise problem
+            self._replacements.append(starting)
+            self._generation.remove_instance(self._old.popleft())
+        assert self._finished is not None
+        self._generation.replace_blueprint(self._blueprint, self._finished)
 
     def is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if this instance completes the configuration, as a load's first one does."""
         return self._finished is None and instance is self._starting
 
-    def complete_config(self, reply: str) -> None:
-        """Take the model's answer about its configuration. Raises ZmqTritonError."""
-        finished = self._blueprint.finalize_config(reply)
-        self._require_same_config(finished)
+    def complete_config(self, reply: str) -> bool:
+        """Take the model's answer about its configuration; return whether it can be used."""
+        try:
+            finished = self._blueprint.finalize_config(reply)
+            self._require_same_config(finished)
+        except ZmqTritonError as error:
+            self._problem = error
+            self._generation.news()
+            return False
         self._finished = finished
+        return True
 
     def _require_same_config(self, finished: FinalConfig) -> None:
         served = self._generation.final_config
         if served is None or finished.config != served.config:
             raise NeedsNewGeneration("its configuration has changed, too")
 
-    def _start_next(self) -> None:
-        self._starting = None  # the start of an instance has try_complete() called
-        (self._starting,) = self._generation.add_instances([self._old[0].slot])
+    def _is_decided(self) -> bool:
+        assert self._starting is not None
+        is_ready = self._starting.state is InstanceState.READY
+        return is_ready or self._find_problem() is not None
 
-    def try_complete(self) -> bool:
-        """Take the next steps of the roll that are possible; True if it is over."""
-        starting = self._starting
-        if starting is None:
-            return False
-        failed = find_failure([starting]) or self._find_death()
-        if failed is not None:
-            self.stop(failed.load_failure(self._progress))
-            return True
-        if starting.state is not InstanceState.READY:
-            return False
-        self._replacements.append(starting)
-        self._generation.remove_instance(self._old.popleft())
-        if self._old:
-            self._start_next()
-            return False
-        assert self._finished is not None
-        self._generation.replace_blueprint(self._blueprint, self._finished)
-        self.ended(None)
-        return True
-
-    def _find_death(self) -> StubPlace | None:
-        """Return a new instance that has died since it was ready."""
-        return next((one for one in self._replacements if one.death_reason), None)
+    def _find_problem(self) -> ZmqTritonError | None:
+        """Return why the roll cannot go on; a new instance may have died since it was ready."""
+        assert self._starting is not None
+        died = (one for one in self._replacements if one.death_reason)
+        failed = find_failure([self._starting]) or next(died, None)
+        return self._problem or (failed.load_failure(self._progress) if failed else None)
 
     @property
     def _progress(self) -> str:
         if not self._replacements:
             return ""
         return f" ({len(self._replacements)} of {self._count} instances have the new code)"
-
-    def stop(self, error: ZmqTritonError) -> None:
-        """Leave the instances that are not replaced yet."""
-        starting, self._starting = self._starting, None
-        if starting is not None:
-            self._generation.remove_instance(starting)
-        self.ended(error)

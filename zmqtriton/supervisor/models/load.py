@@ -20,7 +20,6 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, Envir
 from zmqtriton.reading.blueprint import (
     Blueprint,
     EnsembleBlueprint,
-    FinalConfig,
     LoadOverride,
     ReadFailure,
     Scale,
@@ -28,9 +27,9 @@ from zmqtriton.reading.blueprint import (
 from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
-from zmqtriton.supervisor.models.new_versions import NewVersions
+from zmqtriton.supervisor.models.new_versions import NO_ENSEMBLE, CombinedConfig, NewVersions
 from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState
-from zmqtriton.supervisor.story import Result, Story
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -83,11 +82,11 @@ class LoadOwner(LoadedModel, Protocol):
 class Load:
     def __init__(self, model: LoadOwner, around: ModelContext, request: LoadRequest) -> None:
         self.state = LoadState.ASKED
-        self.ended = Result()
+        self.ended = Promise[None]()
         self._model = model
         self._context = around
         self._request = request
-        self._story = Story[None]()
+        self._scope = around.plan.scope()
         #: The versions that it builds; None before.
         self._new: NewVersions | None = None
 
@@ -109,7 +108,7 @@ class Load:
 
     def begin(self) -> None:
         self._take(states.LoadBegun())
-        self._story.begin(self._tell())
+        self._scope.tell(self._tell())
 
     async def _tell(self) -> None:
         try:
@@ -142,8 +141,7 @@ class Load:
         if isinstance(reading, Blueprint) and reading.ensemble is not None:
             # a member that was missing may be there now
             combined = await self._load_members(reading, reading.ensemble)
-            is_failed = isinstance(combined, ZmqTritonError)
-            if was_tried if is_failed else self._is_current(reading):
+            if self._is_current(reading) if combined.config is not None else was_tried:
                 history.record_tried()
             else:
                 await self._build(reading, combined)
@@ -157,10 +155,8 @@ class Load:
             await self._load_callees(reading)
             await self._build(reading)
 
-    async def _build(
-        self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None = None
-    ) -> None:
-        """Build all versions; for an ensemble, `combined` is its configuration or why it has none.
+    async def _build(self, blueprint: Blueprint, combined: CombinedConfig = NO_ENSEMBLE) -> None:
+        """Build all versions; an ensemble comes with its configuration, or why it has none.
 
         Raises the reason why a version cannot serve.
         """
@@ -173,9 +169,12 @@ class Load:
         words = ("loading", "") if scale is None else ("scaling", f" to {scale.text}")
         new.choose(*words, renews=self._request.renews)
 
-        environment = await self._prepare_environment(blueprint.environment, new)
+        try:
+            new.environment = await self._prepare_environment(blueprint.environment, new)
+        except ZmqTritonError as error:
+            new.obstacle = new.obstacle or error
         self._take(states.EnvironmentReady())
-        await new.start(environment)
+        await new.start()
         # last, since instances that were replaced do not come back
         if new.has_changes and not new.has_failed:
             self._take(states.ChangesBegun())
@@ -187,7 +186,7 @@ class Load:
         # what served before ends once every frontend knows what serves now
         await new.swap_in()
         if new.failures:
-            raise self._error(new.failures, combined)
+            raise self._error(new.failures, combined.problem)
         self._record_success(blueprint)
 
     # ----------------------------------------------------- what is to be built
@@ -270,20 +269,17 @@ class Load:
 
     async def _load_members(
         self, blueprint: Blueprint, ensemble: EnsembleBlueprint
-    ) -> FinalConfig | ZmqTritonError:
-        """Load an ensemble's members first, which may need the slot.
-
-        Return its configuration, or why it has none.
-        """
+    ) -> CombinedConfig:
+        """Load an ensemble's members first, which may need the slot."""
         around, members = self._context, self._context.ensemble_members
         around.load_slots.release(self._model.name)
         self._record_dependencies(blueprint)
         try:
             members.check_acyclic(blueprint.name)
             await members.load_members(ensemble, again=self._request.retry_failed_members)
-            return members.finalize_config(blueprint)
+            return CombinedConfig(members.finalize_config(blueprint))
         except ZmqTritonError as error:
-            return error
+            return CombinedConfig(problem=error)
 
     # ------------------------------------------------------ how it is built
 
@@ -309,8 +305,8 @@ class Load:
 
     async def _prepare_environment(
         self, demand: Environment | EnvironmentSpec | None, new: NewVersions
-    ) -> Environment | ZmqTritonError:
-        """Return the environment, or the error that prevents it."""
+    ) -> Environment:
+        """Return the environment. Raises ZmqTritonError if that fails."""
         if not isinstance(demand, EnvironmentSpec):
             return demand or SERVER_ENVIRONMENT
         if not new.needs_environment:
@@ -324,7 +320,7 @@ class Load:
 
         Versions of a load that has failed by this are not loaded, so that the next one may begin.
         """
-        self._story.cancel()
+        self._scope.cancel()
         numbers = self._new.abort(why, has_failed=has_failed) if self._new is not None else []
         name = self._model.name
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
@@ -349,12 +345,12 @@ class Load:
         self._context.plan.log("I", f"successfully {what} '{name}'", model=name)
 
     def _error(
-        self, failures: Mapping[int, Reason], combined: FinalConfig | ZmqTritonError | None
+        self, failures: Mapping[int, Reason], problem: ZmqTritonError | None
     ) -> ZmqTritonError:
         """Return why not all versions serve, in Triton's words."""
-        if isinstance(combined, ZmqTritonError):
+        if problem is not None:
             # The ensemble itself cannot be made, whichever versions it has.
-            texts = f"{combined.text}\n"
+            texts = f"{problem.text}\n"
         else:
             texts = "".join(
                 f"version {number} is at UNAVAILABLE state: {reason.text};"
@@ -372,4 +368,7 @@ class Load:
         self._take(event or (states.LoadGivenUp() if error else states.LoadSucceeded()))
         self._model.load_ended(self)
         self._context.listener.load_ended(self._model.name)
-        self.ended(error)
+        if error is None:
+            self.ended()
+        else:
+            self.ended.fail(error)

@@ -17,7 +17,7 @@ from zmqtriton.supervisor.models.load import Load, LoadRequest
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
 from zmqtriton.supervisor.models.version import ServedVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
-from zmqtriton.supervisor.story import Promise, Result, kept
+from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -51,7 +51,7 @@ class ServedModel(GenerationOwner):
 
     def load(
         self, override: LoadOverride | None = None, *, again: bool = False, renews: bool = False
-    ) -> Result:
+    ) -> Promise[None]:
         """Load the model; `again` retries even failed members of an ensemble.
 
         `renews` replaces its processes even if nothing has changed.
@@ -59,11 +59,11 @@ class ServedModel(GenerationOwner):
         self.was_explicitly_loaded, self.was_explicitly_unloaded = True, False
         return self._request(LoadRequest(override, retry_failed_members=again, renews=renews))
 
-    def load_on_demand(self) -> Result:
+    def load_on_demand(self) -> Promise[None]:
         """Load the model for requests that wait; it may be evicted."""
         return self._request(LoadRequest(retry_failed_members=True))
 
-    def poll(self, settle_s: float) -> Result:
+    def poll(self, settle_s: float) -> Promise[None]:
         """Load models that have changed and then stayed the same for this long.
 
         A failed load is retried only if the files have changed, or a process was lost.
@@ -79,11 +79,11 @@ class ServedModel(GenerationOwner):
         self.was_explicitly_unloaded = False
         return self._request(LoadRequest(is_poll=not again, retry_failed_members=again))
 
-    def scale(self, scale: Scale) -> Result:
+    def scale(self, scale: Scale) -> Promise[None]:
         """Give the serving versions this number of instances; it stays over reloads."""
         return self._request(LoadRequest(scale=scale))
 
-    def _request(self, request: LoadRequest) -> Result:
+    def _request(self, request: LoadRequest) -> Promise[None]:
         load = Load(self, self._context, request)
         self._loads.append(load)
         if len(self._loads) == 1:
@@ -187,11 +187,11 @@ class ServedModel(GenerationOwner):
             self.publish(version)
 
     def generation_revived(self, generation: Generation) -> None:
-        # the broker first, so that it knows the requests that will come
-        broker_knows = self._context.audience.confirm_broker()
-        broker_knows.then(lambda _: self._serve_again(generation))
+        self._context.plan.tell(self._serve_again(generation))
 
-    def _serve_again(self, generation: Generation) -> None:
+    async def _serve_again(self, generation: Generation) -> None:
+        # the broker first, so that it knows the requests that will come
+        await self._context.audience.confirm_broker()
         version = self.versions[generation.version]
         can_serve = generation.state is GenerationState.SERVING and generation.readiness.ready_count
         is_free = version.state in (ModelState.UNAVAILABLE, ModelState.LOADING)

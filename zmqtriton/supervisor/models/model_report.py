@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.supervisor.actions import RepositoryListing
+from zmqtriton.supervisor.actions import RepositoryNames
 from zmqtriton.supervisor.models.model import NO_VERSION, ServedModel
 from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
-from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import AT_REST, Kind, Reason
 
 _OF_MEMBERS = frozenset((Kind.MEMBER_NOT_LOADED, Kind.MEMBER_NOT_READY))
@@ -153,10 +152,9 @@ def _status(state: ModelState, reason: Reason | None) -> str:
 
 
 def repository_index(
-    listing: RepositoryListing, models: Mapping[str, ServedModel], never_loaded: Reason | None
+    names: RepositoryNames, models: Mapping[str, ServedModel], never_loaded: Reason | None
 ) -> list[dict[str, Any]]:
     """Return the entries; `never_loaded` is why a model was never tried, where it may be."""
-    names = {} if isinstance(listing, ZmqTritonError) else listing
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):
         problem = names.get(name)

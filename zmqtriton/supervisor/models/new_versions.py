@@ -7,10 +7,10 @@ together. A generation that fails is loaded again as often as the options say. D
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
-from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
@@ -20,43 +20,52 @@ from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
-from zmqtriton.supervisor.story import Change, Promise, Result, all_of, kept, tell
+from zmqtriton.supervisor.story import All, Promise, Story
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
 
 #: Name of a backend setting that each backend gets by default.
 _LARGEST_BATCH = "default-max-batch-size"
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
-InstanceChange = Callable[[Blueprint], Result]
+InstanceChange = Callable[[Blueprint], Awaitable[None]]
+
+
+class CombinedConfig(NamedTuple):
+    """The configuration of an ensemble, or why it cannot be served; neither for other models."""
+
+    config: FinalConfig | None = None
+    problem: ZmqTritonError | None = None
+
+
+NO_ENSEMBLE = CombinedConfig()
 
 
 class NewVersions(GenerationOwner):
-    """An ensemble comes with its configuration, or why it cannot be served."""
-
     def __init__(
         self,
         model: LoadedModel,
         around: ModelContext,
         blueprint: Blueprint,
-        combined: FinalConfig | ZmqTritonError | None = None,
+        combined: CombinedConfig,
     ) -> None:
         self._model = model
         self._context = around
         self._blueprint = blueprint
-        self._combined = combined
-        #: The environment, or why there is none.
-        self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
+        self._combined = combined.config
+        #: Why no version can be started.
+        self.obstacle = combined.problem
+        self.environment = SERVER_ENVIRONMENT
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: The changes of versions that keep their generation.
         self._changes: dict[int, InstanceChange] = {}
-        #: The versions whose generation is being loaded, or whose instances are being changed.
-        self._outstanding: set[int] = set()
+        #: The load of a generation, or the change of instances, by version.
+        self._stories: dict[int, Story[None]] = {}
+        #: The announcement of a generation, by version; it fails if the load does.
+        self._announced: dict[int, Promise[None]] = {}
         #: Promises that every frontend knows of a version that serves what is new.
         self._told: list[Promise[None]] = []
-        #: A version is not outstanding any more.
-        self._news = Change()
-        self._retries: dict[int, int] = {}
+        self._scope = around.plan.scope()
         self.failures: dict[int, Reason] = {}
         #: True once the load has failed: none of the new generations will serve.
         self.has_failed = False
@@ -95,30 +104,29 @@ class NewVersions(GenerationOwner):
         """True if instances are still to be changed."""
         return bool(self._changes)
 
-    async def start(self, environment: Environment | ZmqTritonError) -> None:
-        """Start the new generations; go on when each is loaded and announced, or has failed."""
-        self._environment = environment
-        for number, generation in list(self._generations.items()):
-            self._start(number, generation)
-        await self._news.until(lambda: not self._outstanding)
+    async def start(self) -> None:
+        """Load the new generations; go on when each is announced, or has failed."""
+        await self._all({number: self._bring(number) for number in self._generations})
 
     async def change(self) -> None:
         """Change the instances of versions that keep their generation."""
         changes, self._changes = self._changes, {}
-        self._outstanding = set(changes)
-        for number, change in changes.items():
-            try:
-                changed = change(self._blueprint)
-            except ZmqTritonError as error:
-                changed = kept(error)
-            changed.then(partial(self._on_instances_changed, number))
-        await self._news.until(lambda: not self._outstanding)
+        await self._all({number: self._change(number, changes[number]) for number in changes})
+
+    async def _all(self, steps: Mapping[int, Coroutine[Any, None, None]]) -> None:
+        for number, each in steps.items():
+            self._stories[number] = self._scope.tell(each)
+        stories = {number: self._stories[number] for number in steps}
+        await All(stories.values())
+        for number, story in stories.items():
+            if number not in self.failures:
+                await story
 
     async def swap_in(self) -> None:
         """Have the new generations serve; go on when every frontend knows."""
         for generation in list(self._generations.values()):
             self._swap_in(generation)
-        await all_of(self._told)
+        await All(self._told)
 
     def _swap_in(self, generation: Generation) -> None:
         number = generation.version
@@ -130,7 +138,7 @@ class NewVersions(GenerationOwner):
         self._model.publish(version)
         frontends_know = self._context.audience.confirm_frontends()
         if old is not None:
-            frontends_know.then(partial(_retire, old))
+            frontends_know.at_end(old.retire)
         self._told.append(frontends_know)
 
     def drop_loaded(self) -> None:
@@ -147,16 +155,16 @@ class NewVersions(GenerationOwner):
 
     def drop(self, number: int) -> bool:
         """Go on without a version that is being unloaded; return whether there was something."""
-        has_change = self._changes.pop(number, None) is not None or number in self._outstanding
-        self._outstanding.discard(number)
-        generation = self._generations.pop(number, None)
-        if generation is not None:
-            generation.abort(UNLOADED)
+        story, generation = self._stories.get(number), self._generations.pop(number, None)
+        is_changing = story is not None and not story.is_over
+        has_change = self._changes.pop(number, None) is not None or is_changing
         if has_change or generation is not None:
             self.failures[number] = UNLOADED
-            self._news()
-            return True
-        return False
+        if story is not None:
+            story.cancel()
+        if generation is not None:
+            generation.abort(UNLOADED)
+        return has_change or generation is not None
 
     def abort(self, why: Reason, *, has_failed: bool) -> list[int]:
         """End the generations that do not serve yet, and return their versions.
@@ -166,7 +174,7 @@ class NewVersions(GenerationOwner):
         for number in self._generations if has_failed else ():
             self._refuse(number, why)
         generations, self._generations = self._generations, {}
-        self._changes, self._outstanding = {}, set()
+        self._scope.cancel()
         for generation in generations.values():
             generation.abort(why)
         return sorted(generations)
@@ -178,32 +186,29 @@ class NewVersions(GenerationOwner):
 
     # ---------------------------------------------------- how each one proceeds
 
-    def _on_instances_changed(self, number: int, error: ZmqTritonError | None) -> None:
-        if number not in self._outstanding:
-            return  # the model is being unloaded
+    async def _change(self, number: int, change: InstanceChange) -> None:
         version = self._model.versions[number]
-        if isinstance(error, NeedsNewGeneration):
+        try:
+            await change(self._blueprint)
+        except NeedsNewGeneration:
             assert version.generation is not None
-            self._environment = version.generation.environment
-            self._start(number, self._add_generation(number))
-            return
-        if error is not None:
+            self.environment = version.generation.environment
+            self._add_generation(number)
+            await self._bring(number)
+        except ZmqTritonError as error:
             self._fail(number, error)
-            return
-        self._outstanding.discard(number)
-        version.transition(states.GenerationServing())
-        self._model.publish(version)
-        self._told.append(tell(self._confirm_change()))
-        self._news()
+        else:
+            version.transition(states.GenerationServing())
+            self._model.publish(version)
+            self._told.append(self._scope.tell(self._confirm_change()))
 
     async def _confirm_change(self) -> None:
         await self._context.audience.confirm()
         # a broker that has just taken over would still give requests to the old instances
         await self._context.introductions.after_retirements()
 
-    def _add_generation(self, number: int) -> Generation:
+    def _add_generation(self, number: int) -> None:
         around = self._context
-        self._retries.setdefault(number, around.policy.load_retries)
         parts = (self, around.plan, around.introductions, self._blueprint, number)
         if self._blueprint.ensemble is None:
             generation = Generation(*parts)
@@ -214,24 +219,35 @@ class NewVersions(GenerationOwner):
                 text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
                 around.plan.log("I", f"{text}: {limit}")
         around.generations[generation.number] = self._generations[number] = generation
-        self._outstanding.add(number)
-        return generation
 
-    def _start(self, number: int, generation: Generation) -> None:
-        plan = self._blueprint.versions[number]
-        combined = self._combined
-        if plan.problem:
-            self._fail_unstarted(generation, plan.problem)
-        elif isinstance(combined, ZmqTritonError):
-            self._fail_unstarted(generation, combined)
-        elif isinstance(self._environment, ZmqTritonError):
-            self._fail_unstarted(generation, self._environment)
-        else:
-            generation.environment = self._environment
-            generation.final_config = combined or generation.final_config
-            if self._blueprint.ensemble is None:
-                self._log_initialization(generation)
-            generation.start()
+    async def _bring(self, number: int) -> None:
+        """Load a version's generation, or another one in its place as often as the options say."""
+        obstacle = self._blueprint.versions[number].problem or self.obstacle
+        if obstacle is not None:
+            generation = self._generations[number]
+            self._fail(number, obstacle)
+            generation.abort(obstacle.reason)
+            return
+        retries = self._context.policy.load_retries
+        while True:
+            try:
+                await self._load(self._generations[number])
+                return
+            except ZmqTritonError as error:
+                if not retries:
+                    self._fail(number, error)
+                    return
+            retries -= 1
+            self._add_generation(number)
+
+    def _load(self, generation: Generation) -> Promise[None]:
+        announced = self._announced[generation.version] = Promise()
+        generation.environment = self.environment
+        generation.final_config = self._combined or generation.final_config
+        if self._blueprint.ensemble is None:
+            self._log_initialization(generation)
+        generation.start()
+        return announced
 
     def _log_initialization(self, generation: Generation) -> None:
         plan, blueprint = self._context.plan, self._blueprint
@@ -243,11 +259,6 @@ class NewVersions(GenerationOwner):
         if generation.final_config is not None:
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
 
-    def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
-        """Fail a version whose instances cannot be started."""
-        self._fail(generation.version, error)
-        generation.abort(error.reason)
-
     # ------------------------------------- what becomes of a new generation
 
     def generation_loaded(self, generation: Generation) -> None:
@@ -257,23 +268,11 @@ class NewVersions(GenerationOwner):
         """
         generation.announce()
         broker_knows = self._context.audience.confirm_broker()
-        broker_knows.then(lambda _: self._on_announced(generation))
-
-    def _on_announced(self, generation: Generation) -> None:
-        is_wanted = self._generations.get(generation.version) is generation
-        if is_wanted and generation.state is GenerationState.SERVING:
-            self._outstanding.discard(generation.version)
-            self._news()
+        broker_knows.at_end(self._announced[generation.version])
 
     def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
-        number = generation.version
-        if self._generations.get(number) is not generation:
-            return
-        if self._retries[number]:
-            self._retries[number] -= 1
-            self._start(number, self._add_generation(number))
-        else:
-            self._fail(number, error)
+        if self._generations.get(generation.version) is generation:
+            self._announced[generation.version].fail(error)
 
     def generation_given_up(self, generation: Generation) -> None:
         reason = generation.readiness.why_not_ready
@@ -290,14 +289,8 @@ class NewVersions(GenerationOwner):
         self._context.plan.log("E", text, model=name, version=number)
         self.failures[number] = reason
         self._generations.pop(number, None)
-        self._outstanding.discard(number)
         self.has_failed |= not self._blueprint.is_tried(number)
         self._refuse(number, reason)
-        self._news()
-
-
-def _retire(generation: Generation, _: None) -> None:
-    generation.retire()
 
 
 def _serving_generation(version: ServedVersion) -> Generation | None:

@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_history import Dependencies
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton.supervisor.story import Promise, all_of
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -102,7 +102,7 @@ class LoadOrder:
         names = sorted(c for c in set(callees) - {name} if not reaches(c, name, self._needs))
         go_on = self._waiting[name] = Promise()
         try:
-            all_of(self._make(each).load_as_dependency(again=again) for each in names).then(go_on)
+            All(self._make(each).load_as_dependency(again=again) for each in names).at_end(go_on)
             await go_on
         finally:
             if self._waiting.get(name) is go_on:
@@ -145,7 +145,7 @@ class RetirementQueue:
         self._waiting[number] = generation
         if frontends_know is not None:
             self._served.add(number)
-            frontends_know.then(lambda _: self._served.discard(number))
+            frontends_know.at_end(partial(self._served.discard, number))
 
     def retire_unneeded(self) -> None:
         while self._waiting:

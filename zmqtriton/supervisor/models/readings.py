@@ -16,12 +16,12 @@ from zmqtriton.supervisor.actions import (
     ListRepository,
     LocalCopy,
     ReadModel,
-    RemoteListing,
-    RepositoryListing,
+    RemoteNames,
+    RepositoryNames,
 )
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import InternalError
 
 
 class ModelSource(Protocol):
@@ -41,8 +41,8 @@ class ModelSource(Protocol):
     def fetch_phase(self, model: str) -> str:
         """Return the step of the model's copy, in words, or ""."""
 
-    async def list_remote(self) -> RemoteListing:
-        """Return the source's models."""
+    async def list_remote(self) -> RemoteNames:
+        """Return the source's models. Raises ZmqTritonError."""
 
 
 class ModelReadings:
@@ -89,19 +89,18 @@ class ModelReadings:
 
     async def list_models(
         self, *, is_patient: bool = False, is_urgent: bool = False
-    ) -> RepositoryListing:
+    ) -> RepositoryNames:
         """Return the names of all models, each with a problem or None.
 
         A problem holds for all versions of the model. Without patience, a repository that does not
-        answer is left out, or has what it had when it was listed the last time.
+        answer is left out, or has what it had when it was listed the last time. Raises
+        ZmqTritonError.
         """
-        remote: RemoteListing = ()
+        remote: RemoteNames = ()
         if self._source is not None:
             remote = await self._source.list_remote()
-        if isinstance(remote, ZmqTritonError):
-            return remote
         make = partial(
             ListRepository, remote_models=remote, is_patient=is_patient, is_urgent=is_urgent
         )
-        listing: RepositoryListing = await self._plan.ask(make)
+        listing: RepositoryNames = await self._plan.ask(make)
         return listing

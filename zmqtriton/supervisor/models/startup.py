@@ -7,17 +7,16 @@ with the loaded models again and again. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
-from zmqtriton.supervisor.actions import PrintError, RepositoryListing, RepositoryNames, ShowTables
+from zmqtriton.supervisor.actions import PrintError, RepositoryNames, ShowTables
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
-from zmqtriton.supervisor.story import Change, Promise, Story
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -40,8 +39,8 @@ class StartupServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
-    def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryListing]:
-        """Return the names of the repositories' models; with patience, wait for slow ones."""
+    def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryNames]:
+        """Return the names of the repositories' models; with patience, of all of them."""
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
@@ -69,9 +68,8 @@ class Startup:
         self._publish = publish
         self._policy = policy
         self._server = served
-        self._story = Story[None]()
+        self._scope = plan.scope()
         self._left: set[str] = set()
-        self._is_tried = Change()
         self._failed: list[str] = []
         self._progress = StartupProgress(plan, self._find_phases)
         self.is_over = False
@@ -84,12 +82,12 @@ class Startup:
         self.is_repository_missing = False
 
     def begin(self) -> None:
-        self._story.begin(self._tell())
+        self._scope.tell(self._tell())
 
     def stop(self) -> None:
         """Begin nothing new."""
         self._progress.end()
-        self._story.cancel()
+        self._scope.cancel()
 
     async def _tell(self) -> None:
         """Load the models, let clients connect, and poll if so wanted."""
@@ -119,20 +117,25 @@ class Startup:
         As Triton does it serves nothing meanwhile, unless it is to end.
         """
         while True:
-            listing = await self._server.list_repository(is_patient=True)
-            if not isinstance(listing, ZmqTritonError):
+            try:
+                names = await self._server.list_repository(is_patient=True)
+            except ZmqTritonError as error:
+                self._note_missing(error)
+            else:
                 if self.is_repository_missing:
                     self._plan.log("I", "the model repository can be listed; its models are loaded")
-                return listing
-            if self._policy.exit_on_error or self._policy.one_by_one:
-                self._give_up(listing.text)
-            elif not self.is_repository_missing:
-                self._progress.end()
-                self.is_repository_missing = True
-                self._plan.log("E", f"Internal: {listing.text}")
-                self._publish(wire.RepositoryState(1))
-                self._server.accept_clients()
+                return names
             await self._plan.pause(_LOOK_S)
+
+    def _note_missing(self, error: ZmqTritonError) -> None:
+        if self._policy.exit_on_error or self._policy.one_by_one:
+            self._give_up(error.text)
+        elif not self.is_repository_missing:
+            self._progress.end()
+            self.is_repository_missing = True
+            self._plan.log("E", f"Internal: {error.text}")
+            self._publish(wire.RepositoryState(1))
+            self._server.accept_clients()
 
     async def _wait_for_end_of_predecessor(self, names: tuple[str, ...]) -> None:
         """Let clients connect, whose requests wait until the server before has ended."""
@@ -145,10 +148,7 @@ class Startup:
 
     async def _load(self, names: Sequence[str]) -> None:
         self._left = set(names)
-        for name in names:
-            loaded = self._server.get_or_create_model(name).load()
-            loaded.then(partial(self._on_load_attempted, name))
-        await self._is_tried.until(lambda: not self._left)
+        await All([self._scope.tell(self._try(name)) for name in names])
         self.is_over = True
         self._progress.end()
         if self.is_repository_missing:
@@ -156,11 +156,12 @@ class Startup:
             self.is_repository_missing = False
             self._publish(wire.RepositoryState(0))
 
-    def _on_load_attempted(self, name: str, error: ZmqTritonError | None) -> None:
-        if error is not None:
+    async def _try(self, name: str) -> None:
+        try:
+            await self._server.get_or_create_model(name).load()
+        except ZmqTritonError:  # the table of models has why
             self._failed.append(name)
         self._left.discard(name)
-        self._is_tried()
 
     def _find_phases(self) -> list[tuple[str, str]]:
         """Return the models that are not tried yet, each with what it waits for."""
@@ -229,13 +230,13 @@ class Startup:
         while True:
             due_s = self._plan.now_s + self._policy.poll_s
             self._plan.log("V", "Polling model repository")
-            self._compare(await self._server.list_repository())
+            try:
+                self._compare(await self._server.list_repository())
+            except ZmqTritonError as error:
+                self._plan.log("E", f"failed to poll the model repository: {error.text}")
             await self._plan.pause(max(due_s - self._plan.now_s, 0.0))
 
-    def _compare(self, listing: RepositoryListing) -> None:
-        if isinstance(listing, ZmqTritonError):
-            self._plan.log("E", f"failed to poll the model repository: {listing.text}")
-            return
+    def _compare(self, listing: RepositoryNames) -> None:
         for name, problem in listing.items():
             if name not in self._server.models:
                 self._plan.log("I", f"model '{name}' was added")

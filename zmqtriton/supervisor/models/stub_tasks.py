@@ -20,7 +20,13 @@ from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import DeadlineExceeded, InternalError, Unavailable, from_number
+from zmqtriton_floor.errors import (
+    DeadlineExceeded,
+    InternalError,
+    Unavailable,
+    ZmqTritonError,
+    from_number,
+)
 from zmqtriton_floor.prctl import READ_SIGNAL, SIGNAL_THREAD
 from zmqtriton_floor.reasons import Reason
 
@@ -62,13 +68,13 @@ class StubTasks(HelperOwner):
         self._plan = plan
         self._find_code = find_code
         self._numbers = itertools.count(_FIRST)
-        #: Results of tasks, or errors in their place, by serial and number.
+        #: Results of tasks, by serial and number.
         self._results: dict[tuple[int, int], Promise[Any]] = {}
 
     def ask(
         self, instance: StubPlace, name: str, values: Mapping[str, Any], within_s: float
     ) -> Promise[Any]:
-        """Have an instance run a function with these arguments; return its result, or the error."""
+        """Have an instance run a function with these arguments; return its result."""
         key = instance.serial, next(self._numbers)
         result = self._results[key] = Promise()
         request = json.dumps(self.code(name, values))
@@ -76,32 +82,38 @@ class StubTasks(HelperOwner):
             Send(instance.serial, wire.Call(key[1], _VERB, request)),
             Signal(instance.serial, int(READ_SIGNAL), thread=SIGNAL_THREAD),
         )
-        self._plan.call_later(within_s, lambda: self._end(key, DeadlineExceeded("no answer")))
+        self._plan.call_later(within_s, lambda: self._fail(key, DeadlineExceeded("no answer")))
         return result
 
     def code(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a function with these arguments, as stubs take it."""
         return {**self._find_code()[name]._asdict(), "values": values}
 
-    def _end(self, key: tuple[int, int], result: Any) -> None:
+    def _fail(self, key: tuple[int, int], error: ZmqTritonError) -> None:
         if key in self._results:
-            self._results.pop(key)(result)
+            self._results.pop(key).fail(error)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        self._end((serial, answer.id), _result_of(answer))
+        key = serial, answer.id
+        if key in self._results:
+            try:
+                self._results[key](_result_of(answer))
+            except ZmqTritonError as error:
+                self._results[key].fail(error)
+            del self._results[key]
         return answer.id >= _FIRST
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         for key in [key for key in self._results if key[0] == serial]:
-            self._end(key, Unavailable(reason.text))
+            self._fail(key, Unavailable(reason.text))
 
 
 def _result_of(answer: wire.CallResult) -> Any:
     if answer.code:
-        return from_number(answer.code, answer.text)
+        raise from_number(answer.code, answer.text)
     if len(answer.result) > MAX_RESULT_LETTERS:
-        return InternalError("its response is too long: look at less at a time")
+        raise InternalError("its response is too long: look at less at a time")
     try:
         return json.loads(answer.result)
     except (ValueError, RecursionError):
-        return InternalError("its response must be JSON")
+        raise InternalError("its response must be JSON") from None

@@ -290,12 +290,15 @@ class Introductions:
         epoch = self._epoch
         if not self._is_broker_settled:
             self._announce(epoch, BROKERED_ROLES)
-            # By then all have repeated what the old one had; a while later that has arrived.
-            repeated = self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
-            repeated.then(lambda _: self._settle_soon(epoch))
+            self._plan.tell(self._settle_when_repeated(epoch))
         waiting, self._waiting = self._waiting, {}
         for ready in waiting.values():
             ready()
+
+    async def _settle_when_repeated(self, epoch: int) -> None:
+        # By then all have repeated what the old one had; a while later that has arrived.
+        await self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
+        self._settle_soon(epoch)
 
     def bytecode_directory(self, generation: int) -> str:
         """Return the directory of bytecode of a generation's stubs."""

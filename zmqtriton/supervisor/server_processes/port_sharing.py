@@ -25,15 +25,12 @@ class PortSharing:
         if self.is_shared and not self._has_begun:
             self._has_begun = True
             self._plan.enqueue(TakeClientsBack())
-            self._look()
+            self._plan.tell(self._look())
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
         # who came first has to be known when one of the servers leaves
-        self._plan.ask(LookAtPorts).then(self._looked)
-
-    def _looked(self, is_enough: bool) -> None:
-        if not is_enough:
-            self._plan.call_later(_LOOK_S, self._look)
+        while not await self._plan.ask(LookAtPorts):
+            await self._plan.pause(_LOOK_S)
 
     def send_elsewhere(self) -> None:
         if self.is_shared:

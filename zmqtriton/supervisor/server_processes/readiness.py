@@ -14,7 +14,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan, PlanTimer
-from zmqtriton.supervisor.story import Promise, all_of, kept
+from zmqtriton.supervisor.story import All, Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -64,7 +64,7 @@ class ReadinessChecks:
         are_ready = Promise[bool]()
         for answer in answers.values():  # one says no for all
             answer.then(lambda is_ready: None if is_ready else are_ready(False))
-        all_of(answers.values()).then(lambda _: are_ready(True))
+        All(answers.values()).then(lambda _: are_ready(True))
         return are_ready
 
     def _check_instance(self, instance: StubPlace) -> Promise[bool]:

@@ -79,10 +79,11 @@ class ServiceManager:
             # The shutdown has a limit of its own, and the broker is among the processes that end.
             self._notify("WATCHDOG=1")
         else:
-            self._probe_broker().then(lambda _: self._report_alive(beat_s))
+            self._plan.tell(self._report_when_alive(beat_s))
         self._plan.call_later(beat_s, lambda: self._beat(beat_s))
 
-    def _report_alive(self, beat_s: float) -> None:
+    async def _report_when_alive(self, beat_s: float) -> None:
+        await self._probe_broker()
         more_time = f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}"
         if not (self._is_ready or self._is_stopping):
             self._notify(more_time)

@@ -8,9 +8,8 @@ ends all processes at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
 from zmqtriton.roles import GUEST
 from zmqtriton.supervisor.actions import Exit, StopListening
@@ -23,6 +22,7 @@ from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.port_sharing import SETTLE_S
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import GenerationState
+from zmqtriton.supervisor.story import Change, Promise
 from zmqtriton_floor import wire
 
 #: Maximum seconds that a replacement waits for open sequences: clients that are not sent away
@@ -44,7 +44,7 @@ _WAITING = frozenset({ShutdownPhase.SEQUENCES, ShutdownPhase.CLOSING})
 
 
 class ShutdownSequence:
-    """Goes through the phases; `proceed` is called after each event."""
+    """Tells the phases in order; `news` is called after each event."""
 
     def __init__(
         self,
@@ -64,6 +64,10 @@ class ShutdownSequence:
         self._tells_each = policy.tells_each_grpc_client
         self._status = 0
         self.phase = ShutdownPhase.RUNNING
+        self._scope = plan.scope()
+        #: Something has happened that the end may wait for.
+        self.news = Change()
+        self._sequences_ended = Promise[None]()
 
     @property
     def has_begun(self) -> bool:
@@ -72,62 +76,72 @@ class ShutdownSequence:
     def begin(self, status: int = 0) -> None:
         self._status = status
         self._plan.log("I", "Waiting for in-flight requests to complete.")
-        if self._introductions.is_broker_ready:
+        self._scope.tell(self._tell())
+        self._scope.tell(self._count_down())
+
+    async def _tell(self) -> None:
+        """End sequences, frontends, models and all other processes, in this order."""
+        if self._introductions.is_broker_ready:  # else open sequences are lost
             self.phase = ShutdownPhase.SEQUENCES
-            self._peers.leave()
-            # until then clients hear that they are to go, and those connect who had begun to
-            if not (self._peers.port_sharing.is_shared or self._has_sequences):
-                self._end_sequences()
-            else:
-                self._plan.call_later(SETTLE_S, self._end_sequences)
-            if self._peers.has_successor and not self._tells_each:
-                self._plan.call_later(CROWDED_S, self.on_sequences_ended)
-        else:  # open sequences are lost
-            self._close()
-        self._tick()
+            await self._end_sequences()
+        self.phase = ShutdownPhase.CLOSING
+        self._plan.enqueue(StopListening())
+        self._peers.stop_frontends(max(1, self._left_s) * 1000)
+        await self.news.until(lambda: self._peers.has_stopped_frontends)
+        self.phase = ShutdownPhase.UNLOADING
+        self._plan.log("I", "All models are stopped, unloading models")
+        self._report()
+        for generation in list(self._alive()):
+            generation.has_clients = False
+            self._retirements.retire_after_callers(generation)
+        await self.news.until(lambda: not any(self._alive()))
+        self.phase = ShutdownPhase.FINISHING
+        self._peers.stop_all(max(1, self._left_s) * 1000)
+        # guests may be halted, and end when they like
+        await self.news.until(lambda: all(peer.role == GUEST for peer in self._peers.all()))
+        self.exit_now(self._status)
 
     @property
     def _has_sequences(self) -> bool:
         configs = (generation.final_config for generation in self._alive())
         return any(config is not None and config.has_sequences for config in configs)
 
-    def _end_sequences(self) -> None:
-        """Have the broker say when no sequence is open."""
-        if self.phase is ShutdownPhase.SEQUENCES:
+    async def _end_sequences(self) -> None:
+        """Let clients end their sequences; the broker says when none is open."""
+        self._peers.leave()
+        if self._peers.has_successor and not self._tells_each:
+            self._plan.call_later(CROWDED_S, self.on_sequences_ended)
+        # until then clients hear that they are to go, and those connect who had begun to
+        if self._peers.port_sharing.is_shared or self._has_sequences:
+            await self._plan.within(SETTLE_S, self._sequences_ended)
+        if not self._sequences_ended.is_over:
             self._introductions.send_to_broker(wire.Retire(0))
+        await self._sequences_ended
 
     def on_sequences_ended(self) -> None:
         """The broker reports that no client has an open sequence."""
         if self.phase is ShutdownPhase.SEQUENCES:
-            self._close()
-
-    def _close(self) -> None:
-        self.phase = ShutdownPhase.CLOSING
-        self._plan.enqueue(StopListening())
-        self._peers.stop_frontends(max(1, self._left_s) * 1000)
+            self._sequences_ended()
 
     def exit_now(self, status: int = 1) -> None:
         """End everything now."""
         if self.phase is not ShutdownPhase.OVER:
             self.phase = ShutdownPhase.OVER
+            self._scope.cancel()
             self._plan.enqueue(Exit(status))
 
-    def _tick(self) -> None:
-        if self.phase is ShutdownPhase.OVER:
-            return
-        if self._left_s <= 0:
-            self._plan.log("E", "Exit timeout expired. Exiting immediately.")
-            self.exit_now()
-            return
-        self._report()
-        self._left_s -= 1
-        self._plan.call_later(1.0, self._tick)
+    async def _count_down(self) -> None:
+        while self._left_s > 0:
+            self._report()
+            self._left_s -= 1
+            await self._plan.pause(1.0)
+        self._plan.log("E", "Exit timeout expired. Exiting immediately.")
+        self.exit_now()
 
     def _report(self) -> None:
         left_s = self._left_s
         if self.phase in _WAITING:
-            report = self._counts.request()
-            report.then(lambda report: self._tell_in_flight(left_s, report["counts"] or []))
+            self._plan.tell(self._tell_in_flight(left_s))
             return
         alive = list(self._alive())
         text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
@@ -135,7 +149,8 @@ class ShutdownSequence:
         for each in alive:
             self._plan.log("V", f"{each.blueprint.name} v{each.version}: UNLOADING")
 
-    def _tell_in_flight(self, left_s: int, counts: Collection[dict[str, Any]]) -> None:
+    async def _tell_in_flight(self, left_s: int) -> None:
+        counts = (await self._counts.request())["counts"] or []
         if self.phase not in _WAITING:
             return  # the answer came late
         # As in Triton, a model with sequences reports these and not its requests.
@@ -146,23 +161,6 @@ class ShutdownSequence:
         for entry, number in busy:
             name = f"Model '{entry['model']}' (version {entry['version']})"
             self._plan.log("I", f"{name} has {number} in-flight inferences")
-
-    def advance(self) -> None:
-        if self.phase is ShutdownPhase.CLOSING and self._peers.has_stopped_frontends:
-            self.phase = ShutdownPhase.UNLOADING
-            self._plan.log("I", "All models are stopped, unloading models")
-            self._report()
-            for generation in list(self._alive()):
-                generation.has_clients = False
-                self._retirements.retire_after_callers(generation)
-        if self.phase is ShutdownPhase.UNLOADING and not any(self._alive()):
-            self.phase = ShutdownPhase.FINISHING
-            self._peers.stop_all(max(1, self._left_s) * 1000)
-        # guests may be halted, and end when they like
-        if self.phase is ShutdownPhase.FINISHING and all(
-            peer.role == GUEST for peer in self._peers.all()
-        ):
-            self.exit_now(self._status)
 
     def _alive(self) -> Iterator[Generation]:
         generations = self._retirements.generations.values()

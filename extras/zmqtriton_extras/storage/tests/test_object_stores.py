@@ -17,7 +17,7 @@ from zmqtriton.supervisor.actions import ListRepository, LocalCopy, Log, ReadMod
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.settings import Policy
-from zmqtriton.supervisor.story import Story, tell
+from zmqtriton.supervisor.story import Story
 from zmqtriton_extras.storage.object_stores import ObjectStores
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
@@ -97,17 +97,23 @@ class Watched:
         """Begin to read a model; return the ticket of the reading."""
         reading = self.readings.read(model, override, is_patient=True, is_poll=is_poll)
         before = len(self.tickets)
-        story = tell(reading)
+        story = self.plan.tell(reading)
         story.then(self.outcomes.append)
         self.stories[self.tickets[before]] = story
         return self.tickets[before]
 
     def list_models(self) -> None:
-        tell(self.readings.list_models()).then(self.listings.append)
+        story = self.plan.tell(self.readings.list_models())
+        story.at_end(lambda: self.listings.append(story.error or story.value))
 
     def _new_ticket(self) -> int:
         self.tickets.append(len(self.tickets) + 1)
         return self.tickets[-1]
+
+    def take(self, ticket: int, result: Any) -> None:
+        """Take the answer to an action."""
+        self.plan.answer(ticket, result)
+        self.plan.ready.settle()
 
     def answer(self, result: Any, revisions: dict[str, str] | None = None) -> list[Any]:
         """To the question that was asked last."""
@@ -201,12 +207,12 @@ def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it()
     nothing, something = ReadFailure(because("nothing")), ReadFailure(because("something"))
 
     watched.stories[second].cancel()
-    watched.plan.answer(second, nothing)
-    watched.plan.answer(third, something)
-    watched.plan.answer(third, nothing)
+    watched.take(second, nothing)
+    watched.take(third, something)
+    watched.take(third, nothing)
 
     assert [something] == watched.outcomes
-    watched.plan.answer(first, nothing)
+    watched.take(first, nothing)
     assert [something, nothing] == watched.outcomes
 
 
@@ -350,7 +356,7 @@ PART = ReadFailure(because("no add-on"), "f1", source=SOURCE)
 
 def answer_read(watched: Watched, ticket: int, reading: Any) -> list[Any]:
     watched.act()
-    watched.plan.answer(ticket, reading)
+    watched.take(ticket, reading)
     return watched.act()
 
 
@@ -376,7 +382,7 @@ def test_a_model_with_a_source_is_copied_and_then_read_as_a_whole() -> None:
     assert COPIED == watched.readings.phase("m")
     revisions = {SOURCE.url: "c0ffee"}
     assert ReadModel(ticket, "m", None, whole()) in watched.answer(copied(), revisions)
-    watched.plan.answer(ticket, "the model")
+    watched.take(ticket, "the model")
     assert ["the model"] == watched.outcomes
     sources = watched.stores.describe(())["model_sources"]
     assert [{"model": "m", "repository": SOURCE.url, "revision": "c0ffee"}] == sources

@@ -38,7 +38,6 @@ from zmqtriton.supervisor.machine.repositories.repositories import (
     Repositories,
 )
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import tell
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
 from zmqtriton_floor.reasons import Kind
 
@@ -121,7 +120,11 @@ class Asked:
         self._loop = loop
         self.answers: list[Any] = []
         self.task: Task = loop.readers.submit(about or Topic("g", str(id(self))), name, arguments)
-        self.task.answer.then(self.answers.append)
+        self.task.answer.at_end(self._take)
+
+    def _take(self) -> None:
+        answer = self.task.answer
+        self.answers.append(answer.error or answer.value)
 
     def answer(self) -> Any:
         self._loop.turn_until(lambda: self.answers)
@@ -365,13 +368,16 @@ class Repository:
         options = Options(model_repository=paths, state_directory=f"{directory}/state")
         self.plan = Plan()
         self.runner = Runner(reader.ReaderTasks(ModelReader(options)))
-        later = self.plan.call_later
-        self.repositories = Repositories(options, self.runner, later)
-        self.lookups = ModelLookups(self.repositories, self.runner, later, host_of(options, ()))
+        self.repositories = Repositories(options, self.runner, self.plan.call_later)
+        self.lookups = ModelLookups(self.repositories, self.runner, self.plan, host_of(options, ()))
         self._tickets = 0
 
     def silence(self, name: str) -> None:
         self.runner.silent.add(f"{self.directory}/{name}")
+
+    def speak(self) -> None:
+        self.runner.speak()
+        self.plan.ready.settle()
 
     def wait(self, seconds: float) -> None:
         self.plan.advance_to(self.plan.now_s + seconds)
@@ -379,13 +385,15 @@ class Repository:
     def listing(self, *, is_patient: bool = False, is_urgent: bool = False) -> list[Any]:
         answers: list[Any] = []
         listing = self.repositories.list(ListRepository(1, (), is_patient, is_urgent))
-        tell(listing).then(answers.append)
+        self.plan.tell(listing).then(answers.append)
+        self.plan.ready.settle()
         return answers
 
     def read(self, name: str, override: LoadOverride | None = None) -> list[Any]:
         answers: list[Blueprint | ReadFailure] = []
         self._tickets += 1
         self.lookups.read(ReadModel(self._tickets, name, override)).then(answers.append)
+        self.plan.ready.settle()
         return answers
 
 
@@ -422,7 +430,7 @@ def test_a_repository_that_was_never_listed_is_left_out_unless_all_are_awaited(
     files.wait(3600)
 
     assert ([{"m": None}], []) == (listed, awaited)
-    files.runner.speak()
+    files.speak()
     assert [{"m": None, "n": None}] == awaited
 
 
@@ -454,7 +462,7 @@ def test_a_load_goes_on_without_a_repository_that_never_had_the_model(
     assert 1 == caplog.text.count("does not answer; others go on without it")
     assert ["list_models"] == [task.name for task, _ in files.runner.held]
     assert [f"{files.directory}/two"] == files.repositories.silent_places
-    files.runner.speak()
+    files.speak()
     assert f"'{files.directory}/two' answers again" in caplog.text
     assert [] == files.repositories.silent_places
 
@@ -465,24 +473,24 @@ def test_a_cancelled_reading_has_no_answer(files: Repository) -> None:
 
     files.lookups.cancel(1)
     files.wait(3600)
-    files.runner.speak()
+    files.speak()
 
     assert [] == calls
 
 
 def test_a_look_at_files_leaves_silent_repositories_out(files: Repository) -> None:
     reports: list[FileReport] = []
-    tell(files.repositories.look(("m", "n", "nobody"))).then(reports.append)
+    files.plan.tell(files.repositories.look(("m", "n", "nobody"))).then(reports.append)
     files.silence("two")
-    tell(files.repositories.look(("m", "n"))).then(reports.append)
+    files.plan.tell(files.repositories.look(("m", "n"))).then(reports.append)
     assert 1 == len(reports)
     files.wait(LISTING_PATIENCE_S)
-    tell(files.repositories.look(("m", "n"))).then(reports.append)
+    files.plan.tell(files.repositories.look(("m", "n"))).then(reports.append)
 
     assert [{"m", "n"}, {"m"}, {"m"}] == [set(report.fingerprints) for report in reports]
     assert ["fingerprints", "list_models"] == [task.name for task, _ in files.runner.held]
-    files.runner.speak()
-    tell(files.repositories.look(("m", "n"))).then(reports.append)
+    files.speak()
+    files.plan.tell(files.repositories.look(("m", "n"))).then(reports.append)
     assert reports[0].fingerprints == reports[-1].fingerprints
 
 
@@ -491,11 +499,11 @@ def test_a_reading_comes_after_the_decisions_about_its_model(files: Repository) 
     problems: list[str] = []
     decision = Decision(1, "other", is_promotion=True)
     action = KeepDecisions("m", f"{files.directory}/one/m", (decision,))
-    tell(files.repositories.keep_decisions(action)).then(problems.append)
+    files.plan.tell(files.repositories.keep_decisions(action)).then(problems.append)
 
     calls, other = files.read("m"), files.read("n")
     assert ([], 1) == (calls, len(other))
-    files.runner.speak()
+    files.speak()
 
     assert [""] == problems
     assert isinstance(calls[0], Blueprint)
@@ -508,7 +516,7 @@ def test_a_directory_that_is_read_is_removed_afterwards(files: Repository) -> No
     calls = files.read("m", LoadOverride('{"backend": "python"}', str(staged)))
     files.repositories.remove_directory(str(staged))
     assert staged.exists()
-    files.runner.speak()
+    files.speak()
 
     assert isinstance(calls[0], Blueprint)
     assert not staged.exists()

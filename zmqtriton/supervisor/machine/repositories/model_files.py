@@ -28,12 +28,12 @@ from zmqtriton.supervisor.actions import (
 from zmqtriton.supervisor.machine.processes import process
 from zmqtriton.supervisor.machine.repositories.readers import Readers, TaskRunner, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import (
-    Clock,
     Gathering,
     PlaceReading,
     Repositories,
 )
-from zmqtriton.supervisor.story import Promise, Story, tell
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Promise, Scope
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 _READER = "zmqtriton-reader"
@@ -49,24 +49,24 @@ _COPIES = "copies"
 
 class ModelLookups:
     def __init__(
-        self, repositories: Repositories, runner: TaskRunner, call_later: Clock, host: ModelHost
+        self, repositories: Repositories, runner: TaskRunner, plan: Plan, host: ModelHost
     ) -> None:
         self._repositories = repositories
         self._runner = runner
-        self._call_later = call_later
+        self._plan = plan
         self._host = host
         #: Readings that ask several repositories, by ticket.
-        self._lookups: dict[int, Story[Blueprint | ReadFailure]] = {}
+        self._lookups: dict[int, Scope] = {}
 
     def read(self, action: ReadModel) -> Promise[Blueprint | ReadFailure]:
         """Read a model: the blueprint that a load would build now, or why not."""
         override, copy = action.override, action.local_copy
         if copy is not None and copy.is_whole:
-            return tell(self._read_directory(action, copy.directory, copy.digest))
+            return self._plan.tell(self._read_directory(action, copy.directory, copy.digest))
         if override is not None and override.directory:
-            return tell(self._read_brought(action, override.directory))
-        lookup = self._lookups[action.ticket] = Story()
-        return lookup.begin(self._look_up(action))
+            return self._plan.tell(self._read_brought(action, override.directory))
+        lookup = self._lookups[action.ticket] = self._plan.scope()
+        return lookup.tell(self._look_up(action))
 
     async def _read_brought(self, action: ReadModel, directory: str) -> Blueprint | ReadFailure:
         """Read files that came with the load."""
@@ -90,7 +90,7 @@ class ModelLookups:
         gathering = Gathering({place: task.answer for place, task in tasks.items()})
         is_enough = partial(self._is_enough, action.model, gathering)
         try:
-            await gathering.until(is_enough, self._call_later, PATIENCE_S)
+            await gathering.until(is_enough, self._plan.call_later, PATIENCE_S)
         except GeneratorExit:  # it is cancelled
             for task in tasks.values():
                 self._runner.cancel(task)
@@ -109,11 +109,14 @@ class ModelLookups:
     def _found(self, gathering: Gathering[PlaceReading]) -> list[FoundModel]:
         models: dict[str, FoundModel] = {}
         for place in self._repositories.places:  # of two names of one place the first counts
-            answer = gathering.answers.get(place)
-            if isinstance(answer, ZmqTritonError):
-                answer = FoundModel(str(place.path), ReadFailure(answer.reason, "unreadable"))
-            if answer is not None:
-                models.setdefault(answer.place, answer)
+            if place not in gathering.ended:
+                continue
+            try:
+                found = gathering.ended[place].value
+            except ZmqTritonError as error:
+                found = FoundModel(str(place.path), ReadFailure(error.reason, "unreadable"))
+            if found is not None:
+                models.setdefault(found.place, found)
         return list(models.values())
 
     def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:
@@ -136,8 +139,10 @@ class ModelLookups:
         if urls:
             return await self._read_directory(action, copied.directory, copied.digest)
         # none has it: name the one that was probably meant
-        listing = await self._repositories.list(ListRepository(0))
-        names = () if isinstance(listing, ZmqTritonError) else listing
+        try:
+            names = await self._repositories.list(ListRepository(0))
+        except ZmqTritonError:
+            names = {}
         return ReadFailure(not_found(action.model, names).reason)
 
     async def _read_directory(
@@ -145,11 +150,12 @@ class ModelLookups:
     ) -> Blueprint | ReadFailure:
         arguments = action.model, directory, action.override, action.selection, digest
         task = self._runner.submit(Topic(_COPIES, directory), "read_model", arguments)
-        return self._made(await task.answer)
+        try:
+            return self._made(await task.answer)
+        except ZmqTritonError as error:
+            return ReadFailure(error.reason, "unreadable")
 
-    def _made(self, answer: ModelReading | ReadFailure | ZmqTritonError) -> Blueprint | ReadFailure:
-        if isinstance(answer, ZmqTritonError):
-            return ReadFailure(answer.reason, "unreadable")
+    def _made(self, answer: ModelReading | ReadFailure) -> Blueprint | ReadFailure:
         if isinstance(answer, ReadFailure):
             return answer
         return make_blueprint(answer, self._host)
@@ -161,16 +167,16 @@ class ModelFiles:
         options: Options,
         gpus: Sequence[int],
         selector: selectors.BaseSelector,
-        call_later: Clock,
+        plan: Plan,
         pids: set[int],
     ) -> None:
         """Set up, in the loop of the selector; `pids` get those of the readers."""
         tasks = ReaderTasks(ModelReader(options, gpus)).by_name
         start = partial(process.start_copy, _READER, partial(reader.serve, tasks=tasks))
-        self.readers = Readers(selector, start, call_later, pids)
-        self.repositories = Repositories(options, self.readers, call_later)
+        self.readers = Readers(selector, start, plan.call_later, pids)
+        self.repositories = Repositories(options, self.readers, plan.call_later)
         host = host_of(options, gpus)
-        self.lookups = ModelLookups(self.repositories, self.readers, call_later, host)
+        self.lookups = ModelLookups(self.repositories, self.readers, plan, host)
 
     def close(self) -> None:
         self.readers.close(_END_WITHIN_S)

@@ -51,7 +51,6 @@ class Task:
         self.topic = topic
         self.name = name
         self.text = dumps(arguments)
-        #: Comes to a ZmqTritonError if the task fails.
         self.answer = Promise[Any]()
         #: True if it was lost with its reader once.
         self.is_retried = False
@@ -250,7 +249,7 @@ class Readers:
         if result.code and result.result:
             _log.error("%s has failed\n%s", task.name, result.result)
         if result.code:
-            task.answer(from_number(result.code, result.text, result.reason))
+            task.answer.fail(from_number(result.code, result.text, result.reason))
         else:
             task.answer(loads(result.result))
 
@@ -264,7 +263,7 @@ class Readers:
             task = None
         self._advance()
         if task is not None:
-            task.answer(
+            task.answer.fail(
                 InternalError("the process that read the files has died: load the model again")
             )
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,12 +25,11 @@ from zmqtriton.supervisor.actions import (
     FileReport,
     ListRepository,
     RepositoriesInUse,
-    RepositoryListing,
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
 from zmqtriton.supervisor.plan import PlanTimer
-from zmqtriton.supervisor.story import Change, Promise, Result, kept
+from zmqtriton.supervisor.story import Change, Promise, kept
 from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -54,12 +54,10 @@ class Gathering(Generic[_Key]):
     """The answers by key that have arrived so far."""
 
     def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
-        self.pending = set(answers)
-        self.answers: dict[_Key, Any] = {}
+        self._answers = answers
         #: True once the patience for all answers is over.
         self.is_late = False
         self._change = Change()
-        self._takes = [(answer, partial(self._take, key)) for key, answer in answers.items()]
 
     async def until(
         self, is_enough: Callable[[], bool], call_later: Clock, patience_s: float
@@ -67,18 +65,21 @@ class Gathering(Generic[_Key]):
         """Gather answers until they are enough, and take none that comes later."""
         timer = call_later(patience_s, self._on_late)
         try:
-            for answer, take in self._takes:
-                answer.then(take)
+            for answer in self._answers.values():
+                answer.at_end(self._change)
             await self._change.until(is_enough)
         finally:
             timer.cancel()
-            for answer, take in self._takes:
-                answer.forget(take)
+            for answer in self._answers.values():
+                answer.forget(self._change)
 
-    def _take(self, key: _Key, answer: Any) -> None:
-        self.pending.discard(key)
-        self.answers[key] = answer
-        self._change()
+    @property
+    def pending(self) -> set[_Key]:
+        return {key for key, answer in self._answers.items() if not answer.is_over}
+
+    @property
+    def ended(self) -> dict[_Key, Promise[Any]]:
+        return {key: answer for key, answer in self._answers.items() if answer.is_over}
 
     def _on_late(self) -> None:
         self.is_late = True
@@ -108,7 +109,7 @@ class PlaceReading:
 
     def submit(self, subject: str, name: str, arguments: tuple[Any, ...]) -> Task:
         task = self._runner.submit(Topic(str(self.path), subject), name, arguments)
-        task.answer.then(lambda _: self._note_answer())
+        task.answer.at_end(self._note_answer)
         return task
 
     def _note_answer(self) -> None:
@@ -149,9 +150,9 @@ class Repository(PlaceReading):
         self._listed: list[tuple[str, str]] | None = None
         #: Places of models that were found since the listing.
         self._seen: dict[str, str] = {}
-        #: The listing that is under way, and the one after it; to the error, or None.
-        self._listing: Result | None = None
-        self._next_listing: Result | None = None
+        #: The listing that is under way, and the one after it.
+        self._listing: Promise[None] | None = None
+        self._next_listing: Promise[None] | None = None
 
     @property
     def absolute_path(self) -> str:
@@ -195,26 +196,30 @@ class Repository(PlaceReading):
 
     def find(self, name: str, arguments: tuple[Any, ...]) -> Task:
         task = super().find(name, arguments)
-        task.answer.then(partial(self._see, name))
+        task.answer.at_end(partial(self._see, name, task.answer))
         return task
 
-    def _see(self, name: str, answer: FoundModel | ZmqTritonError | None) -> None:
-        if isinstance(answer, FoundModel):
+    def _see(self, name: str, answer: Promise[FoundModel | None]) -> None:
+        with suppress(ZmqTritonError):  # who has asked is told
+            self._note_place(name, answer.value)
+
+    def _note_place(self, name: str, answer: FoundModel | None) -> None:
+        if answer is not None:
             self._seen[name] = answer.place
-        elif answer is None:
+        else:
             self._seen.pop(name, None)
             if self._listed is not None:
                 self._listed = [entry for entry in self._listed if entry[0] != name]
 
     # ----------------------------------------------------------------- listing
 
-    def list(self) -> Result:
+    def list(self) -> Promise[None]:
         """Start a listing that shows the repository as it is from now on; return its result."""
         if self._listing is None:
-            self._listing = listing = Result()
+            listing = self._listing = Promise[None]()
             self._begin_listing()
             return listing
-        self._next_listing = self._next_listing or Result()
+        self._next_listing = self._next_listing or Promise()
         return self._next_listing
 
     def become_silent(self) -> None:
@@ -224,18 +229,21 @@ class Repository(PlaceReading):
 
     def _begin_listing(self) -> None:
         task = self.submit("the list", "list_models", (str(self.path),))
-        task.answer.then(self._listing_ended)
+        task.answer.at_end(partial(self._listing_ended, task.answer))
 
-    def _listing_ended(self, answer: dict[str, str] | ZmqTritonError | None) -> None:
-        error = answer if isinstance(answer, ZmqTritonError) else None
-        if isinstance(answer, dict):
-            self._listed = [(self._names.get(name, name), place) for name, place in answer.items()]
-            self._seen = {}
+    def _listing_ended(self, answer: Promise[dict[str, str]]) -> None:
         ended, self._listing, self._next_listing = self._listing, self._next_listing, None
         if self._listing is not None:
             self._begin_listing()
-        if ended is not None:
-            ended(error)
+        assert ended is not None
+        try:
+            listed = answer.value.items()
+        except ZmqTritonError as error:
+            ended.fail(error)
+        else:
+            self._listed = [(self._names.get(name, name), place) for name, place in listed]
+            self._seen = {}
+            ended()
 
 
 class Repositories:
@@ -281,25 +289,30 @@ class Repositories:
 
     # ------------------------------------------------------------------- lists
 
-    async def list(self, action: ListRepository) -> RepositoryListing:
-        """List the models of all repositories and of object stores, each with its problem."""
+    async def list(self, action: ListRepository) -> RepositoryNames:
+        """List the models of all repositories and of object stores, each with its problem.
+
+        Raises ZmqTritonError for a repository that cannot be listed.
+        """
         repositories = self._repositories
         gathering = Gathering({each: each.list() for each in repositories})
-        silent = gathering.pending
 
         def is_enough() -> bool:
+            silent = gathering.pending
             if action.is_patient and not all(each.is_known for each in silent):
                 return False
             return gathering.is_late or all(each.is_silent for each in silent)
 
         patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
         await gathering.until(is_enough, self._call_later, patience_s)
+        silent = gathering.pending
         if action.is_urgent:  # who takes longer than a moment may answer all the same
             silent = {each for each in silent if each.is_silent}
         for repository in silent:
             repository.become_silent()
-        errors = filter(None, map(gathering.answers.get, repositories))
-        return next(errors, None) or self._names(action.remote_models, silent)
+        for listing in gathering.ended.values():
+            await listing
+        return self._names(action.remote_models, silent)
 
     def _names(self, remote: Iterable[tuple[str, str]], silent: set[Repository]) -> RepositoryNames:
         listing: RepositoryNames = {}
@@ -331,9 +344,9 @@ class Repositories:
             place.become_silent()
         seen: dict[str, dict[str, str]] = {}
         took_s = 0.0
-        for answer in gathering.answers.values():
-            if not isinstance(answer, ZmqTritonError):
-                by_name, this_s = answer
+        for answer in gathering.ended.values():
+            with suppress(ZmqTritonError):  # it is not looked at this time
+                by_name, this_s = await answer
                 took_s = max(took_s, this_s)
                 for name, (where, fingerprint) in by_name.items():
                     seen.setdefault(name, {})[where] = fingerprint
@@ -347,7 +360,7 @@ class Repositories:
     def _look_at(self, place: PlaceReading, names: dict[str, tuple[str, str]]) -> Promise[Any]:
         self._looked_at.add(place)
         answer = place.submit("the files", "fingerprints", (names,)).answer
-        answer.then(lambda _: self._looked_at.discard(place))
+        answer.at_end(partial(self._looked_at.discard, place))
         return answer
 
     # --------------------------------------------------------------- decisions
@@ -357,11 +370,16 @@ class Repositories:
         name, places = action.model, [*self.places_of(action.model).values()]
         are_kept = self._keeping.setdefault(name, Promise())
         topic = Topic(_DECISIONS, name)
-        answer = await self._runner.submit(topic, "keep_decisions", (action, places)).answer
+        try:
+            problem: str = await self._runner.submit(
+                topic, "keep_decisions", (action, places)
+            ).answer
+        except ZmqTritonError as error:
+            problem = error.text
         if self._keeping.get(name) is are_kept:
             del self._keeping[name]
         are_kept()
-        return answer.text if isinstance(answer, ZmqTritonError) else answer
+        return problem
 
     def decisions_kept(self, name: str) -> Promise[None]:
         """Return a promise that the decisions about a model are kept that are known now."""
@@ -372,8 +390,11 @@ class Repositories:
     async def register(self, path: str, names: Mapping[str, str]) -> RepositoriesInUse:
         """Add a directory, with other names for some of its models, by their folders."""
         topic = Topic(_REGISTRATION, path)
-        problem = await self._runner.submit(topic, "check_directory", (path,)).answer
-        error = problem or self._refusal(path, names)
+        try:
+            await self._runner.submit(topic, "check_directory", (path,)).answer
+            error = self._refusal(path, names)
+        except ZmqTritonError as problem:
+            error = problem
         if error is None:
             self._repositories.append(Repository(Path(path), names, self._runner))
         return RepositoriesInUse(self.paths, error)
@@ -401,7 +422,7 @@ class Repositories:
         """Log warnings about the repositories themselves, as far as they can be read."""
         for repository in self._repositories:
             task = repository.submit("the form", "hint", (str(repository.path),))
-            task.answer.then(_log_hints)
+            task.answer.at_end(partial(_log_hints, task.answer))
 
     # ------------------------------------------------------- staged directories
 
@@ -425,6 +446,7 @@ class Repositories:
             self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,))
 
 
-def _log_hints(hints: list[str] | ZmqTritonError) -> None:
-    for text in hints if isinstance(hints, list) else ():
-        _log.warning("%s", text)
+def _log_hints(hints: Promise[list[str]]) -> None:
+    with suppress(ZmqTritonError):  # the start reports that
+        for text in hints.value:
+            _log.warning("%s", text)

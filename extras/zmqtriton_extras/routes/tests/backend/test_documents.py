@@ -37,7 +37,7 @@ def test_an_author_may_take_more() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 1000, b"9" * 5000])
 def test_other_bodies_are_no_json(body: bytes) -> None:
-    with pytest.raises(RouteError, match="the body is not JSON: ") as caught:
+    with pytest.raises(RouteError, match="the body must be JSON: ") as caught:
         request(body).json()
 
     assert 400 == caught.value.status
