@@ -43,10 +43,10 @@ ADDON = AddOn(
     },
     offers={
         "models.problems": ".taken_names:problems",
-        "check.file": ".checking:problems",
+        "diagnosis.file": ".checking:problems",
         "http.extension": ".extension:EXTENSION",
         "embedded.caller": ".calling:call_of",
-        "explain.findings": ".explaining",
+        "diagnosis.model": ".explaining",
         "new.form": {"NAME": ".new:run_new"},
         "run.requests": ".example_requests:requests",
         "models.backend": {

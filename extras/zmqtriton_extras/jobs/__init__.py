@@ -52,6 +52,7 @@ ADDON = AddOn(
     ctl={"batches": ".batches.ctl:batches", "jobs": ".ctl:jobs"},
     offers={
         "ctl.group": {"Send requests": "batches jobs"},
+        "diagnosis.chapters": ".findings:chapters",
         "options.check": Offer(".process.webhooks.signatures:problem", on="jobs"),
         # batches behind jobs, which would take their uploads for inferences
         "http.extension": (".extension:EXTENSION", ".batches.extension:EXTENSION"),

@@ -28,8 +28,8 @@ ADDON = AddOn(
         "models.backend": {
             "routes": ".backend",
         },
-        "check.warnings": ".checks:warnings",
-        "check.conflicts": ".checks:conflicts",
-        "explain.findings": ".explaining",
+        "diagnosis.config": ".checks:warnings",
+        "diagnosis.configs": ".checks:conflicts",
+        "diagnosis.model": ".explaining",
     },
 )

@@ -21,6 +21,7 @@ ADDON = AddOn(
         ".process", on="access-log", title="Access log", is_serving=True, ends_last=True
     ),
     offers={
+        "diagnosis.chapters": ".findings:chapters",
         "options.behind": "Tracing",
         "options.check": Offer(".options:problem", on="access-log"),
         "requests.step": Offer(".step:access_log", on="access-log"),

@@ -6,6 +6,6 @@ ADDON = AddOn(
     "generate",
     offers={
         "http.extension": ".extension:EXTENSION",
-        "check.warnings": ".checks:warnings",
+        "diagnosis.config": ".checks:warnings",
     },
 )

@@ -18,6 +18,7 @@ from typing import Any
 from zmqtriton import addons
 from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.config import ConfigError, models_in, parse_text, read_text
+from zmqtriton.diagnosis.facts.sources import SourceFact, check_sources
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
@@ -25,7 +26,6 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.signature import EXAMPLE
-from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
