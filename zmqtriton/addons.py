@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from zmqtriton.sdk.addon import (
     ALL,
@@ -26,6 +26,7 @@ from zmqtriton.sdk.addon import (
     AddOn,
     Command,
     Offer,
+    Option,
     Parameter,
     Port,
     Process,
@@ -58,6 +59,32 @@ class Installed(NamedTuple):
     def reference(self, text: str) -> str:
         """Return a reference of the declaration as one of any module; "" stays as it is."""
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
+
+
+class DeclaredOption(NamedTuple):
+    """A field of the options of an add-on."""
+
+    field: str
+    kind: Any
+    default: Any
+    declared: Option
+
+    @property
+    def name(self) -> str:
+        """The name on the command line, without dashes in front."""
+        return self.field.replace("_", "-")
+
+
+@cache
+def options() -> dict[str, tuple[DeclaredOption, ...]]:
+    """Return the options of each add-on, by its name."""
+    return {name: (*_options(each.declared.options),) for name, each in add_ons().items()}
+
+
+def _options(kind: Any) -> Iterator[DeclaredOption]:
+    for field, hint in get_type_hints(kind, include_extras=True).items() if kind else ():
+        [option] = hint.__metadata__
+        yield DeclaredOption(field, hint.__origin__, kind._field_defaults[field], option)
 
 
 # ------------------------------------------------------------------------- offers

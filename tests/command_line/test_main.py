@@ -309,7 +309,7 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
 def _references(add_on: addons.Installed) -> Iterator[str]:
     declared = add_on.declared
     several = [*declared.ctl.values(), *declared.public.values()]
-    several += [option.kind for option in declared.options if isinstance(option.kind, str)]
+    several += [option.declared.read for option in addons.options()[declared.name]]
     several += [
         command.run for command in declared.commands.values() if not isinstance(command, str)
     ]

@@ -533,7 +533,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.repository",
             "zmqtriton_extras.jobs.messages",
-            "zmqtriton_extras.jobs.options",
+            "zmqtriton_extras.jobs.JobsOptions",
             "zmqtriton_extras.jobs.process",
             "zmqtriton_frontends.access",
             "zmqtriton_frontends.entrance",
@@ -716,7 +716,14 @@ LAYERS = (
         )
         for name, core in (
             ("draining", ()),
-            ("memory", ("zmqtriton.host", "zmqtriton_standard.metrics.processes")),
+            (
+                "memory",
+                (
+                    "zmqtriton.host",
+                    "zmqtriton_standard.metrics.processes",
+                    "zmqtriton_standard.on_demand.OnDemandOptions",
+                ),
+            ),
             ("on_demand", ("zmqtriton_standard.memory",)),
             ("operations", ()),
             ("reloading", ()),
@@ -1229,6 +1236,7 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.options",
             f"{_FLEET}.announcing",
+            f"{_FLEET}.FleetOptions",
             "zmqtriton_standard.tracing.posting",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.inference",

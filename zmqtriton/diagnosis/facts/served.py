@@ -132,7 +132,7 @@ class Facts:
 
     @property
     def retired_versions(self) -> set[int]:
-        """Versions that were unloaded because another version serves."""
+        """Numbers of versions that another version has replaced."""
         own = [entry for entry in self.index if entry["name"] == self.model]
         return {int(entry["version"]) for entry in own if self.is_retired(entry)}
 
