@@ -70,7 +70,7 @@ class Functions:
         self._budget = ByteBudget()
         hosts = gateway.settings.option("functions_url_host") or ()
         self._urls = Urls(tuple(hosts), self._max_bytes)
-        self._pages = Pages("function.html") if gateway.settings.http.allow_web_page else None
+        self._pages = Pages("function.html") if gateway.settings.option("allow_web_page") else None
 
     def is_there(self, path: str) -> bool:
         """Return whether a path is the name of a function, or of a model that may be loaded."""

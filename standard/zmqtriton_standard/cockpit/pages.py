@@ -102,7 +102,7 @@ def wants_html(accept: str) -> bool:
 
 def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     """Return the routes with the pages, and the description of all."""
-    if not gateway.settings.http.allow_web_page:
+    if not gateway.settings.option("allow_web_page"):
         return ()
     whole = list(table)
     description = Description(gateway, whole)

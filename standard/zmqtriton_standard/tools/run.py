@@ -41,7 +41,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = "save it again" if options.reload else f"{ctl_command()} load {word}"
+        again = "save it again" if options.value("reload") else f"{ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -51,7 +51,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
     after = (
         "It is loaded again whenever its files are saved."
-        if options.reload
+        if options.value("reload")
         else f"After a change `{ctl_command()} load --server {port} {word}` loads it again."
     )
     ask = f"In another terminal:\n\n{lines}\n" if lines else ""
