@@ -68,11 +68,11 @@ def changed_since(base: str) -> list[str]:
 def _fork() -> str:
     """Return the commit where this branch has left main; on main, the one before."""
     for main in _MAIN:
-        found = subprocess.run(
+        answer = subprocess.run(
             ["git", "merge-base", "HEAD", main], cwd=ROOT, capture_output=True, text=True
         )
-        if not found.returncode:
-            base = found.stdout.strip()
+        if not answer.returncode:
+            base = answer.stdout.strip()
             return base if base != _git("rev-parse", "HEAD").strip() else "HEAD^1"
     return "HEAD^1"
 
@@ -89,9 +89,9 @@ def main(words: list[str]) -> int:
     except subprocess.CalledProcessError as error:
         print(f"the change is not known, so it counts: {error.stderr.strip()}")
         return 0
-    found = touching(changed)
-    print("\n".join(found) or f"none of {len(changed)} changed files can touch the extras")
-    return not found
+    counted = touching(changed)
+    print("\n".join(counted) or f"none of {len(changed)} changed files can touch the extras")
+    return not counted
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ from zmqtriton.sdk.addon import (
 )
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
-from zmqtriton_floor.settings.offers import Offers
+from zmqtriton_floor.settings.offers import Hook, Offers
 
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
-#: The kind of words that name the commands of a group in `zmqtriton-ctl --help`.
-GROUPS = "ctl.group"
+#: The names of commands in a group of `zmqtriton-ctl --help`, by the group.
+GROUPS = Hook[str]("ctl.group")
 #: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
 NAMES = "names.txt"
 
@@ -141,7 +141,7 @@ def verbs() -> dict[str, str]:
     """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none."""
     names = (name for each in add_ons().values() for name in each.declared.ctl)
     return dict.fromkeys(names, "") | {
-        name: group for group, words in offers().pairs(GROUPS) for name in words.split()
+        name: group for group, words in offers().pairs(GROUPS.name) for name in words.split()
     }
 
 

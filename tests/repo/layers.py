@@ -861,7 +861,7 @@ LAYERS = (
             ),
             ("control", ("zmqtriton.supervisor",)),
             ("listeners", ("zmqtriton_frontends.process",)),
-            ("models", ("zmqtriton.config",)),
+            ("models", ("zmqtriton.config", "zmqtriton.findings")),
             ("offers", ("zmqtriton.addons",)),
         )
     ),

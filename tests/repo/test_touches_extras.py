@@ -1,4 +1,4 @@
-"""Whether a change can touch the extras, which .ci/run asks before it runs their tests."""
+"""Changes that can touch the extras; .ci/run asks before it runs their tests."""
 
 from __future__ import annotations
 

@@ -25,19 +25,19 @@ class MoreFindings(Protocol):
     notes: Callable[[Facts, Any], Iterable[Finding]]
 
 
-#: Yields the problems of a model's Python file, which it may import in a process of its own.
+#: Yields problems of a model's Python file for `check`, which imports none itself.
 FILE = Hook[Callable[[Path], Iterable[Problem]]]("diagnosis.file")
-#: Yields the problems of the files of a version, by the configuration and the directory.
+#: Yields problems of a version's files for `check`, by the configuration and the directory.
 VERSION = Hook[Callable[[Any, Path], Iterable[Problem]]]("diagnosis.version")
-#: Yields warnings of a configuration.
+#: Yields warnings of a configuration for `check`.
 CONFIG = Hook[Callable[[Any], Iterable[Problem]]]("diagnosis.config")
-#: Yields the problems between models, each with its model, by the configurations of all.
+#: Yields problems between models for `check`, each with its model, by the configurations of all.
 CONFIGS = Hook[Callable[[Mapping[str, Any]], Iterable[tuple[str, Problem]]]]("diagnosis.configs")
-#: Yields the problems of the Python that a model asks for, with the path of the parameter.
+#: Yields problems of the Python that a model asks for, by the path of the parameter, for `check`.
 ENVIRONMENT = Hook[Callable[[EnvironmentSpec, FieldPath], Iterable[Problem]]](
     "diagnosis.environment"
 )
-#: Explains a model that a server has.
+#: Explains a model that a server has, for `zmqtriton-ctl explain`.
 MODEL = Hook[MoreFindings]("diagnosis.model")
-#: Yields more chapters of an examination.
+#: Yields chapters of an examination by `zmqtriton-ctl doctor`.
 CHAPTERS = Hook[Callable[[Target], Iterable[Chapter]]]("diagnosis.chapters")

@@ -10,6 +10,7 @@ from zmqtriton.addons import DeclaredOption
 from zmqtriton.options import values
 from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
 from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
 
 #: Reader of a type's values, name of the type in `--help`, and the number of times that an option
 #: of it may be given.
@@ -22,9 +23,8 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
 }
 
 
-#: The kind of words that name the group of options behind which an add-on's own stands; without
-#: one it is among the last.
-BEHIND = "options.behind"
+#: The group of options that the add-on's group follows in `--help`.
+BEHIND = Hook[str]("options.behind")
 #: The options of all add-ons.
 DECLARED: tuple[DeclaredOption, ...] = tuple(
     option for options in addons.options().values() for option in options
@@ -35,7 +35,7 @@ def with_declared(groups: dict[str, tuple[KnownOption, ...]]) -> dict[str, tuple
     """Return all groups of options, with the add-ons' groups in their places."""
     groups, last = {**groups}, [*groups][-1]
     for name, each in addons.add_ons().items():
-        behind = str(each.declared.offers.get(BEHIND, ""))
+        behind = str(each.declared.offers.get(BEHIND.name, ""))
         for option in addons.options()[name]:
             group = option.declared.group or each.declared.title or each.declared.name
             if group not in groups:

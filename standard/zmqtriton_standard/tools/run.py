@@ -29,8 +29,8 @@ from zmqtriton_floor.signature import EXAMPLE
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
-#: Yields the requests that are printed for a model in place of one with tensors: paths, and JSON
-#: for a POST. Takes the model's name, its configuration and the options.
+#: Yields requests that `zmqtriton run` prints for a model, instead of one with tensors: paths, and
+#: JSON for a POST; by the model's name, its configuration and the options.
 REQUESTS = Hook[Callable[[str, Mapping[str, Any], Options], Iterable[tuple[str, str]]]](
     "run.requests"
 )
