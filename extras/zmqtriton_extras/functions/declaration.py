@@ -50,6 +50,7 @@ ADDON = AddOn(
         "models.problems": ".taken_names:problems",
         "diagnosis.file": ".checking:problems",
         "http.extension": ".extension:EXTENSION",
+        "page.files": ".files",
         "embedded.caller": ".calling:call_of",
         "diagnosis.model": ".explaining",
         "new.form": {"NAME": ".new:run_new"},
