@@ -18,7 +18,7 @@ def text() -> str:
     lines = []
     for name, add_on in addons.own_add_ons().items():
         declared = add_on.declared
-        names = [f"--{option.name}" for option in declared.options] or [*declared.parameters]
+        names = [f"--{option.name}" for option in addons.options()[name]] or [*declared.parameters]
         if add_on.package.startswith(PATH.parent.name):
             lines += [f"{name} {each}\n" for each in names]
     return "".join(sorted(lines))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from zmqtriton.sdk.addon import (
     ALL,
@@ -26,18 +26,19 @@ from zmqtriton.sdk.addon import (
     AddOn,
     Command,
     Offer,
+    Option,
     Parameter,
     Port,
     Process,
 )
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lazy_names import load_reference
-from zmqtriton_floor.settings.offers import Offers
+from zmqtriton_floor.settings.offers import Hook, Offers
 
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
-#: The kind of words that name the commands of a group in `zmqtriton-ctl --help`.
-GROUPS = "ctl.group"
+#: The names of commands in a group of `zmqtriton-ctl --help`, by the group.
+GROUPS = Hook[str]("ctl.group")
 #: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
 NAMES = "names.txt"
 
@@ -58,6 +59,32 @@ class Installed(NamedTuple):
     def reference(self, text: str) -> str:
         """Return a relative reference of the declaration as an absolute one; "" stays ""."""
         return f"{self.package}{text}".rstrip(".") if text.startswith(".") else text
+
+
+class DeclaredOption(NamedTuple):
+    """A field of the options of an add-on."""
+
+    field: str
+    kind: Any
+    default: Any
+    declared: Option
+
+    @property
+    def name(self) -> str:
+        """The name on the command line, without dashes in front."""
+        return self.field.replace("_", "-")
+
+
+@cache
+def options() -> dict[str, tuple[DeclaredOption, ...]]:
+    """Return the options of each add-on, by its name."""
+    return {name: (*_options(each.declared.options),) for name, each in add_ons().items()}
+
+
+def _options(kind: Any) -> Iterator[DeclaredOption]:
+    for field, hint in get_type_hints(kind, include_extras=True).items() if kind else ():
+        [option] = hint.__metadata__
+        yield DeclaredOption(field, hint.__origin__, kind._field_defaults[field], option)
 
 
 # ------------------------------------------------------------------------- offers
@@ -114,7 +141,7 @@ def verbs() -> dict[str, str]:
     """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none."""
     names = (name for each in add_ons().values() for name in each.declared.ctl)
     return dict.fromkeys(names, "") | {
-        name: group for group, words in offers().pairs(GROUPS) for name in words.split()
+        name: group for group, words in offers().pairs(GROUPS.name) for name in words.split()
     }
 
 

@@ -84,7 +84,6 @@ def _check_add_ons(options: Options) -> Options:
         "grpcio": options.grpc_transport == "grpcio" and "--grpc-transport",
         "on_demand": (options.load_on_demand and "--load-on-demand")
         or (options.one_by_one and "--one-by-one"),
-        "reloading": options.reload and "--reload",
         "tracing": options.trace.can_trace and "--trace-config",
         "storage": any(map(is_remote, options.model_repository)) and "--model-repository",
     }

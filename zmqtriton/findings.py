@@ -52,6 +52,11 @@ class Finding:
         return ":".join(str(part) for part in (self.path, self.line, self.column) if part)
 
     @property
+    def rank(self) -> int:
+        """Place of the severity in their order; 0 is the most important."""
+        return list(Severity).index(self.severity)
+
+    @property
     def reason(self) -> str:
         return self.detail or self.text
 

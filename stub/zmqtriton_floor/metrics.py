@@ -22,6 +22,7 @@ class TokenCounts(Protocol):
     made_tokens: Callable[[Path], Dict[str, int]]
 
 
+#: Counts tokens, for the history and for `zmqtriton-ctl stats`.
 TOKENS = Hook[TokenCounts]("metrics.tokens")
 
 COUNTER, GAUGE, HISTOGRAM = range(3)

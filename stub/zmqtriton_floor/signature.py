@@ -18,8 +18,8 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
 
-#: Returns an example of the JSON that a model reads in a text input, or "", by the model's
-#: configuration and the name of the input.
+#: Returns an example of the JSON that a model reads in a text input, or "", for the page and
+#: `zmqtriton run`; by the model's configuration and the name of the input.
 EXAMPLE = Hook[Callable[[Mapping[str, Any], str], str]]("models.example")
 
 _BATCH_NOTE = (

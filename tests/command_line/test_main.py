@@ -115,7 +115,6 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
         (["--model-repository=s3://bucket/x"], "--model-repository", "storage"),
         (["--grpc-transport=grpcio"], "--grpc-transport", "grpcio"),
         (["--model-control-mode=explicit", "--load-on-demand"], "--load-on-demand", "on_demand"),
-        (["--reload"], "--reload", "reloading"),
         (["--take-over", "--one-by-one"], "--one-by-one", "on_demand"),
     ],
 )
@@ -309,7 +308,7 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
 def _references(add_on: addons.Installed) -> Iterator[str]:
     declared = add_on.declared
     several = [*declared.ctl.values(), *declared.public.values()]
-    several += [option.kind for option in declared.options if isinstance(option.kind, str)]
+    several += [option.declared.read for option in addons.options()[declared.name]]
     several += [
         command.run for command in declared.commands.values() if not isinstance(command, str)
     ]

@@ -88,7 +88,7 @@ def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -
         pytest.param("--http-port=9000", 9000, marks=pytest.mark.row("--http-port")),
         ("--model-file=/m/scale.py", (ModelFile("scale", "/m/scale.py"),)),
         ("--model-file=other=/m/scale.py", (ModelFile("other", "/m/scale.py"),)),
-        ("--reload=true", True),
+        pytest.param("--reload=true", True, marks=pytest.mark.addons),
         pytest.param("--log-error=false", False, marks=pytest.mark.row("--log-error")),
         pytest.param("--log-file=/l", "/l", marks=pytest.mark.row("--log-file")),
         pytest.param("--log-info=false", False, marks=pytest.mark.row("--log-info")),
@@ -115,7 +115,7 @@ def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -
 )
 def test_each_honoured_option_reaches_its_field_without_a_word(word: str, value: Any) -> None:
     options = parsed(word)
-    assert value == getattr(options, word.removeprefix("--").partition("=")[0].replace("-", "_"))
+    assert value == options.value(word.removeprefix("--").partition("=")[0].replace("-", "_"))
     assert () == options.warnings
 
 

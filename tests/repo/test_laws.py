@@ -19,7 +19,7 @@ _RUN_DIRECTORY = "the server's own directory, which the next start removes"
 NAMED_FILES = {
     "zmqtriton.supervisor.machine.directories.runtime": _RUN_DIRECTORY,
     "zmqtriton_standard.environments.unpack": _OPERATOR,
-    "zmqtriton_standard.tools.doctor.certificates": _OPERATOR,
+    "zmqtriton.diagnosis.rules.certificates": _OPERATOR,
     "zmqtriton_extras.fleet.serve.command": _OPERATOR,
     "zmqtriton_extras.functions.backend.media": "for copies in a Triton that makes no directories",
     "zmqtriton_extras.pytriton.__main__": _OPERATOR,

@@ -130,7 +130,7 @@ SPAWNERS = {
     "zmqtriton_standard.ctl.replacing",  # a server of its own, which outlives the command
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_extras.openai.templates.children",  # ends what a template does not end
-    "zmqtriton_standard.tools.checking.silence",  # reads files that may never be read
+    "zmqtriton.diagnosis.facts.silence",  # reads files that may never be read
     "zmqtriton_extras.bench.clients",  # clients that share no interpreter with the command
     "zmqtriton_extras.fleet.serve.owned_server",  # a replica of Ray Serve, which holds one
 }
@@ -161,6 +161,10 @@ LISTENERS = {
 SDK_USERS = ("zmqtriton.", "zmqtriton_standard.", "zmqtriton_extras.")
 
 
+#: Rooms of the core whose kinds and helpers are for each add-on.
+HOSTS = ("zmqtriton.diagnosis", "zmqtriton.figures")
+
+
 FUNCTION_LINES = 60
 
 
@@ -182,6 +186,7 @@ def import_faults(source: Source) -> Iterator[str]:
         top = name.partition(".")[0]
         if top.startswith("zmqtriton"):
             is_kind = source.module.startswith(SDK_USERS) and within(name, ("zmqtriton.sdk",))
+            is_kind |= source.module.startswith(SDK_USERS[1:]) and within(name, HOSTS)
             allowed = within(name, layer.ours) or is_kind
         else:
             allowed = top in STDLIB or top in layer.others or "*" in layer.others

@@ -551,7 +551,11 @@ def test_each_tier_has_a_target_and_coverage_has_both() -> None:
 def test_all_that_must_pass_has_both_tiers() -> None:
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
 
-    run = [shlex.split(line)[1] for line in steps if line.startswith(("make ", "tests "))]
+    run = [
+        shlex.split(line)[1]
+        for line in map(str.strip, steps)
+        if line.startswith(("make ", "tests "))
+    ]
     assert {"check", "test", "test-extras"} <= {*run}
     assert any('tests "test KIND=long" "$order --share=$1/10"' in line for line in steps)
 

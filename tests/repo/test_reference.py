@@ -12,6 +12,7 @@ import pytest
 from tests.repo.source_texts import is_in_the_source
 from tests.support.needs import ROOT, find_tool
 from tools import add_on_names, man_pages
+from tools.reference import kinds
 from tools.reference.__main__ import DIRECTORY, PAGES, text_of
 from tools.screenshots import COLUMNS, GUIDES, PICTURES, svg_of
 from zmqtriton.config import parameters
@@ -36,6 +37,11 @@ def test_it_is_up_to_date(name: str) -> None:
     written = (DIRECTORY / name).read_text("utf-8")
 
     assert text_of(name) == written, "run: python -m tools.reference"
+
+
+def test_the_guide_has_the_kinds_of_today_each_with_its_comment() -> None:
+    assert kinds.written() == kinds.GUIDE.read_text("utf-8"), "run: python -m tools.reference"
+    assert [] == [kind.name for kind in kinds.kinds() if not kind.about]
 
 
 def _examples(page: str) -> list[str]:

@@ -46,7 +46,7 @@ LIMITS = {
         "zmqtriton": 48,
         "stub": 56,
         "frontends": 80,
-        "standard": 26,
+        "standard": 18,
         "extras": 111,
     },
     "8 facts are logged, reported, sent": {
@@ -65,7 +65,7 @@ LIMITS = {
         "zmqtriton": 41,
         "stub": 54,
         "frontends": 41,
-        "standard": 44,
+        "standard": 34,
         "extras": 96,
     },
     "13 no sentence runs through code": {},

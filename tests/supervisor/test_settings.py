@@ -34,7 +34,7 @@ _OWN = frozenset(
     """
     owner_descriptor max_model_segment_bytes max_model_memory_bytes early_liveness
     take_over
-    model_repository model_file reload exit_on_error strict_model_config repository_poll_secs
+    model_repository model_file exit_on_error strict_model_config repository_poll_secs
     load_model model_config_name
     model_load_thread_count
     model_load_retry_count instance_retry_secs model_namespacing enable_peer_access

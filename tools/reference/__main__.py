@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/reference."""
+"""Writes the generated pages of docs/reference, and the tables of one guide."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tools.reference import (
     config_page,
     figures_page,
     http_page,
+    kinds,
     pb_utils_page,
 )
 
@@ -33,6 +34,7 @@ def text_of(name: str) -> str:
 def main() -> None:
     for name in PAGES:
         (DIRECTORY / name).write_text(text_of(name), encoding="utf-8")
+    kinds.GUIDE.write_text(kinds.written(), encoding="utf-8")
 
 
 if __name__ == "__main__":

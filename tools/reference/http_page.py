@@ -75,7 +75,9 @@ def page() -> Iterator[str]:
 
 def _gateway() -> Any:
     """Return what the tables need of a gateway before there is a request."""
-    options = Options(allow_web_page=True, grpc_reflection=True, of_add_ons={"allow_openai": True})
+    options = Options(
+        grpc_reflection=True, of_add_ons={"allow_openai": True, "allow_web_page": True}
+    )
     machine = Machine(offers=addons.offers_in_use(options.value))
     settings = settings_of(options, machine).document("http")
     return SimpleNamespace(

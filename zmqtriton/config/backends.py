@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from zmqtriton import addons
@@ -21,6 +22,7 @@ from zmqtriton.config.files import is_name_inside, path_inside, special_file_tex
 from zmqtriton_floor.errors import InternalError, InvalidArgument, closest_match
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.reasons import Kind
+from zmqtriton_floor.settings.offers import Hook
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,12 @@ class Package(NamedTuple):
 #: package by the name of its backend.
 BackendPlace = Path | Callable[[str], Package | None]
 
+#: A package whose `model.py` runs each model with this backend.
+BACKEND = Hook[ModuleType]("models.backend")
+#: The module that a backend imports, and packages that bring it, by the backend; for `check`.
+FRAMEWORK = Hook[str]("models.framework")
+#: Returns the models in a Python file without a `config.pbtxt`, by their backend.
+IN_FILE = Hook[Callable[[Path], tuple[str, ...]]]("models.in_file")
 PYTHON = "python"
 PYTHON_FILE = "model.py"
 _PYTHON_LIBRARY = "libtriton_python.so"
@@ -238,7 +246,7 @@ def backend_places(directory: str = "") -> Sequence[BackendPlace]:
 @cache
 def backend_package(name: str) -> Package | None:
     """Return the package of an add-on's backend; None without one, or without its files."""
-    package = addons.offers().named("models.backend").get(name)
+    package = BACKEND.named_in(addons.offers()).get(name)
     if package is None:
         return None
     try:
@@ -250,14 +258,14 @@ def backend_package(name: str) -> Package | None:
 
 def frameworks() -> dict[str, tuple[str, str]]:
     """Return, by backends of add-ons, the module that one imports and the packages with it."""
-    texts = addons.offers().named("models.framework").items()
+    texts = FRAMEWORK.named_in(addons.offers()).items()
     rows = {name: text.partition(" ") for name, text in texts}
     return {name: (module, packages or module) for name, (module, _, packages) in rows.items()}
 
 
 def models_in(path: Path) -> tuple[str, tuple[str, ...]]:
     """Return the backend that runs a Python file, and its models; ("", ()) for Triton's own."""
-    for backend, reference in addons.offers().named("models.in_file").items():
+    for backend, reference in IN_FILE.named_in(addons.offers()).items():
         if models := load_reference(reference)(path):
             return backend, models
     return "", ()

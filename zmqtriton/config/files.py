@@ -38,6 +38,7 @@ class ClientFile(NamedTuple):
     title: str
 
 
+#: A file of a model's directory, whose text frontends have in `model.files`.
 FILE = Hook[ClientFile]("models.file")
 
 

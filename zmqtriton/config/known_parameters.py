@@ -64,7 +64,9 @@ class TrialSettings(ModelSettings, Protocol):
     again: Callable[[str, int], str]
 
 
+#: Reads and judges parameters of models, at each load and in `check`.
 SETTINGS = Hook[ModelSettings]("models.settings")
+#: Reads the parameters for the trial of a new version.
 TRIAL = Hook[TrialSettings]("models.trial")
 
 

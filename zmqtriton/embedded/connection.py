@@ -180,8 +180,7 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
         self.close()
 
 
-#: Takes a model, and returns the function that the connection has by the model's name; None for a
-#: model that is not for it.
+#: Returns the function that `zmqtriton.connect()` has by a model's name, or None.
 CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
 
 

@@ -9,12 +9,11 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "demand": "ARCHIVE DIRECTORY Environment EnvironmentSpec INTERPRETER REQUIREMENTS "
-    "SERVER_ENVIRONMENT check_directory ignored_stub_warnings interpreter_path process_variables "
-    "resolve_environment",
-    "users": (
-        "IN_USE StubUsers UserError default_root downloads_directory find_user give_directory"
+    "demand": (
+        "ARCHIVE DIRECTORY Environment EnvironmentSpec INTERPRETER REQUIREMENTS "
+        "check_directory interpreter_path process_variables resolve_environment"
     ),
+    "users": ("IN_USE UserError default_root downloads_directory find_user give_directory"),
 }
 
 if TYPE_CHECKING:
@@ -23,18 +22,15 @@ if TYPE_CHECKING:
         DIRECTORY,
         INTERPRETER,
         REQUIREMENTS,
-        SERVER_ENVIRONMENT,
         Environment,
         EnvironmentSpec,
         check_directory,
-        ignored_stub_warnings,
         interpreter_path,
         process_variables,
         resolve_environment,
     )
     from zmqtriton.environments.users import (
         IN_USE,
-        StubUsers,
         UserError,
         default_root,
         downloads_directory,

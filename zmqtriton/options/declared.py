@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_origin
 
 from zmqtriton import addons
+from zmqtriton.addons import DeclaredOption
 from zmqtriton.options import values
 from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
-from zmqtriton.sdk.addon import Option as DeclaredOption
 from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
 
 #: Reader of a type's values, name of the type in `--help`, and the number of times that an option
 #: of it may be given.
@@ -22,22 +23,21 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
 }
 
 
-#: The kind of words that name the group of options behind which an add-on's own stands; without
-#: one it is among the last.
-BEHIND = "options.behind"
+#: The group of options that the add-on's group follows in `--help`.
+BEHIND = Hook[str]("options.behind")
 #: The options of all add-ons.
 DECLARED: tuple[DeclaredOption, ...] = tuple(
-    option for each in addons.add_ons().values() for option in each.declared.options
+    option for options in addons.options().values() for option in options
 )
 
 
 def with_declared(groups: dict[str, tuple[KnownOption, ...]]) -> dict[str, tuple[KnownOption, ...]]:
     """Return all groups of options, with the add-ons' groups in their places."""
     groups, last = {**groups}, [*groups][-1]
-    for each in addons.add_ons().values():
-        behind = str(each.declared.offers.get(BEHIND, ""))
-        for option in each.declared.options:
-            group = option.group or each.declared.title or each.declared.name
+    for name, each in addons.add_ons().items():
+        behind = str(each.declared.offers.get(BEHIND.name, ""))
+        for option in addons.options()[name]:
+            group = option.declared.group or each.declared.title or each.declared.name
             if group not in groups:
                 groups = _inserted(groups, group, behind, before=last)
                 behind = group
@@ -55,18 +55,20 @@ def _inserted(
 
 
 def _row(option: DeclaredOption, add_on: addons.Installed) -> KnownOption:
-    if isinstance(option.kind, str):
-        read, metavar, arity = _reader(add_on.reference(option.kind)), "value", Arity.LAST_WINS
+    declared, kind = option.declared, get_origin(option.kind) or option.kind
+    if declared.read:
+        read, metavar = _reader(add_on.reference(declared.read)), "value"
+        arity = Arity.REPEATABLE if kind is tuple else Arity.LAST_WINS
     else:
-        read, metavar, arity = _KINDS[option.kind]
+        read, metavar, arity = _KINDS[kind]
     return KnownOption(
         option.name,
-        option.metavar or metavar,
+        declared.metavar or metavar,
         read,
-        option.help,
-        OptionSupport.IGNORED if option.ignored else OptionSupport.SUPPORTED,
-        Arity.REPEATABLE if option.repeats else arity,
-        reason=option.ignored,
+        declared.help,
+        OptionSupport.IGNORED if declared.ignored else OptionSupport.SUPPORTED,
+        arity,
+        reason=declared.ignored,
     )
 
 
@@ -77,6 +79,7 @@ def _reader(reference: str) -> Callable[[str], Any]:
 def unmet(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the options that want another one, which is not given, and that one."""
     for option in DECLARED:
-        is_used = option.requires and values[option.field] != option.default
-        if is_used and not values[option.requires.replace("-", "_")]:
-            yield option.name, option.requires
+        required = option.declared.requires
+        is_used = required and values[option.field] != option.default
+        if is_used and not values[required.replace("-", "_")]:
+            yield option.name, required

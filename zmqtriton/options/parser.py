@@ -351,7 +351,7 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
             )
 
 
-#: Returns what is wrong with the options, or ""; takes them by field.
+#: Returns an error of the options, which it gets by field, or "".
 CHECK = Hook[Callable[[Mapping[str, Any]], str]]("options.check")
 
 

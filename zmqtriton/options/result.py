@@ -60,7 +60,6 @@ class Options:
     # Model repository
     model_repository: tuple[str, ...] = ()
     model_file: tuple[ModelFile, ...] = ()
-    reload: bool = False
     exit_on_error: bool = True
     #: True if configurations are not auto-completed.
     strict_model_config: bool = False
@@ -97,14 +96,11 @@ class Options:
     reuse_http_port: bool = False
     #: Regular expression that matches any part of a header's name, in any case; "" forwards none.
     http_header_forward_pattern: str = ""
-    #: True if requests of `generate` forward headers, too.
-    http_header_forward_generate: bool = False
     #: Number of processes; 0: by the number of cores.
     http_workers: int = 0
     http_thread_count: int = 8
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
-    allow_web_page: bool = True
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False

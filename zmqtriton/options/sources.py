@@ -135,6 +135,7 @@ class Variables(Protocol):
     check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
 
 
+#: Changes defaults of options by variables of the environment.
 VARIABLES = Hook[Variables]("options.variables")
 
 

@@ -108,7 +108,6 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "May be repeated.",
         ),
         a.texts("model-store", "The same as --model-repository.", field="model_repository"),
-        a.switch("reload", "Load models again when their files change; for development."),
         a.boolean("exit-on-error", "Exit if an initial model fails to load."),
         a.switch(
             "disable-auto-complete-config",
@@ -192,10 +191,6 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "Regular expression; matching headers become parameters of the request.",
             read=read.regular_expression("--http-header-forward-pattern"),
         ),
-        a.switch(
-            "http-header-forward-generate",
-            "Forward these headers with generate and generate_stream, too; Triton does not.",
-        ),
         a.integer(
             "http-workers",
             "Processes that serve HTTP; 0 derives it from the number of cores.",
@@ -208,10 +203,6 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         ),
         a.long_integer(
             "http-max-input-size", "Limit on the bytes of a request's JSON or raw input."
-        ),
-        a.boolean(
-            "allow-web-page",
-            "Serve a web page at /, the API's documentation at /docs and /openapi.json.",
         ),
         a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(

@@ -22,6 +22,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.metrics import read_labels
 from zmqtriton_floor.settings.broker import RateLimitResource as RateLimitResource
 from zmqtriton_floor.settings.frontends import Restriction as Restriction
+from zmqtriton_floor.settings.offers import Hook
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -51,11 +52,13 @@ RESTRICTING_OPTIONS = {
     "grpc_restricted_protocol": "protocol",
     **{s.restrictions: "verb" for s in addons.services().values() if s.restrictions},
 }
+#: A word that routes may have as their category for `--http-restricted-api`.
+CATEGORY = Hook[str]("http.category")
 #: Categories of HTTP, which alone has APIs of add-ons, steers models while they serve, and shows
 #: people state and log.
 HTTP_CATEGORIES = (
     *CATEGORIES,
-    *addons.offers().references("http.category"),
+    *CATEGORY.words_in(addons.offers()),
     "steering",
     "status",
     "logs",

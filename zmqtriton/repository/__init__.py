@@ -6,15 +6,15 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "agents": "agent_problems",
     "decisions": "Decision KeepDecisions default_root",
-    "scan": "CONFIG_FILE Promotion VersionSelection choose_versions find_config find_versions "
-    "is_model_directory is_utf8_name misnamed_config_warnings no_model_text not_found_text "
-    "not_unique_text scan_model scan_repositories subdirectories",
+    "scan": (
+        "CONFIG_FILE Promotion VersionSelection choose_versions find_config "
+        "find_versions is_model_directory scan_model scan_repositories "
+        "subdirectories"
+    ),
 }
 
 if TYPE_CHECKING:
-    from zmqtriton.repository.agents import agent_problems
     from zmqtriton.repository.decisions import Decision, KeepDecisions, default_root
     from zmqtriton.repository.scan import (
         CONFIG_FILE,
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
         find_config,
         find_versions,
         is_model_directory,
-        is_utf8_name,
-        misnamed_config_warnings,
-        no_model_text,
-        not_found_text,
-        not_unique_text,
         scan_model,
         scan_repositories,
         subdirectories,

@@ -22,20 +22,18 @@ ALL = "*"
 
 
 class Option(NamedTuple):
-    """An option of the server, which is in `--help`, in files of options and in variables, too."""
+    """An option of the server, which is in `--help`, in files of options and in variables, too.
 
-    #: Name on the command line, without dashes: `greeting`, `greeting-group`.
-    name: str
-    #: Type of the value: `bool`, `int` or `float` of 0 or more, `str`, or `tuple` for texts that
-    #: the user gives one at a time; or the reference of a function that reads a text, and raises
-    #: `BadValue`.
-    kind: type | str
-    default: Any
+    It annotates a field of the NamedTuple that has an add-on's options. The field has the name, its
+    type and the default. The type is `bool`, `int` or `float` of 0 or more, `str`, or `tuple` for
+    values that the user gives one at a time.
+    """
+
     help: str
-    #: Word for the value in `--help`; by default the name of the kind.
+    #: Word for the value in `--help`; by default the name of the type.
     metavar: str = ""
-    #: True if each further occurrence adds a value; always so for a `tuple`.
-    repeats: bool = False
+    #: Reference of a function that reads a text, and raises `BadValue`; "": the type reads it.
+    read: str = ""
     #: The reason why this server accepts the option and ignores it.
     ignored: str = ""
     #: The group of options in `--help` and the reference; by default the add-on's title.
@@ -46,10 +44,6 @@ class Option(NamedTuple):
     is_place: bool = False
     #: True if only the process of the add-on gets the value.
     is_secret: bool = False
-
-    @property
-    def field(self) -> str:
-        return self.name.replace("-", "_")
 
 
 class Process(NamedTuple):
@@ -141,7 +135,8 @@ class AddOn(NamedTuple):
     needs: tuple[str, ...] = ()
     #: Names of add-ons whose offers come before.
     after: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
+    #: A NamedTuple; each field is annotated with an `Option`, and has a default.
+    options: type[tuple[Any, ...]] | None = None
     #: Parameters of config.pbtxt, and what each is good for.
     parameters: Mapping[str, Parameter | str] = {}
     process: Process | None = None

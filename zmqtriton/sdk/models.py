@@ -3,6 +3,7 @@
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.files import ClientFile
 from zmqtriton.config.parameters import parameter_text
+from zmqtriton.findings import Severity
 from zmqtriton_floor.signature import config_parameter
 
-__all__ = ["ClientFile", "Problem", "config_parameter", "parameter_text"]
+__all__ = ["ClientFile", "Problem", "Severity", "config_parameter", "parameter_text"]

@@ -15,6 +15,7 @@ from zmqtriton.options import Options
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
 from zmqtriton.reading.python_settings import PythonSettings
 from zmqtriton_floor import TRITON_VERSION
+from zmqtriton_floor.settings.offers import Hook
 
 _log = logging.getLogger(__name__)
 
@@ -36,10 +37,14 @@ EXTENSIONS = (
 )
 
 
+#: A word that the server's metadata has among its extensions.
+EXTENSION = Hook[str]("protocol.extension")
+
+
 def extensions(options: Options) -> list[str]:
     """Return the extensions of the protocol that the server has with these options."""
     own = f"zmqtriton({full_version()})"
-    of_add_ons = addons.offers_in_use(options.value).references("protocol.extension")
+    of_add_ons = EXTENSION.words_in(addons.offers_in_use(options.value))
     return [*EXTENSIONS, own, *of_add_ons]
 
 

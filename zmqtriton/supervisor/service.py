@@ -120,7 +120,6 @@ class SupervisorService:
         rules = dataclasses.replace(
             read_policy(options),
             watchdog_interval_s=notifier.heartbeat_s,
-            storage_directory=server.settings.broker.storage_directory,
         )
         self._core = SupervisorCore(rules, server, all_features(), os.getpid(), time.monotonic())
         self._selector = selectors.DefaultSelector()

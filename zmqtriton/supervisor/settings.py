@@ -100,8 +100,6 @@ class Policy:
     #: names, or "*" alone; read in mode explicit
     startup_models: tuple[str, ...] = ()
     poll_s: float = 0.0
-    #: Models are loaded again when their files change.
-    reload: bool = False
     load_slots: int = 4
     #: Seconds after which a load gives its slot to another one, and continues without it.
     load_slot_timeout_s: float = 30.0
@@ -118,8 +116,6 @@ class Policy:
     watchdog_interval_s: float | None = None
     #: Paths of the repositories, for the answers that show them.
     repositories: tuple[str, ...] = ()
-    #: Directory for copies of models from object stores.
-    storage_directory: str = ""
     #: Roles of the frontends, one entry for each process.
     frontend_roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.

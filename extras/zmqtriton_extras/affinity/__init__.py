@@ -25,7 +25,7 @@ ADDON = AddOn(
     },
     offers={
         "models.problems": ".problems:affinity_problems",
-        "check.warnings": ".problems:affinity_warnings",
+        "diagnosis.config": ".problems:affinity_warnings",
         "broker.placement": {"AFFINITY": ".placement:follow"},
         "requests.steps_of_model": ".step:steps_of",
     },

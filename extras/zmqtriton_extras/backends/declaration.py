@@ -7,6 +7,7 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn(
     "backends",
     offers={
+        "diagnosis.version": ".model_files:file_problems",
         "models.backend": {
             "dyna_sequence": ".dyna_sequence",
             "fil": ".fil",

@@ -12,6 +12,7 @@ import click
 
 import zmqtriton_protos
 from zmqtriton.control_client import Client, NoServerError
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton_extras.bench import results
 from zmqtriton_extras.bench.clients import Clients
 from zmqtriton_extras.bench.results import Reading, make_row, server_totals
@@ -19,7 +20,6 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_standard.ctl import (
     EXIT_REFUSED,
     LiveLine,
-    check_name,
     form_option,
     print_document,
     print_note,

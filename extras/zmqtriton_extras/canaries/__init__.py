@@ -66,7 +66,7 @@ ADDON = AddOn(
         "ctl.group": {"Load and change models": "canary"},
         "models.trial": ".settings",
         "supervisor.feature": ".registry:CanaryRegistry",
-        "explain.findings": ".explaining",
+        "diagnosis.model": ".explaining",
         "requests.division": ".requests:division",
     },
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton.diagnosis.facts.served import AnswerReader, Document, Facts
+from zmqtriton.figures import count_of
 from zmqtriton.findings import Finding, note, warning
-from zmqtriton_standard.tools.explaining.facts import Document, Facts, Reader, count_of
 
 
-def read(reader: Reader, facts: Facts) -> None:
+def read(reader: AnswerReader, facts: Facts) -> None:
     """Ask nothing: the status has all."""
 
 

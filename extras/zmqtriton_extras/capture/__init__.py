@@ -6,34 +6,39 @@ records (`records.py`). `showing.py` prints them, `replaying.py` sends them agai
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Offer, Option, Process
+
+
+class CaptureOptions(NamedTuple):
+    capture: Annotated[
+        str,
+        Option(
+            "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'."
+        ),
+    ] = ""
+    capture_to: Annotated[
+        str,
+        Option(
+            "Directory of the captured requests, or s3://, gs://, as://, https://.", is_place=True
+        ),
+    ] = ""
+    capture_byte_size: Annotated[
+        int,
+        Option(
+            "Limit on the bytes of all captured requests; the oldest go first. 0: no limit.",
+            read="zmqtriton.options.values:long_integer",
+            metavar="integer",
+        ),
+    ] = 1 << 30
+
 
 ADDON = AddOn(
     "capture",
     title="Capture",
     needs=("storage",),
-    options=(
-        Option(
-            "capture",
-            str,
-            "",
-            "Models of which requests are captured, and how many: 'prices:10%,fraud:1/s,logs*'.",
-        ),
-        Option(
-            "capture-to",
-            str,
-            "",
-            "Directory of the captured requests, or s3://, gs://, as://, https://.",
-            is_place=True,
-        ),
-        Option(
-            "capture-byte-size",
-            "zmqtriton.options.values:long_integer",
-            1 << 30,
-            "Limit on the bytes of all captured requests; the oldest go first. 0: no limit.",
-            "integer",
-        ),
-    ),
+    options=CaptureOptions,
     process=Process(".process", on="capture", title="Capture", is_serving=True),
     ctl={"capture": ".showing:capture", "replay": ".command:replay"},
     public={"testing.Case": ".cases:Case", "testing.captured": ".cases:captured"},

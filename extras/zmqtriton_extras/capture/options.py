@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from zmqtriton.store_places import is_remote
 from zmqtriton_extras.capture.rates import parse
 from zmqtriton_extras.storage.places import claim_parent, parse_bucket_url
 from zmqtriton_floor.errors import ZmqTritonError
-
-
-class CaptureOptions(NamedTuple):
-    capture: str = ""
-    capture_to: str = ""
-    #: The limit of all records; 0: none.
-    capture_byte_size: int = 1 << 30
-
 
 #: Prefixes of addresses that get records as events, by POST.
 EVENTS = ("http://", "https://")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Option, Port
 
 #: Reader of booleans as Triton has them; a switch of ours would need no value.
@@ -15,75 +17,73 @@ NO_DEFAULT = (
 )
 _NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
+
+class CloudsOptions(NamedTuple):
+    allow_sagemaker: Annotated[
+        bool,
+        Option("Serve SageMaker's endpoints.", read=_BOOLEAN, metavar="boolean", group=_SAGEMAKER),
+    ] = False
+    sagemaker_port: Annotated[
+        int, Option("Port of these endpoints.", read=_PORT, metavar="integer", group=_SAGEMAKER)
+    ] = 8080
+    sagemaker_safe_port_range: Annotated[
+        tuple[int, int] | None,
+        Option(
+            "Range in which all other ports must be.",
+            read=".variables:port_range",
+            metavar="integer-integer",
+            group=_SAGEMAKER,
+        ),
+    ] = None
+    sagemaker_thread_count: Annotated[
+        int,
+        Option(
+            "Triton's thread count for these endpoints.",
+            read=_INTEGER,
+            metavar="integer",
+            ignored=_NO_THREADS,
+            group=_SAGEMAKER,
+        ),
+    ] = 8
+    allow_vertex_ai: Annotated[
+        bool,
+        Option(
+            "Serve Vertex AI's endpoints. Default is true if AIP_MODE is PREDICTION.",
+            read=_BOOLEAN,
+            metavar="boolean",
+            group=_VERTEX,
+        ),
+    ] = False
+    vertex_ai_port: Annotated[
+        int,
+        Option(
+            "Port of these endpoints. Default is $AIP_HTTP_PORT, or 8080.",
+            read=_PORT,
+            metavar="integer",
+            group=_VERTEX,
+        ),
+    ] = 8080
+    vertex_ai_thread_count: Annotated[
+        int,
+        Option(
+            "Triton's thread count for these endpoints.",
+            read=_INTEGER,
+            metavar="integer",
+            ignored=_NO_THREADS,
+            group=_VERTEX,
+        ),
+    ] = 8
+    vertex_ai_default_model: Annotated[
+        str,
+        Option(
+            "Model for requests without a model name. Default is the only model.", group=_VERTEX
+        ),
+    ] = ""
+
+
 ADDON = AddOn(
     "clouds",
-    options=(
-        Option(
-            "allow-sagemaker",
-            _BOOLEAN,
-            False,
-            "Serve SageMaker's endpoints.",
-            "boolean",
-            group=_SAGEMAKER,
-        ),
-        Option(
-            "sagemaker-port",
-            _PORT,
-            8080,
-            "Port of these endpoints.",
-            "integer",
-            group=_SAGEMAKER,
-        ),
-        Option(
-            "sagemaker-safe-port-range",
-            ".variables:port_range",
-            None,
-            "Range in which all other ports must be.",
-            "integer-integer",
-            group=_SAGEMAKER,
-        ),
-        Option(
-            "sagemaker-thread-count",
-            _INTEGER,
-            8,
-            "Triton's thread count for these endpoints.",
-            "integer",
-            ignored=_NO_THREADS,
-            group=_SAGEMAKER,
-        ),
-        Option(
-            "allow-vertex-ai",
-            _BOOLEAN,
-            False,
-            "Serve Vertex AI's endpoints. Default is true if AIP_MODE is PREDICTION.",
-            "boolean",
-            group=_VERTEX,
-        ),
-        Option(
-            "vertex-ai-port",
-            _PORT,
-            8080,
-            "Port of these endpoints. Default is $AIP_HTTP_PORT, or 8080.",
-            "integer",
-            group=_VERTEX,
-        ),
-        Option(
-            "vertex-ai-thread-count",
-            _INTEGER,
-            8,
-            "Triton's thread count for these endpoints.",
-            "integer",
-            ignored=_NO_THREADS,
-            group=_VERTEX,
-        ),
-        Option(
-            "vertex-ai-default-model",
-            str,
-            "",
-            "Model for requests without a model name. Default is the only model.",
-            group=_VERTEX,
-        ),
-    ),
+    options=CloudsOptions,
     ports=(
         Port(
             "sagemaker",

@@ -5,41 +5,46 @@ What both ends share stands here; `process/` is the server's end, `client/` our 
 
 from __future__ import annotations
 
+from typing import Annotated, Any, NamedTuple
+
 from zmqtriton.sdk import AddOn, Option, Process
 
-ADDON = AddOn(
-    "door",
-    title="ZeroMQ",
-    options=(
+
+class DoorOptions(NamedTuple):
+    zmq_door: Annotated[
+        bool,
         Option(
-            "zmq-door",
-            bool,
-            False,
             "Serve clients on this machine over ZeroMQ, at the socket 'door' in the runtime "
-            "directory.",
+            "directory."
         ),
+    ] = False
+    zmq_door_group: Annotated[
+        str,
         Option(
-            "zmq-door-group",
-            str,
-            "",
             "Group whose members may connect, besides the server's own user; it may enter the "
             "runtime directory.",
             requires="zmq-door",
         ),
+    ] = ""
+    zmq_door_restricted: Annotated[
+        tuple[Any, ...],
         Option(
-            "zmq-door-restricted",
-            ".restrictions:read",
-            (),
             "Require this key and value for these verbs, separated by commas. The value @FILE is "
             "read from a file; without a slash it names a systemd credential. May be repeated. "
             "Names: health, metadata, inference, shared-memory, model-config, model-repository, "
             "statistics, trace, logging.",
-            "verbs:key=value",
-            repeats=True,
+            read=".restrictions:read",
+            metavar="verbs:key=value",
             requires="zmq-door",
             is_secret=True,
         ),
-    ),
+    ] = ()
+
+
+ADDON = AddOn(
+    "door",
+    title="ZeroMQ",
+    options=DoorOptions,
     process=Process(
         ".process",
         on="zmq-door",

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Command, Option, Parameter
+
+
+class FunctionsOptions(NamedTuple):
+    functions_url_host: Annotated[
+        tuple[str, ...],
+        Option(
+            "Read pictures, sounds and files of functions from https URLs of this HOST, HOST:PORT, "
+            "or origin such as http://files:8080. May be repeated.",
+            metavar="HOST",
+        ),
+    ] = ()
+
 
 ADDON = AddOn(
     "functions",
     title="Functions",
     needs=("routes",),
     after=("routes",),
-    options=(
-        Option(
-            "functions-url-host",
-            tuple,
-            (),
-            "Read pictures, sounds and files of functions from https URLs of this HOST, HOST:PORT, "
-            "or origin such as http://files:8080. May be repeated.",
-            metavar="HOST",
-        ),
-    ),
+    options=FunctionsOptions,
     parameters={
         "FUNCTION": Parameter(
             "JSON", "made of the hints", "Describes the function to the server; do not write it."
@@ -43,10 +48,11 @@ ADDON = AddOn(
     },
     offers={
         "models.problems": ".taken_names:problems",
-        "check.file": ".checking:problems",
+        "diagnosis.file": ".checking:problems",
         "http.extension": ".extension:EXTENSION",
+        "page.files": ".files",
         "embedded.caller": ".calling:call_of",
-        "explain.findings": ".explaining",
+        "diagnosis.model": ".explaining",
         "new.form": {"NAME": ".new:run_new"},
         "run.requests": ".example_requests:requests",
         "models.backend": {

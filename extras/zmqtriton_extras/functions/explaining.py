@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from zmqtriton.diagnosis.facts.served import AnswerReader, Facts
 from zmqtriton.findings import Finding, warning
-from zmqtriton_standard.tools.explaining.facts import Facts, Reader
 
 #: The lines of `backend/streams.py`, which has one of each kind in a minute at most.
 _LINES = {
@@ -23,7 +23,7 @@ _ADVICE = {
 }
 
 
-def read(reader: Reader, facts: Facts) -> None:
+def read(reader: AnswerReader, facts: Facts) -> None:
     """Ask nothing: the log is known."""
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import falcon
 import falcon.asgi
 
+from zmqtriton_extras.functions import files
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.functions.example_requests import example_for
@@ -71,7 +73,8 @@ class Functions:
         self._budget = ByteBudget()
         hosts = gateway.settings.option("functions_url_host") or ()
         self._urls = Urls(tuple(hosts), self._max_bytes)
-        self._pages = Pages("function.html") if gateway.settings.http.allow_web_page else None
+        has_pages = gateway.settings.option("allow_web_page")
+        self._pages = Pages(Path(files.__path__[0])) if has_pages else None
 
     def is_there(self, path: str) -> bool:
         """Return whether a path is the name of a function, or of a model that may be loaded."""

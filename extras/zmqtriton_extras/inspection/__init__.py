@@ -27,6 +27,6 @@ ADDON = AddOn(
         },
         "http.extension": ".extension:EXTENSION",
         "supervisor.feature": (".feature:Inspections", ".debugging:Debugging"),
-        "explain.findings": ".explaining",
+        "diagnosis.model": ".explaining",
     },
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import Client
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton_extras.inspection.files import BY_FORM
 from zmqtriton_extras.inspection.profile import (
     DOING,
@@ -23,7 +24,6 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
-    check_name,
     exit_on_error,
     print_note,
     print_result,

@@ -21,18 +21,13 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton.sdk.listeners import ToolListener, user_of_client
 from zmqtriton.start.ports import describe_listener
 from zmqtriton_extras.inspection.debugger import EDITOR_BEGINS
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.logs import escape, escape_lines
-from zmqtriton_standard.ctl import (
-    MODEL,
-    check_name,
-    exit_on_error,
-    run_with_client,
-    seconds_option,
-)
+from zmqtriton_standard.ctl import MODEL, exit_on_error, run_with_client, seconds_option
 
 #: Maximum time until an instance has opened its socket and named its debugger. It may compute
 #: meanwhile, and debugpy takes a while to import.

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import Client
+from zmqtriton.diagnosis.facts.asking import check_name
+from zmqtriton.figures import format_bytes
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
-    check_name,
     exit_on_error,
-    format_bytes,
     print_result,
     print_table,
     run_with_client,

@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
+from zmqtriton.figures import format_bytes, format_duration
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.messages import SERVICE
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 from zmqtriton_standard.ctl import (
     CommandGroup,
-    format_bytes,
-    format_duration,
     print_document,
     print_table,
     run_with_client,

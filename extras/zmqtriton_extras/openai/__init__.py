@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Offer, Option, Parameter, Process
+
+
+class OpenaiOptions(NamedTuple):
+    allow_openai: Annotated[
+        bool,
+        Option(
+            "Serve OpenAI's API at /v1: chats, tools, structured outputs, embeddings, audio.",
+            group="HTTP",
+        ),
+    ] = False
+    token_metrics: Annotated[
+        bool,
+        Option(
+            "Count tokens and their times of models that make text, by vLLM's names.",
+            group="Metrics",
+        ),
+    ] = False
+
 
 ADDON = AddOn(
     "openai",
     title="OpenAI's API",
     needs=("routes", "web_sockets"),
     after=("generate",),
-    options=(
-        Option(
-            "allow-openai",
-            bool,
-            False,
-            "Serve OpenAI's API at /v1: chats, tools, structured outputs, embeddings, audio.",
-            group="HTTP",
-        ),
-        Option(
-            "token-metrics",
-            bool,
-            False,
-            "Count tokens and their times of models that make text, by vLLM's names.",
-            group="Metrics",
-        ),
-    ),
+    options=OpenaiOptions,
     parameters={
         "openai_text_input": Parameter(
             "name of a tensor of type STRING", "`text_input`", "The prompt."

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Offer, Option, Process
+
+
+class OtlpLogsOptions(NamedTuple):
+    otlp_logs: Annotated[
+        str,
+        Option(
+            "URL of an OpenTelemetry collector to which the log is pushed, too, over OTLP/HTTP."
+        ),
+    ] = ""
+
 
 ADDON = AddOn(
     "otlp_logs",
     title="Logging",
     needs=("otlp_metrics",),
-    options=(
-        Option(
-            "otlp-logs",
-            str,
-            "",
-            "URL of an OpenTelemetry collector to which the log is pushed, too, over OTLP/HTTP.",
-        ),
-    ),
+    options=OtlpLogsOptions,
     process=Process(".process", on="otlp-logs", title="Push of the log", is_serving=True),
     offers={
         "options.check": Offer(".options:problem", on="otlp-logs"),

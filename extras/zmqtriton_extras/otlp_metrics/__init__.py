@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Offer, Option, Process
+
+
+class OtlpMetricsOptions(NamedTuple):
+    otlp_metrics: Annotated[
+        str,
+        Option(
+            "URL of an OpenTelemetry collector to which all metrics are pushed, over OTLP/HTTP."
+        ),
+    ] = ""
+    otlp_metrics_interval_secs: Annotated[
+        int, Option("Seconds between pushes. 0: OTEL_METRIC_EXPORT_INTERVAL's, else 60.")
+    ] = 0
+
 
 ADDON = AddOn(
     "otlp_metrics",
     title="Metrics",
-    options=(
-        Option(
-            "otlp-metrics",
-            str,
-            "",
-            "URL of an OpenTelemetry collector to which all metrics are pushed, over OTLP/HTTP.",
-        ),
-        Option(
-            "otlp-metrics-interval-secs",
-            int,
-            0,
-            "Seconds between pushes. 0: OTEL_METRIC_EXPORT_INTERVAL's, else 60.",
-        ),
-    ),
+    options=OtlpMetricsOptions,
     process=Process(".process", on="otlp-metrics", title="Push of metrics", is_serving=True),
     offers={
         "options.check": Offer(".options:problem", on="otlp-metrics"),

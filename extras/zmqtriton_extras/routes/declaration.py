@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Option, Process
+
+
+class RoutesOptions(NamedTuple):
+    routes: Annotated[
+        bool, Option("Serve the routes of models that have a routes.py, at /models/NAME/.")
+    ] = False
+
 
 ADDON = AddOn(
     "routes",
     title="HTTP",
     after=("generate", "jobs"),
-    options=(
-        Option(
-            "routes",
-            bool,
-            False,
-            "Serve the routes of models that have a routes.py, at /models/NAME/.",
-        ),
-    ),
+    options=RoutesOptions,
     # it has no clients of its own: frontends send requests to the models that it loads
     process=Process(".process", on="routes", title="Routes", is_serving=True, has_socket=False),
     public={
@@ -28,8 +30,8 @@ ADDON = AddOn(
         "models.backend": {
             "routes": ".backend",
         },
-        "check.warnings": ".checks:warnings",
-        "check.conflicts": ".checks:conflicts",
-        "explain.findings": ".explaining",
+        "diagnosis.config": ".checks:warnings",
+        "diagnosis.configs": ".checks:conflicts",
+        "diagnosis.model": ".explaining",
     },
 )

@@ -7,21 +7,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton.diagnosis.facts.places import own_frame, place_text
+from zmqtriton.diagnosis.facts.served import RECENT_S, AnswerReader, Document, Facts, reason_of
+from zmqtriton.diagnosis.rules.causes import explain_reason
+from zmqtriton.figures import count_of
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_extras.routes import names
-from zmqtriton_standard.tools.explaining.causes import (
-    explain_reason,
-    own_frame,
-    place_text,
-    reason_of,
-)
-from zmqtriton_standard.tools.explaining.facts import (
-    RECENT_S,
-    Document,
-    Facts,
-    Reader,
-    count_of,
-)
 
 #: A line of the log about a route that has raised.
 _ROUTE_FAILURE = re.compile(
@@ -39,7 +30,7 @@ class Routes(NamedTuple):
     log: Sequence[Document] = ()
 
 
-def read(reader: Reader, facts: Facts) -> Routes:
+def read(reader: AnswerReader, facts: Facts) -> Routes:
     """Ask the server about the routes of a model."""
     routed = facts.model + names.SUFFIX
     entries = [entry for entry in reader.index if entry["name"] == routed]

@@ -46,7 +46,7 @@ class ObjectStores(Feature, HelperOwner):
         super().__init__(core)
         self._claim_storage = core.info.claim_storage
         self._urls = [path for path in core.policy.repositories if is_remote(path)]
-        self._directory = core.policy.storage_directory
+        self._directory = core.info.settings.broker.storage_directory
         #: True if a store may be missing; always true after the first successful listing.
         self._may_start_without = not core.policy.exit_on_error
         #: The serial of the process; 0 if there is none.

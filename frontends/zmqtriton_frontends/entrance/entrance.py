@@ -41,9 +41,9 @@ from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.own_threads import aside
 
-#: Makes a step that each request of a frontend takes.
+#: Makes a step that each inference of a frontend takes before it is sent, whatever its protocol.
 STEP = Hook[Callable[[Gateway], Step]]("requests.step")
-#: Makes what divides the requests to a model between two versions.
+#: Makes the division of requests to a model while two versions of it serve.
 DIVISION = Hook[Callable[[Gateway], Division]]("requests.division")
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from zmqtriton_floor import lazy_names, prctl
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.serving import process
+
+#: Makes the service of another transport, by the name of `--grpc-transport`.
+TRANSPORT = Hook[Callable[[Gateway], process.Service]]("grpc.transport")
 
 
 def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Service:
@@ -21,7 +25,7 @@ def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Servic
     if transport == "native":
         return NativeServer(gateway, list(bound.values()))
     # only now: grpc takes 20 MB and has threads of its own
-    reference = gateway.settings.offers.named("grpc.transport")[transport]
+    reference = TRANSPORT.named_in(gateway.settings.offers)[transport]
     service: process.Service = lazy_names.load_reference(reference)(gateway)
     return service
 

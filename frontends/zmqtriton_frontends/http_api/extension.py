@@ -106,7 +106,7 @@ class HttpExtension(NamedTuple):
     describe: Callable[[Gateway, HttpRequest, dict[str, Any]], Awaitable[None]] | None = None
 
 
-#: Routes of add-ons, and changes of others.
+#: Routes, and the form of errors below one path, in each process of HTTP.
 EXTENSION = Hook[HttpExtension]("http.extension")
 
 

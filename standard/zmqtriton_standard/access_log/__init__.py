@@ -3,24 +3,32 @@
 `step.py` makes the lines in each frontend; `process.py` writes them to the file.
 """
 
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
 from zmqtriton.sdk import AddOn, Offer, Option, Process
+
+
+class AccessLogOptions(NamedTuple):
+    access_log: Annotated[
+        str,
+        Option(
+            "File that gets a line of JSON for each request, and each that is refused: client, "
+            "model, status, times, bytes."
+        ),
+    ] = ""
+
 
 ADDON = AddOn(
     "access_log",
     title="Capture",
-    options=(
-        Option(
-            "access-log",
-            str,
-            "",
-            "File that gets a line of JSON for each request, and each that is refused: client, "
-            "model, status, times, bytes.",
-        ),
-    ),
+    options=AccessLogOptions,
     process=Process(
         ".process", on="access-log", title="Access log", is_serving=True, ends_last=True
     ),
     offers={
+        "diagnosis.chapters": ".findings:chapters",
         "options.behind": "Tracing",
         "options.check": Offer(".options:problem", on="access-log"),
         "requests.step": Offer(".step:access_log", on="access-log"),

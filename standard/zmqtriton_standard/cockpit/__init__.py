@@ -1,9 +1,27 @@
 """The server for people, over HTTP: its pages, its API described, its state, operations on it."""
 
-from zmqtriton.sdk import AddOn
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from zmqtriton.sdk import AddOn, Option
+
+
+class CockpitOptions(NamedTuple):
+    allow_web_page: Annotated[
+        bool,
+        Option(
+            "Serve a web page at /, the API's documentation at /docs and /openapi.json.",
+            read="zmqtriton.options.values:boolean",
+            metavar="boolean",
+        ),
+    ] = True
+
 
 ADDON = AddOn(
     "cockpit",
+    title="HTTP",
+    options=CockpitOptions,
     # it describes the routes of all
     after=("*",),
     offers={

@@ -9,10 +9,12 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import falcon
 import falcon.asgi
 
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import HttpExtension, HttpRequest, Route
 from zmqtriton_standard.cockpit.description import Description
@@ -20,6 +22,8 @@ from zmqtriton_standard.cockpit.operations import Operations
 from zmqtriton_standard.cockpit.status import Status
 
 DIRECTORY = Path(__file__).parent / "files"
+#: A package whose files of scripts, styles and pages browsers get below `/pages`.
+FILES = Hook[ModuleType]("page.files")
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -57,10 +61,11 @@ a model that is not ready. Browsers get a page here.
 
 
 class Pages:
-    """Responders for the files of the pages."""
+    """Responders for the files of pages in some directories."""
 
-    def __init__(self, pattern: str = "*") -> None:
-        self._files = {path.name: path.read_bytes() for path in sorted(DIRECTORY.glob(pattern))}
+    def __init__(self, *directories: Path) -> None:
+        paths = [path for directory in directories for path in directory.glob("*.*")]
+        self._files = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
         self._packed = {name: gzip.compress(data, mtime=0) for name, data in self._files.items()}
 
     def routes(self) -> list[Route]:
@@ -102,12 +107,13 @@ def wants_html(accept: str) -> bool:
 
 def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     """Return the routes with the pages, and the description of all."""
-    if not gateway.settings.http.allow_web_page:
+    if not gateway.settings.option("allow_web_page"):
         return ()
     whole = list(table)
     description = Description(gateway, whole)
     whole.append(Route("GET", "/openapi.json", "metadata", description.document))
-    whole += Pages().routes()
+    packages = FILES.all_of(gateway.settings.offers)
+    whole += Pages(DIRECTORY, *(Path(each.__path__[0]) for each in packages)).routes()
     return whole
 
 

@@ -54,23 +54,21 @@ ADDON = AddOn(
 
 #: The names for other rooms, by module.
 _NAMES = {
-    "asking": "EXIT_REFUSED change_model check_name exit_on_error explain run_with_client",
+    "asking": "EXIT_REFUSED change_model exit_on_error run_with_client",
     "loading": "shown_load",
     "output": (
         "LiveLine form_option print_document print_error print_note print_result with_format"
     ),
     "selecting": "MODEL CommandGroup seconds_option",
-    "status": "describe_log format_bytes needs_attention use_of_models",
-    "tables": "format_duration print_table shorten terminal_width",
+    "status": "use_of_models",
+    "tables": "print_table shorten terminal_width",
 }
 
 if TYPE_CHECKING:
     from zmqtriton_standard.ctl.asking import (
         EXIT_REFUSED,
         change_model,
-        check_name,
         exit_on_error,
-        explain,
         run_with_client,
     )
     from zmqtriton_standard.ctl.loading import shown_load
@@ -84,12 +82,7 @@ if TYPE_CHECKING:
         with_format,
     )
     from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup, seconds_option
-    from zmqtriton_standard.ctl.status import (
-        describe_log,
-        format_bytes,
-        needs_attention,
-        use_of_models,
-    )
-    from zmqtriton_standard.ctl.tables import format_duration, print_table, shorten, terminal_width
+    from zmqtriton_standard.ctl.status import use_of_models
+    from zmqtriton_standard.ctl.tables import print_table, shorten, terminal_width
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from zmqtriton import addons
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, connect
-from zmqtriton.findings import Finding
-from zmqtriton_floor.errors import NotFound, ZmqTritonError, closest_match
-from zmqtriton_floor.settings.offers import Hook
+from zmqtriton.control_client import Client, NoServerError, connect
+from zmqtriton.diagnosis.facts.asking import check_name
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.ctl.output import print_error, print_note
 
 EXIT_REFUSED = 1
@@ -44,19 +42,6 @@ def run_with_client(
         return question(client)
 
 
-def check_name(client: Client, model: str) -> None:
-    """Raise NotFound for a name that no repository has and that is not served either.
-
-    "" names no model, and is right where a command may do without one.
-    """
-    if not model:
-        return
-    index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
-    names = [entry["name"] for entry in index]
-    if model not in names:
-        raise unknown_model(model, names)
-
-
 def change_model(
     context: click.Context,
     verb: str,
@@ -72,20 +57,3 @@ def change_model(
         return client.call(verb, {"model": model, **arguments}, timeout_s)
 
     return run_with_client(context, question, to_change=True)
-
-
-def unknown_model(model: str, names: Iterable[str]) -> NotFound:
-    """Return the error for a name that is not one of these models."""
-    close = closest_match(model, names)
-    meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
-    return NotFound(f"there is no model '{model}'{meant}")
-
-
-#: Yields why a version is not ready.
-EXPLANATION = Hook[Callable[[Client, str, int], Iterator[Finding]]]("ctl.explanation")
-
-
-def explain(client: Client, model: str = "", version: int = 0) -> Iterator[Finding]:
-    """Yield the findings about a model, or about each that is in trouble, the worst first."""
-    for explain_model in EXPLANATION.all_of(addons.offers()):
-        yield from explain_model(client, model, version)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from zmqtriton.control_client import Client
+from zmqtriton.diagnosis.facts.asking import ask_clients, read_rates
+from zmqtriton.figures import format_bytes
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_standard.ctl import (
-    format_bytes,
     print_note,
     print_result,
     print_table,
@@ -21,8 +21,6 @@ from zmqtriton_standard.ctl import (
 )
 
 _HEADER = ("Address", "Token", "Protocol", "Connections", "Busy", "Req/s", "Received/s")
-#: Seconds for the whole call; each process that serves clients has five to answer.
-_WITHIN_S = 10.0
 
 
 @click.command()
@@ -35,7 +33,7 @@ def clients(context: click.Context, interval: float, form: str) -> None:
     Rates are measured in the next --interval seconds, on connections that stay open.
     """
 
-    rows = run_with_client(context, lambda client: read_rates(client, interval))
+    rows = run_with_client(context, lambda client: read_rates(client, interval, print_note))
     print_result(form, rows, lambda: print_table(_HEADER, [*map(_row, rows)]))
 
 
@@ -57,7 +55,7 @@ def disconnect(context: click.Context, address: str, token: str, form: str) -> N
     wish = {"address": address, "token": token, "end": True}
 
     def question(client: Client) -> list[dict[str, Any]]:
-        rows = _ask(client, **wish)
+        rows = ask_clients(client, print_note, **wish)
         if not rows:
             who = " and ".join(filter(None, (address, token and f"token '{token}'")))
             raise NotFound(f"no open connection of {who}; `zmqtriton-ctl clients` lists all")
@@ -71,53 +69,6 @@ def disconnect(context: click.Context, address: str, token: str, form: str) -> N
 
 def _s(number: int) -> str:
     return "" if number == 1 else "s"
-
-
-def read_rates(client: Client, interval_s: float) -> list[dict[str, Any]]:
-    """Return the clients with their rates in the next seconds, the busiest first."""
-    before, began_s = _ask(client), time.monotonic()
-    time.sleep(interval_s)
-    return rates(before, _ask(client), time.monotonic() - began_s)
-
-
-def rates(
-    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], seconds: float
-) -> list[dict[str, Any]]:
-    """Return rows of clients with their rates between two readings, the busiest first."""
-    keys = ("requests", "received_bytes")
-    earlier = {_key(row): row for row in _sums(before)}
-    rows = []
-    for row in _sums(after):
-        last = earlier.get(_key(row), {})
-        # less than before if connections have gone
-        grown = [max(0, row.pop(key) - last.get(key, 0)) / seconds for key in keys]
-        rows.append(row | {"requests_per_s": grown[0], "received_bytes_per_s": grown[1]})
-    return sorted(
-        rows,
-        key=lambda row: (row["requests_per_s"], row["busy"], row["connections"]),
-        reverse=True,
-    )
-
-
-def _sums(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row for each client and protocol, the sum of its rows of all frontends."""
-    sums: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in rows:
-        total = sums.setdefault(_key(row), dict.fromkeys(row, 0))
-        for name, value in row.items():
-            total[name] = value if isinstance(value, str) else total[name] + value
-    return [*sums.values()]
-
-
-def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return row["protocol"], row["address"], row["token"]
-
-
-def _ask(client: Client, **wish: Any) -> list[dict[str, Any]]:
-    answer = client.call("connections", wish, _WITHIN_S)
-    if silent := answer["silent_processes"]:
-        print_note(f"{silent} processes that serve clients have not answered in time")
-    return list(answer["connections"])
 
 
 def _row(row: Mapping[str, Any]) -> Sequence[str]:

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_standard.ctl import (
     MODEL,
     change_model,
-    check_name,
     print_note,
     print_result,
     run_with_client,

@@ -15,11 +15,11 @@ from urllib.parse import quote
 import click
 
 from zmqtriton.control_client import Client
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
 from zmqtriton_floor.logs import escape
 from zmqtriton_standard.ctl import (
     MODEL,
-    check_name,
     form_option,
     print_document,
     run_with_client,

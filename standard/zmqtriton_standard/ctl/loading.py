@@ -16,8 +16,9 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, check_name, run_with_client
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, run_with_client
 from zmqtriton_standard.ctl.output import LiveLine, print_note, print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
 

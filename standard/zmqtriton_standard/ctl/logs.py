@@ -15,11 +15,11 @@ import click
 
 from zmqtriton import standard_output
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.diagnosis.facts.asking import check_name
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.logs import line as format_line
 from zmqtriton_standard.ctl import (
     MODEL,
-    check_name,
     print_document,
     print_note,
     print_result,

@@ -32,7 +32,7 @@ class _Commands(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, those of a group together."""
         groups = addons.verbs()
-        order = [*(group for group, _ in addons.offers().pairs(addons.GROUPS)), ""]
+        order = [*(group for group, _ in addons.offers().pairs(addons.GROUPS.name)), ""]
         return sorted(groups, key=lambda name: (order.index(groups[name]), name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

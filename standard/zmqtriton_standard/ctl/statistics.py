@@ -19,12 +19,12 @@ import click
 
 from zmqtriton import addons
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.diagnosis.facts.asking import check_name
+from zmqtriton.figures import format_bytes
 from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_standard.ctl import (
     MODEL,
-    check_name,
-    format_bytes,
     print_document,
     print_table,
     run_with_client,

@@ -22,16 +22,19 @@ from zmqtriton.control_client import (
     connect_all,
     identify,
 )
+from zmqtriton.diagnosis.facts.asking import (
+    check_name,
+    describe_log,
+    needs_attention,
+    unknown_model,
+)
+from zmqtriton.figures import format_bytes, format_duration
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.reasons import AT_REST
-from zmqtriton_standard.ctl.asking import check_name, exit_on_error, run_with_client, unknown_model
+from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL
-from zmqtriton_standard.ctl.tables import format_duration, print_table, terminal_width
+from zmqtriton_standard.ctl.tables import print_table, terminal_width
 from zmqtriton_standard.metrics.processes import PROC, read_stat
-
-#: States of models that need no attention.
-_HEALTHY_STATES = frozenset({"READY", ""})
 
 _PROCESS = (
     "Process",
@@ -50,10 +53,6 @@ _STARTED_COLUMN = _PROCESS.index("Started")
 _LONG_EXECUTION_S = 5.0
 #: Width of a terminal with room for the whole table; a narrower one gets no start times.
 _WIDE_COLUMNS = 120
-#: Seconds that the log may wait for its reader before the status mentions this.
-_UNREAD_S = 5.0
-
-
 #: Tables with a row for each model.
 _OF_MODELS = ("processes", "counts", "quotas")
 ON_DEMAND_HEADER = (
@@ -68,7 +67,6 @@ ON_DEMAND_HEADER = (
     "Last",
     "Ago",
 )
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Use(NamedTuple):
@@ -91,16 +89,6 @@ def use_of_models(
             before = sums.get(key, Use())
             sums[key] = Use(before.memory_bytes + stat.memory_bytes, before.cpu_s + stat.cpu_s)
     return sums
-
-
-def format_bytes(size: float | None) -> str:
-    """Return a size for people."""
-    if size is None:
-        return "-"
-    value, unit = float(size), 0
-    while value >= 1000 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}"
 
 
 def only_model(
@@ -136,16 +124,6 @@ def print_status(
         click.echo(f"\n{log}")
 
 
-def describe_log(log: Mapping[str, Any]) -> str:
-    """Return the lost lines of the log and the wait for its reader in words, or ""."""
-    parts = []
-    if lost := log.get("lost_lines"):
-        parts.append(f"{lost} lines of the log are lost")
-    if log.get("unread_s", 0.0) >= _UNREAD_S:
-        parts.append(f"nobody has read the log for {format_duration(log['unread_s'])}")
-    return "; ".join(parts)
-
-
 def _print_tables(status: dict[str, Any]) -> None:
     if status.get("counts") is None:
         click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
@@ -162,13 +140,6 @@ def _print_section(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None
     if rows:
         click.echo()
         print_table(header, rows)
-
-
-def needs_attention(entry: Mapping[str, Any]) -> bool:
-    """Return True for a version that should serve and does not."""
-    state = entry.get("state", "")
-    is_well = state in _HEALTHY_STATES and (bool(state) or "why" not in entry)
-    return not is_well and entry.get("why", {}).get("kind") not in AT_REST
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:

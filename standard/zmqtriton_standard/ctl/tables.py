@@ -15,7 +15,6 @@ _GAP = 2
 _INDENT = " " * 4
 _LEAST_FIRST = 16
 #: The units of a duration, in seconds, each with the next one.
-_UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
 _STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
 
 
@@ -96,12 +95,3 @@ def shorten(text: str, width: int) -> str:
         return text
     end = (width - 1) // 2
     return f"{set_cell_size(text, width - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration in its two largest units."""
-    whole = max(0, int(seconds))
-    for size, unit, next_size, next_unit in _UNITS:
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // next_size:02}{next_unit}"
-    return f"{whole}s"

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton.diagnosis.facts.asking import needs_attention
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_standard.ctl.asking import exit_on_error, explain
+from zmqtriton_standard.ctl.asking import exit_on_error
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
-from zmqtriton_standard.ctl.status import needs_attention
 
 _LOOK_EVERY_S = 0.2
 #: Maximum number of model versions that the error names as not ready.
@@ -53,12 +53,6 @@ def wait(
     print_result(form, document, f"{model or 'the server'} is ready")
 
 
-def _explain(client: Client, model: str, version: int) -> str:
-    """Return why a model is not ready, if an add-on can say it."""
-    finding = next(explain(client, model, version), None)
-    return f": {finding.text}" if finding is not None else ""
-
-
 def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
     """Return why the server or model is not ready, explained if requested; "" if ready."""
     with connect(selector) as client:
@@ -68,7 +62,10 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
                 return ""
             if not in_full:
                 return model
-            return f"{model}{_explain(client, model, max(0, version))}"
+            # only now: whoever waits for a model that gets ready needs none of it
+            from zmqtriton.diagnosis.explain import explain_version
+
+            return f"{model}: {explain_version(client, model, max(0, version)).text}"
         index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
         more = len(unready) - _MAX_NAMED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton.supervisor import (
     ControlCall,
@@ -27,6 +27,7 @@ from zmqtriton.supervisor import (
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_standard.draining import DrainingOptions
 from zmqtriton_standard.draining.targets import (
     Drain,
     DrainEvent,
@@ -80,10 +81,6 @@ class _Drained:
         """Return the awaited answer; later calls wait for another one."""
         answered, self.result = self.result, Promise()
         return answered
-
-
-class DrainingOptions(NamedTuple):
-    exit_drain_secs: float = 0
 
 
 class Draining(Feature):

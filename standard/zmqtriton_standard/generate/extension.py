@@ -52,7 +52,7 @@ class Generate:
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
-        self._forwards = inference.gateway.settings.http.forwards_from_generate
+        self._forwards = inference.gateway.settings.option("http_header_forward_generate")
 
     async def generate(
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""

@@ -17,20 +17,12 @@ from zmqtriton_standard.memory.readings import (
     process_memory_bytes,
     read_shares,
 )
+from zmqtriton_standard.on_demand import OnDemandOptions
 
 #: The place of memory that is no GPU's; these have their numbers.
 HOST = -1
 #: Bytes by place.
 Sizes = Counter[int]
-
-
-class OnDemandOptions(NamedTuple):
-    """The options of the add-on that loads models on demand."""
-
-    unload_idle_after: float = 0.0
-    model_memory_budget: int = 0
-    #: Bytes by the number of a GPU.
-    gpu_memory_budget: tuple[tuple[int, int], ...] = ()
 
 
 def budgets_of(policy: Policy) -> Sizes:

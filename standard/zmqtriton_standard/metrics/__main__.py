@@ -39,8 +39,9 @@ class Samples(Protocol):
     answer: Callable[[wire.Call], wire.CallResult]
 
 
+#: Makes the keeper of the history.
 SAMPLES = Hook[Callable[[Gateway, MachineLoad], Samples]]("metrics.samples")
-#: Makes what chooses the form of the page.
+#: Makes a function that chooses the form of the page of metrics.
 PAGE_FORM = Hook[Callable[[Gateway], Any]]("metrics.page_form")
 
 

@@ -24,7 +24,7 @@ from zmqtriton_standard.metrics.machine import Machine, MachineLoad
 from zmqtriton_standard.metrics.model_metrics import Series
 from zmqtriton_standard.metrics.processes import ModelUse
 
-#: Makes what returns an add-on's text for the page.
+#: Makes a coroutine function that returns text for the page, at each scrape.
 TEXT = Hook[Callable[[Gateway], Callable[[], Awaitable[str]]]]("metrics.text")
 
 

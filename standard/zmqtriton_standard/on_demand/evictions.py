@@ -17,13 +17,8 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor import Plan, Policy, ServedModel, reaches
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_standard.memory.measurements import (
-    HOST,
-    OnDemandOptions,
-    Sizes,
-    budgeted_gpus,
-    budgets_of,
-)
+from zmqtriton_standard.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
+from zmqtriton_standard.on_demand import OnDemandOptions
 
 #: After a load on demand, the requests that caused it get this long to arrive.
 GRACE_S = 5.0

@@ -30,6 +30,7 @@ from zmqtriton.supervisor import (
     the_same,
 )
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_standard.reloading import ReloadingOptions
 
 #: Seconds between two looks at the files, and before the look that confirms a change.
 LOOK_S, SETTLE_S = 0.25, 0.1
@@ -40,7 +41,7 @@ _SHARE = 20
 class Reloader(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
-        self._is_on = core.policy.reload
+        self._is_on = core.policy.options_of(ReloadingOptions).reload
         self._watch = FileWatch()
 
     def start(self) -> None:

@@ -22,17 +22,14 @@ ADDON = AddOn(
             "example name [directory]        write an example pipeline",
         ),
         "check": Command(
-            ".checking.command:run_check",
+            "zmqtriton.diagnosis.check:run_check",
             "check directory ... [options]   find errors in models",
         ),
     },
     ctl={
-        "doctor": ".doctor.command:doctor",
-        "explain": ".explaining.command:explain",
+        "doctor": ".diagnosing:doctor",
+        "explain": ".diagnosing:explain",
     },
     public={"testing": ".testing"},
-    offers={
-        "ctl.group": {"Health and logs": "doctor explain"},
-        "ctl.explanation": ".explaining.command:explain_model",
-    },
+    offers={"ctl.group": {"Health and logs": "doctor explain"}},
 )

@@ -18,6 +18,7 @@ from typing import Any
 from zmqtriton import addons
 from zmqtriton.command_line import ctl_command, read_options
 from zmqtriton.config import ConfigError, models_in, parse_text, read_text
+from zmqtriton.diagnosis.facts.sources import SourceFact, check_sources
 from zmqtriton.options import Options
 from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
@@ -25,12 +26,11 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.signature import EXAMPLE
-from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
-#: Yields the requests that are printed for a model in place of one with tensors: paths, and JSON
-#: for a POST. Takes the model's name, its configuration and the options.
+#: Yields requests that `zmqtriton run` prints for a model, instead of one with tensors: paths, and
+#: JSON for a POST; by the model's name, its configuration and the options.
 REQUESTS = Hook[Callable[[str, Mapping[str, Any], Options], Iterable[tuple[str, str]]]](
     "run.requests"
 )
@@ -41,7 +41,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = "save it again" if options.reload else f"{ctl_command()} load {word}"
+        again = "save it again" if options.value("reload") else f"{ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -51,7 +51,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
     after = (
         "It is loaded again whenever its files are saved."
-        if options.reload
+        if options.value("reload")
         else f"After a change `{ctl_command()} load --server {port} {word}` loads it again."
     )
     ask = f"In another terminal:\n\n{lines}\n" if lines else ""

@@ -13,7 +13,6 @@ from typing import (
     Tuple,
     Type,
     TypeVar,
-    Union,
     cast,
     get_args,
     get_origin,
@@ -60,7 +59,7 @@ def _plain(value: Any) -> Any:
 def _read(kind: Any, value: Any, name: str) -> Any:
     """Return a value of JSON as one of this kind."""
     origin = get_origin(kind)
-    if origin is Union:  # an Optional
+    if type(None) in get_args(kind):  # an Optional
         return None if value is None else _read(get_args(kind)[0], value, name)
     if origin is not None:
         return _read_row(origin, get_args(kind), value, name)

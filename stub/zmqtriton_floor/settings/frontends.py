@@ -88,9 +88,6 @@ class Http(NamedTuple):
     workers: int
     max_input_size: int
     allowed_hosts: Tuple[str, ...]
-    allow_web_page: bool
-    #: Whether models get forwarded headers of `generate`, too.
-    forwards_from_generate: bool = False
 
 
 class Grpc(NamedTuple):

@@ -45,6 +45,14 @@ class Hook(Generic[T]):
     def all_of(self, offers: Offers) -> List[T]:
         return [load_reference(each) for each in offers.references(self.name)]
 
+    def named_in(self, offers: Offers) -> Dict[str, str]:
+        """Return the references of things that have names."""
+        return offers.named(self.name)
+
+    def words_in(self, offers: Offers) -> List[str]:
+        """Return the things of a kind that is of words."""
+        return offers.references(self.name)
+
     def first_of(self, offers: Offers) -> Optional[T]:
         """Return the only thing that a host takes; None without an add-on for it."""
         references = offers.references(self.name)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.standard.ctl.fake_server import FakeServer, run
-from zmqtriton_standard.ctl import asking, drains
+from zmqtriton.diagnosis.facts import asking
+from zmqtriton_standard.ctl import drains
 
 #: A model without lines in the log.
 LINES: dict[str, Any] = {"lines": [], "last": 0, "lost": 0}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton_standard.ctl.status import Use, format_bytes, use_of_models
+from zmqtriton.figures import format_bytes
+from zmqtriton_standard.ctl.status import Use, use_of_models
 
 
 def write(proc: Path, pid: int, ticks: int, pages: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton_standard.ctl.stacks import lines_of_instance
+from zmqtriton.diagnosis.facts.asking import lines_of_instance
 
 FIRST = ["Thread 0x00007f01 (most recent call first):", '  File "/m/1/model.py", line 3 in execute']
 SECOND = ["Current thread 0x00007f02 (most recent call first):", '  File "/w.py", line 1 in wait']

@@ -287,4 +287,4 @@ def test_outputs_behind_members_of_their_name_have_a_warning() -> None:
 
     assert [("output", 0, "name"), ("output", 2, "name")] == [*found]
     assert "generate hides output 'id' behind its own member" in found["output", 0, "name"]
-    assert generate.ADDON.offers["check.warnings"] == ".checks:warnings"
+    assert generate.ADDON.offers["diagnosis.config"] == ".checks:warnings"

@@ -115,7 +115,9 @@ def test_its_route_infers_as_far_as_the_token_of_its_client_goes(
     assert (body == b"7.0 greetings\n") is (status == 200)
 
 
-@pytest.mark.parametrize(("model", "text"), [("seven", "hello"), ("polite", "good day")])
+@pytest.mark.parametrize(
+    ("model", "text"), [("seven", "hello, friend"), ("polite", "good day, friend")]
+)
 def test_its_backend_runs_models_and_its_step_greets(server: Server, model: str, text: str) -> None:
     for way in ("infer", "generate"):
         status, _, headers = ask(
@@ -166,3 +168,16 @@ def test_its_option_and_parameter_are_known(
     told = subprocess.run(words, env=_environment(installed), capture_output=True, text=True)
     assert 1 == told.stdout.count("GREETING")
     assert "Did you mean 'GREETING'?" in told.stdout
+
+
+def test_its_finding_is_told(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "mute" / "1").mkdir(parents=True)
+    parameter = 'parameters { key: "GREETING" value { string_value: "" } }'
+    (tmp_path / "mute" / "config.pbtxt").write_text(
+        'backend: "constant"\noutput { name: "OUT" data_type: TYPE_FP32 dims: 1 }\n' + parameter
+    )
+
+    words = [sys.executable, "-m", "zmqtriton", "check", str(tmp_path)]
+    told = subprocess.run(words, env=_environment(installed), capture_output=True, text=True)
+
+    assert "config.pbtxt:3:1: warning: GREETING is empty\n" in told.stdout

@@ -5,6 +5,7 @@ Knows neither peers nor clocks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zmqtriton.broker.metrics.statistics import Clock, TrialTimes, no_clock
@@ -18,8 +19,11 @@ from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.routing import goes_to_trial, inside, is_copied
 from zmqtriton_floor.settings.broker import BrokerSettings
+from zmqtriton_floor.settings.offers import Hook
 
 MAX_DEPARTED = 256
+#: Changes how a scheduler chooses instances, by the parameter of a model that asks for it.
+PLACEMENT = Hook[Callable[[Scheduler], None]]("broker.placement")
 
 
 class Departed(NamedTuple):
@@ -68,7 +72,7 @@ class GenerationRegistry:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
         self._metrics, self._clock = settings.metrics, clock
         self._held_requests = settings.held_requests
-        self._placements = settings.offers.named("broker.placement")
+        self._placements = PLACEMENT.named_in(settings.offers)
 
     def add_or_update(self, message: wire.AddGeneration) -> BrokerGeneration:
         generation = self.by_number.get(message.generation)

@@ -18,6 +18,7 @@ FEATURES: tuple[type[Feature], ...] = (
     QuotaReport,
 )
 
+#: Hooks of the supervisor, and control calls; the core continues if a hook fails.
 FEATURE = Hook[type[Feature]]("supervisor.feature")
 
 

@@ -29,6 +29,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.prctl import READ_SIGNAL, SIGNAL_THREAD
 from zmqtriton_floor.reasons import Reason
+from zmqtriton_floor.settings.offers import Hook
 
 #: Verb of a task.
 _VERB = "run"
@@ -45,16 +46,20 @@ class TaskCode(NamedTuple):
     function: str
 
 
+#: A function that an instance runs in a thread next to its model, in the model's Python (3.8 and
+#: newer), by the name that `core.tasks.ask(instance, name, arguments, within_s)` has. It gets the
+#: instance and the arguments, and returns what becomes JSON.
+TASK = Hook[Callable[[Any, Any], Any]]("stub.task")
+
+
 @cache
 def task_codes() -> dict[str, TaskCode]:
     """Return the functions that add-ons offer to instances, by name.
 
-    One takes the instance, as a `Subject`, and the feature's arguments, and returns what becomes
-    JSON. It runs in a thread beside the model, in the model's Python: its module imports Python's
-    library alone.
+    Their modules import Python's library alone.
     """
     codes: dict[str, TaskCode] = {}
-    for name, text in addons.offers().named("stub.task").items():
+    for name, text in TASK.named_in(addons.offers()).items():
         module, _, function = text.partition(":")
         spec = find_spec(module)  # not imported: it is for other Pythons
         if spec is not None and spec.origin is not None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.standard.tools.explaining.test_findings import READY, stub
+from tests.diagnosis.explaining.test_findings import READY, stub
+from zmqtriton.diagnosis.facts.served import Facts
+from zmqtriton.diagnosis.rules import served as standard
 from zmqtriton.findings import Finding
 from zmqtriton_extras.canaries import explaining
-from zmqtriton_standard.tools.explaining import findings as standard
-from zmqtriton_standard.tools.explaining.facts import Facts
 
 
 def find_all(facts: Facts) -> list[Finding]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from zmqtriton.sdk.lines.receiver import Receiver
 from zmqtriton.store_places import is_remote
+from zmqtriton_extras.capture import CaptureOptions
 from zmqtriton_extras.capture.frames import LENGTHS, decode
-from zmqtriton_extras.capture.options import EVENTS, CaptureOptions
+from zmqtriton_extras.capture.options import EVENTS
 from zmqtriton_extras.capture.process.assembly import Assembly, Budget, Capture
 from zmqtriton_extras.capture.process.segments import Segments
 from zmqtriton_extras.capture.process.writer import Target, Writer

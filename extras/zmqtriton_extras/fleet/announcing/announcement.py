@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton_extras.fleet.announcing.places import AnnouncementOptions
+from zmqtriton_extras.fleet import FleetOptions
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.inference import ModelVersion
 
@@ -36,7 +36,7 @@ def describe_server(
     settings: FrontendSettings, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
     """Return the part that does not depend on models; `find_host` finds the machine's name."""
-    options = settings.options_of("fleet", AnnouncementOptions)
+    options = settings.options_of("fleet", FleetOptions)
     document = {
         "format": FORMAT,
         "id": settings.server.id,

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from zmqtriton_extras.fleet import FleetOptions
 from zmqtriton_extras.fleet.announcing import announcement
 from zmqtriton_extras.fleet.announcing.announcement import ENDED, Process, Stamp
-from zmqtriton_extras.fleet.announcing.places import AnnouncementOptions
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -196,7 +196,7 @@ class Courier:
 
     def __init__(self, place: str, settings: FrontendSettings, process: Process) -> None:
         self._place = place.partition("?")[0]  # what follows may be secret
-        options = settings.options_of("fleet", AnnouncementOptions)
+        options = settings.options_of("fleet", FleetOptions)
         self._tell = open_place(place, options.announce_token_file)
         self._describe = partial(
             announcement.describe_server, settings, process, lambda: own_host(place)
@@ -263,7 +263,7 @@ class Announcer:
         self._gateway, self._changed = gateway, changed
         self._readiness = Readiness(gateway)
         settings = gateway.settings
-        places = settings.options_of("fleet", AnnouncementOptions).announce
+        places = settings.options_of("fleet", FleetOptions).announce
         process = Process(socket.gethostname(), os.getppid(), settings.server.started_at)
         self._couriers = [Courier(place, settings, process) for place in places]
         self._news: dict[str, Any] = {}

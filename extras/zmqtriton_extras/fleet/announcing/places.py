@@ -1,22 +1,12 @@
-"""The options of announcements."""
+"""Readers of the options of announcements."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from zmqtriton.options import BadValue, integer_between
 
 interval = integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
-
-
-class AnnouncementOptions(NamedTuple):
-    #: Files and URLs.
-    announce: tuple[str, ...] = ()
-    #: Empty: by the routes of this machine.
-    announce_host: str = ""
-    announce_interval_secs: int = 5
-    announce_token_file: str = ""
 
 
 def place(value: str) -> str:

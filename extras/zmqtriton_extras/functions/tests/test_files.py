@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton.diagnosis.rules.repositories import check_files
 from zmqtriton.findings import Severity
 from zmqtriton.options import parse
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import ModelReading
 from zmqtriton.repository.scan import ModelPlace
 from zmqtriton_extras.functions import backend
-from zmqtriton_standard.tools.checking.repositories import check_files
 from zmqtriton_standard.tools.run import check_file
 from zmqtriton_standard.tools.testing import load_model
 

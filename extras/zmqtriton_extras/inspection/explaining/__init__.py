@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton.diagnosis.facts.served import AnswerReader, Facts
 from zmqtriton.findings import Finding
 from zmqtriton_extras.inspection.explaining.batches import find_small_batches
 from zmqtriton_extras.inspection.explaining.costs import find_costs, find_growth
@@ -14,10 +15,9 @@ from zmqtriton_extras.inspection.explaining.waits import (
     find_stops,
     find_waits,
 )
-from zmqtriton_standard.tools.explaining.facts import Facts, Reader
 
 
-def read(reader: Reader, facts: Facts) -> AtWork:
+def read(reader: AnswerReader, facts: Facts) -> AtWork:
     """Ask the server about a model at work."""
     return ask(reader, facts)
 

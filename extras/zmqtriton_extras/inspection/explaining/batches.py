@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton.diagnosis.facts.served import Document, Facts, queue_ms
+from zmqtriton.figures import brief
 from zmqtriton.findings import Finding, note
-from zmqtriton_standard.tools.explaining.facts import Document, Facts, brief, queue_ms
 
 #: Minimum number of batches for a finding about their size.
 _MIN_BATCHES = 20

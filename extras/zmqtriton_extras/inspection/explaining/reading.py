@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from zmqtriton.diagnosis.facts.served import AnswerReader, Document, Facts
 from zmqtriton_extras.inspection.explaining.costs import read_costs
 from zmqtriton_extras.inspection.explaining.sharing import Memory
-from zmqtriton_standard.tools.explaining.facts import Document, Facts, Reader
 
 #: Maximum number of ensembles within each other that are followed.
 _MOST_CHAINS = 20
@@ -24,7 +24,7 @@ class AtWork(NamedTuple):
     stacks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
-def ask(reader: Reader, facts: Facts) -> AtWork:
+def ask(reader: AnswerReader, facts: Facts) -> AtWork:
     """Ask about a model; in an overview of all models about its configuration alone."""
     rows = facts.rows("counts")
     if not any(row.get("executed") or row.get("unanswered") for row in rows):
@@ -44,7 +44,7 @@ def ask(reader: Reader, facts: Facts) -> AtWork:
     return AtWork(_memory(reader, facts), config, steps, stacks)
 
 
-def _memory(reader: Reader, facts: Facts) -> Memory | None:
+def _memory(reader: AnswerReader, facts: Facts) -> Memory | None:
     return None if facts.is_overview else read_costs(facts, reader.latest.get("processes", {}))
 
 

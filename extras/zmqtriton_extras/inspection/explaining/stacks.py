@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton_standard.tools.explaining.causes import place_text
-from zmqtriton_standard.tools.explaining.facts import Frame, stacks_of
+from zmqtriton.diagnosis.facts.places import Frame, place_text, stacks_of
 
 #: Files of Python where a thread waits for work that others give it.
 _IDLE = re.compile(r".*/(queue|threading|selectors|asyncio/\w+|concurrent/futures/\w+)\.py$")

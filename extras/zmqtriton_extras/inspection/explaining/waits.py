@@ -6,11 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from zmqtriton.findings import Finding, note, warning
-from zmqtriton_extras.inspection.explaining.reading import AtWork
-from zmqtriton_extras.inspection.explaining.stacks import Place, places
-from zmqtriton_standard.ctl import format_duration
-from zmqtriton_standard.tools.explaining.facts import (
+from zmqtriton.diagnosis.facts.served import (
     LARGE_SHARE,
     PACE,
     WORTH_MENTIONING_MS,
@@ -18,9 +14,12 @@ from zmqtriton_standard.tools.explaining.facts import (
     Facts,
     StepTimes,
     answered,
-    count_of,
     queue_ms,
 )
+from zmqtriton.figures import count_of, format_duration
+from zmqtriton.findings import Finding, note, warning
+from zmqtriton_extras.inspection.explaining.reading import AtWork
+from zmqtriton_extras.inspection.explaining.stacks import Place, places
 
 _INSTANCES = "They wait for an instance, which more of them or larger batches make shorter."
 _HAVE_SLOTS = "sequences in progress have all slots"

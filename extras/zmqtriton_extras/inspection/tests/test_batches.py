@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.standard.tools.explaining.test_findings import counts
+from tests.diagnosis.explaining.test_findings import counts
+from zmqtriton.diagnosis.facts.served import Facts
 from zmqtriton_extras.inspection.explaining.batches import find_small_batches
-from zmqtriton_standard.tools.explaining.facts import Facts
 
 
 def texts(**batching: Any) -> list[str]:

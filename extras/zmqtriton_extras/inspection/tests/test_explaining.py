@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.standard.tools.explaining.test_findings import READY, counts, steps_of, stub
+from tests.diagnosis.explaining.test_findings import READY, counts, steps_of, stub
+from zmqtriton.diagnosis.facts.served import Facts
+from zmqtriton.diagnosis.rules import served as standard
 from zmqtriton.findings import Finding
 from zmqtriton_extras.inspection import explaining
 from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.reading import steps_of as steps_in
 from zmqtriton_extras.inspection.explaining.sharing import Memory
-from zmqtriton_standard.tools.explaining import findings as standard
-from zmqtriton_standard.tools.explaining.facts import Facts
 
 
 def find_all(facts: Facts, memory: Memory | None = None) -> list[Finding]:

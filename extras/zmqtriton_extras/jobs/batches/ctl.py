@@ -7,14 +7,9 @@ from typing import Any
 
 import click
 
+from zmqtriton.figures import format_duration
 from zmqtriton_extras.jobs.ctl import ask_jobs
-from zmqtriton_standard.ctl import (
-    CommandGroup,
-    format_duration,
-    print_document,
-    print_table,
-    with_format,
-)
+from zmqtriton_standard.ctl import CommandGroup, print_document, print_table, with_format
 
 _HEADER = ("Batch", "State", "Age", "Answered", "Failed", "Token", "Endpoint", "Input")
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from zmqtriton_extras.jobs import messages
+from zmqtriton_extras.jobs import JobsOptions, messages
 from zmqtriton_extras.jobs.messages import SERVICE, Body, Contents, Document
-from zmqtriton_extras.jobs.options import JobsOptions
 from zmqtriton_extras.jobs.process.clients import Clients, Part, RoomKind
 from zmqtriton_extras.jobs.process.running import Running
 from zmqtriton_extras.jobs.process.store import Limits, Refused

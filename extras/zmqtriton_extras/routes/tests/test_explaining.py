@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.standard.tools.explaining.test_findings import READY, first, raised, unavailable
+from tests.diagnosis.explaining.test_findings import READY, first, raised, unavailable
+from zmqtriton.diagnosis.facts.served import Facts
+from zmqtriton.diagnosis.rules.served import find_all
 from zmqtriton_extras.routes import explaining
 from zmqtriton_extras.routes.explaining import Routes
-from zmqtriton_standard.tools.explaining.facts import Facts
-from zmqtriton_standard.tools.explaining.findings import find_all
 
 
 def routes(path: str = "", log: Any = ()) -> list[tuple[Any, Any]]:

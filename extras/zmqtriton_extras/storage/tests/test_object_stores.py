@@ -51,9 +51,8 @@ class Watched:
         self.stories: dict[int, Story[Any]] = {}
         self.plan.new_ticket = self._new_ticket  # type: ignore[method-assign]
         storage = "/copies" if any(map(is_remote, repositories)) else ""
-        policy = Policy(
-            repositories=repositories, storage_directory=storage, exit_on_error=exit_on_error
-        )
+        policy = Policy(repositories=repositories, exit_on_error=exit_on_error)
+        settings = SimpleNamespace(broker=SimpleNamespace(storage_directory=storage))
         self.server = SimpleNamespace(models={}, generations={})
         self.stores = ObjectStores(
             core_parts(
@@ -61,7 +60,7 @@ class Watched:
                 policy=policy,
                 introductions=Introductions(),
                 server=self.server,
-                info=SimpleNamespace(claim_storage=self.claim),
+                info=SimpleNamespace(claim_storage=self.claim, settings=settings),
             )
         )
         self.readings = ModelReadings(self.plan, self.stores.source)

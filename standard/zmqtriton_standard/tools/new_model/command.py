@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from zmqtriton.config import load_config
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_standard.tools.new_model.chat import chat_curl, chat_texts
 from zmqtriton_standard.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_standard.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
 from zmqtriton_standard.tools.new_model.model_code import config_text, model_text
 from zmqtriton_standard.tools.new_model.unit_test import test_text
 
+#: Writes a form of `zmqtriton new`: a first word with an option, or NAME alone.
+FORM = Hook[Callable[[list[str]], int]]("new.form")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DIRECTORY = "models"
 _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
@@ -29,7 +33,7 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
-    for form, reference in addons.offers().named("new.form").items():
+    for form, reference in FORM.named_in(addons.offers()).items():
         word, _, option = form.partition(" ")
         is_name = len(words) == 1 and words[0].isidentifier()
         if (

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from tests.support.needs import ROOT
 
-TOOLS = ROOT / "standard" / "zmqtriton_standard" / "tools"
+DIAGNOSIS = ROOT / "zmqtriton" / "diagnosis"
 #: Where advice stands among the arguments of what makes a finding.
 _PLACES = {"error": 1, "warning": 1, "note": 1, "Row": 1, "Words": 2}
-_PLACES |= {"_Refusal": 1, "_full_disk": 3, "judge": 1}
+_PLACES |= {"_Refusal": 1, "full_disk": 3, "judge": 1}
 #: A gap, for a value that is only known when it is printed.
 _GAP = "\0"
 
@@ -36,12 +36,13 @@ class Sentence(NamedTuple):
 
 @cache
 def sentences(*folders: Path) -> list[Sentence]:
-    """Return each sentence once, with its first place."""
+    """Return each sentence of the folders, or of all that the doctor says, with a place."""
+    own = (*DIAGNOSIS.rglob("*.py"), *ROOT.glob("*/zmqtriton_*/*/findings.py"))
+    paths = [path for folder in folders for path in folder.glob("*.py")] or own
     matches: dict[str, Sentence] = {}
-    for folder in folders or (TOOLS / "explaining", TOOLS / "doctor"):
-        for path in sorted(folder.glob("*.py")):
-            for sentence in _Module(path).sentences():
-                matches.setdefault(sentence.text, sentence)
+    for path in sorted(paths):
+        for sentence in _Module(path).sentences():
+            matches.setdefault(sentence.text, sentence)
     return list(matches.values())
 
 

@@ -35,7 +35,7 @@ from tests.support.server import Server
 pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
-        "standard/tools/doctor/test_machine.py::test_memory_in_swap",
+        "diagnosis/doctor/test_machine.py::test_memory_in_swap",
         "standard/tools/system/test_doctor.py::test_a_server_that_is_well_and_one_that_is_stopped",
     ),
 ]

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.long(
         "standard/tools/system/test_server_trouble.py::test_models_that_raise_die_or_fail_are_explained",
-        "standard/tools/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
+        "diagnosis/explaining/test_findings.py::test_what_stands_still_is_told_with_its_place",
     ),
     pytest.mark.server(
         models=("add_sub",),

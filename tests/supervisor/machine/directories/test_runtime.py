@@ -299,13 +299,13 @@ def test_a_directory_that_somebody_else_has_made_is_not_taken(
 
 
 #: Any options of these kinds do.
-_FIRST = Process("", "reload", group="config", restrictions="http_restricted_api")
+_FIRST = Process("", "take_over", group="config", restrictions="http_restricted_api")
 
 
 _SECOND = Process("", "load_on_demand", group="id", restrictions="grpc_restricted_protocol")
 
 
-_BOTH = Options(reload=True, load_on_demand=True, config="", id="")
+_BOTH = Options(take_over=True, load_on_demand=True, config="", id="")
 
 
 _OWN_GROUP = os.getgid()

@@ -209,7 +209,7 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str]:
 
 def _places(options: Options) -> Iterator[str]:
     """Return the values of options of add-ons that may name stores."""
-    places = (option.field for option in DECLARED if option.is_place)
+    places = (option.field for option in DECLARED if option.declared.is_place)
     return filter(None, map(options.value, places))
 
 

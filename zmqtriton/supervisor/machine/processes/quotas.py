@@ -88,7 +88,7 @@ class ControlGroups(Protocol):
         """Remove all groups; the processes of models are dead."""
 
 
-#: Makes the kernel limit the processes of models.
+#: Makes groups of processes, so that the kernel limits models.
 PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
 
 

@@ -225,8 +225,6 @@ def _http(options: Options, machine: Machine) -> frontends.Http:
         workers=options.http_workers,
         max_input_size=options.http_max_input_size,
         allowed_hosts=options.http_allowed_host,
-        allow_web_page=options.allow_web_page,
-        forwards_from_generate=options.http_header_forward_generate,
     )
 
 
@@ -283,7 +281,6 @@ def read_policy(options: Options) -> Policy:
         control_mode=options.model_control_mode,
         startup_models=options.load_model,
         poll_s=float(options.repository_poll_secs),
-        reload=options.reload,
         load_slots=options.model_load_thread_count,
         load_slot_timeout_s=python.load_slot_timeout_s,
         load_retries=options.model_load_retry_count,

@@ -1,0 +1,18 @@
+"""Findings about the place of the access log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zmqtriton.diagnosis.facts.target import Chapter, Target
+from zmqtriton.diagnosis.rules.files import judge_lines
+
+
+def chapters(target: Target) -> Iterator[Chapter]:
+    """Yield the doctor's chapter."""
+    yield Chapter(
+        "the directory of the access log",
+        judge_lines("the access log", target.path("access-log"), "--access-log"),
+        reads_files=True,
+        is_of_server=True,
+    )

@@ -1,0 +1,112 @@
+"""`zmqtriton-ctl doctor` and `zmqtriton-ctl explain`: print findings, the most important first."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from zmqtriton.control_client import Client
+from zmqtriton.figures import count_of
+from zmqtriton.findings import Finding, Severity
+from zmqtriton_floor.logs import escape
+from zmqtriton_standard.ctl import (
+    EXIT_REFUSED,
+    MODEL,
+    LiveLine,
+    exit_on_error,
+    print_document,
+    print_note,
+    run_with_client,
+    with_format,
+)
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+@click.command()
+@click.option(
+    "--repository",
+    "repositories",
+    multiple=True,
+    metavar="DIR",
+    help="A model repository to look at, too. May be repeated.",
+)
+@click.argument("options", nargs=-1, metavar="[-- SERVER OPTION...]")
+@with_format
+@click.pass_context
+def doctor(
+    context: click.Context, repositories: tuple[str, ...], options: tuple[str, ...], form: str
+) -> None:
+    """Find faults of this machine, and of a running server.
+
+    Without a server, judges whether one could start: with the options behind --, or those of the
+    systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
+    """
+    # only now: the other commands do not need all that
+    from zmqtriton.diagnosis.doctor import describe, find_target
+    from zmqtriton.diagnosis.examination import examine, list_chapters
+
+    with exit_on_error():
+        target = find_target(context.obj, repositories, options)
+    subjects = list_chapters(target)
+    findings = examine(subjects)
+    if form == "table":
+        whom = "a server with these options" if options else describe(target)
+        _print_examined(findings, f"{whom}; {len(subjects)} things were looked at")
+    else:
+        names = ("severity", "text", "advice", "commands")
+        print_document(form, [each.document(*names) for each in findings])
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        sys.exit(EXIT_REFUSED)
+
+
+def _print_examined(findings: Sequence[Finding], about: str) -> None:
+    for finding in findings:
+        severity = finding.severity
+        word = click.style(severity.value, fg=_COLOURS[severity])
+        click.echo("\n".join(finding.lines(word)) + "\n")
+    counts = Counter(finding.severity for finding in findings)
+    texts = [count_of(counts[each], each.value) for each in Severity if counts[each]]
+    if not counts[Severity.ERROR] and not counts[Severity.WARNING]:
+        texts.insert(0, "nothing is wrong")
+    click.echo(f"{about}: {', '.join(texts)}")
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.argument("version", type=click.IntRange(1), required=False)
+@with_format
+@click.pass_context
+def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
+    """Say why MODEL fails or is slow, and what to do.
+
+    Without MODEL, look at the server and all its models; troubles are shown, the worst first.
+    """
+    # only now: the other commands do not need all that
+    from zmqtriton.diagnosis.explain import explain as explain_all
+    from zmqtriton.diagnosis.facts.server import WITHIN_S, ServerAnswers
+
+    with LiveLine(f"explain {model}".rstrip()) as line:
+
+        def ask(client: Client) -> list[tuple[str, list[Finding]]]:
+            answers = ServerAnswers(client, line.show, print_note)
+            explained = explain_all(answers, model, version or 0)
+            if answers.is_slow:
+                print_note(f"the server is slow: not all was looked at within {WITHIN_S:.0f} s")
+            return explained
+
+        explained = run_with_client(context, ask)
+    if form != "table":
+        names = ("model", "text", "advice", "commands")
+        rows = [replace(each, model=name) for name, found in explained for each in found]
+        print_document(form, [each.document(*names) for each in rows])
+        return
+    if not explained:
+        click.echo("the server and all models are as they should be")
+    for number, (name, findings) in enumerate(explained):
+        lines = [line for finding in findings for line in finding.lines(escape(name))]
+        click.echo("\n" * bool(number) + "\n".join(lines))

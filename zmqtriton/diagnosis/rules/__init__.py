@@ -1,0 +1,1 @@
+"""Rules: functions that yield the findings about one subject each."""

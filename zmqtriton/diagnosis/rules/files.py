@@ -1,0 +1,189 @@
+"""Repositories, disks and files with secrets."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zmqtriton.diagnosis.facts.readings import ROOT
+from zmqtriton.findings import Finding, error, warning
+from zmqtriton_floor import token_file
+from zmqtriton_floor.token_file import TokenFileError
+
+LEAST_FREE_BYTES = 200 << 20
+_LEAST_BYTES = 1 << 20
+
+
+class FileSystem(NamedTuple):
+    """The file system of a directory that there is or will be."""
+
+    free_bytes: int
+    is_writable: bool
+    can_execute: bool
+    #: The directory, or the nearest one above it that there is.
+    folder: str = ""
+
+
+def read_place(path: str) -> FileSystem:
+    folder = Path(path).absolute()
+    # not Path.is_dir(), which raises where looking is forbidden
+    while not os.path.isdir(folder) and folder != folder.parent:
+        folder = folder.parent
+    system = os.statvfs(folder)
+    return FileSystem(
+        system.f_bavail * system.f_frsize,
+        os.access(folder, os.W_OK | os.X_OK),
+        not system.f_flag & os.ST_NOEXEC,
+        str(folder),
+    )
+
+
+def judge_elsewhere(pid: int) -> Iterator[Finding]:
+    yield warning(
+        f"paths of the server (pid {pid}) lead elsewhere from here: it has other mounts, as "
+        "containers have",
+        "Its disks, certificates and directories cannot be judged from here. Ask there, as with "
+        "`docker exec`.",
+        f"nsenter --target {pid} --mount zmqtriton-ctl explain",
+    )
+
+
+def judge_silent(paths: Iterable[str]) -> Iterator[Finding]:
+    """Tell of repositories that are not looked at any more, since they do not answer."""
+    for path in paths:
+        yield error(
+            f"the model repository {path} does not answer: its file system hangs, or is very slow",
+            "Look after that file system; a server goes on with the models that it has loaded.",
+            "cat /proc/mounts",
+        )
+
+
+def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
+    for path in paths:
+        if "://" in path:
+            continue
+        try:
+            os.listdir(path)
+        except OSError as problem:
+            yield error(
+                f"the model repository {path} cannot be used: {problem.strerror or problem}",
+                "Name a directory that has a directory for each model, and that this user can "
+                "read.",
+                f"namei -l {shlex.quote(path)}",
+            )
+
+
+def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
+    """Judge the log file of a server, before its start or while it runs."""
+    if path and pid and _is_deleted(path, pid, root):
+        yield error(
+            f"the log is lost: {path} was deleted while the server has it open",
+            "At this signal the server makes the directory and the file again.",
+            f"kill -HUP {pid}",
+        )
+    else:
+        yield from judge_lines("the log", path, "--log-file")
+
+
+def _is_deleted(path: str, pid: int, root: Path) -> bool:
+    """Return True if the process writes to a file that had this path."""
+    try:
+        descriptors = list((root / "proc" / str(pid) / "fd").iterdir())
+    except PermissionError:  # root alone sees them; the server made the file at its start
+        return os.path.isabs(path) and _is_missing(path)
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        with suppress(OSError):  # closed meanwhile
+            if os.readlink(descriptor) == f"{path} (deleted)":
+                return True
+    return False
+
+
+def _is_missing(path: str) -> bool:
+    """Return True if the file is missing, and not merely hidden from this user."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
+    """Judge the place of a file that gets lines; "" is no file."""
+    if not path:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    place = read_place(folder)
+    if not os.path.isdir(folder):  # the server makes none for it
+        yield error(
+            f"{what} cannot be written: there is no directory {folder}",
+            f"Make it, or name another file with {option}.",
+            f"mkdir -p {folder}",
+        )
+    elif not place.is_writable:
+        yield error(
+            f"{what} cannot be written: this user may not write to {folder}",
+            f"Correct the rights, or name another file with {option}.",
+            f"ls -ld {folder}",
+        )
+    elif place.free_bytes < LEAST_FREE_BYTES:
+        yield full_disk(folder, place, what, "Lines are lost when it is full.")
+
+
+def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:
+    """Judge the directory for those of servers, which may be nowhere."""
+    try:
+        folder = str(find_folder())
+    except OSError as problem:
+        yield error(
+            f"no runtime directory can be made: {problem.strerror}",
+            "Name one with --runtime-directory, or a writable TMPDIR.",
+            "ls -ld /run /tmp",
+        )
+        return
+    place = read_place(folder)
+    if place.free_bytes < _LEAST_BYTES:
+        effect = "A server cannot start when it is full."
+        yield full_disk(folder, place, "runtime directories", effect)
+
+
+def full_disk(folder: str, place: FileSystem, use: str, effect: str) -> Finding:
+    return warning(
+        f"the disk of {folder}, for {use}, has {place.free_bytes >> 20} MiB left",
+        f"{effect} Free some of it.",
+        f"df -h {place.folder}",
+    )
+
+
+def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
+    path = options.get("tokens", "")
+    if not path:
+        return
+    try:
+        token_file.read(path)
+        can_be_read = is_public(path)
+    except (TokenFileError, OSError) as problem:
+        yield error(
+            f"--tokens: {path} cannot be used: {problem}",
+            "The server does not start with it.",
+            f"ls -l {path}",
+        )
+        return
+    if can_be_read:
+        yield warning(
+            f"every user of this machine can read {path}, the file of --tokens",
+            "Its readers may learn who has access.",
+            f"chmod 600 {path}",
+        )
+
+
+def is_public(path: str) -> bool:
+    return bool(os.stat(path).st_mode & stat.S_IROTH)
