@@ -41,8 +41,8 @@ class Call:
         """Return the function's answer, or a stream; several outputs are a tuple, or a dict."""
         bound = self.__signature__.bind(*values, **named).arguments
         kinds = self._interface.parameters
-        inputs = self._interface.encode({n: _value(kinds[n], v) for n, v in bound.items()})
-        responses = self._model.infer(inputs=inputs)
+        request = self._interface.encode({n: _value(kinds[n], v) for n, v in bound.items()})
+        responses = self._model.infer(**request._asdict())
         if not self._interface.is_stream:
             return self._answer(next(responses))
         # the end of a stream has no answer; an answer of None alone is one without outputs

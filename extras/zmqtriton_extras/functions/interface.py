@@ -19,6 +19,8 @@ from zmqtriton_extras.functions.backend.documents import Documents, kind_of_sche
 from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
     DATATYPE,
+    ERROR,
+    MAX_ERRORS,
     HintError,
     Kind,
     MismatchError,
@@ -99,6 +101,7 @@ class Interface:
         self.input: dict[str, Any] = description["input"]
         self.output: dict[str, Any] = description["output"]
         self._has_batches: bool = description["has_batches"]
+        self._is_checked: bool = description.get("is_checked", False)
         self.parameters = _kinds(self.input)
         self._outputs = _kinds(self.output)
         self._has_documents = any(isinstance(k, Documents) for k in self.parameters.values())
@@ -149,11 +152,12 @@ class Interface:
         rows |= {n: _Texts(data) for n, data in fields.items() if self._is_filled(n, data)}
         if kind in (_MULTIPART, _URL_ENCODED):
             rows = {**dict.fromkeys(self._boxes(), False), **rows}
-        inputs = self.encode(rows, partial(self._value, fetch=fetch), files)
+        request = self.encode(rows, partial(self._value, fetch=fetch), files)
         # only now: a head in the body becomes a length, and before a file is fetched all is read
         for name, parts in files.items():
-            inputs[name] = self._tensor(parts, memoryview(body))
-        return Request(inputs, self._said(files))
+            request.inputs[name] = self._tensor(parts, memoryview(body))
+        request.parameters.update(self._said(files))
+        return request
 
     def _members(self, text: bytes) -> dict[str, Any]:
         document = self._parse(text or b"{}")
@@ -272,10 +276,10 @@ class Interface:
         values: Mapping[str, Any],
         read: Callable[[Kind, Any], Any] = lambda kind, value: value,
         others: Collection[str] = (),
-    ) -> dict[str, Any]:
-        """Return the inputs that arguments are; `read` makes values of them, `others` come later.
+    ) -> Request:
+        """Return the request of arguments; `read` makes values of them, `others` come later.
 
-        Raises MismatchError.
+        Raises MismatchError, unless the function's process may add more errors.
         """
         arrays: dict[str, Any] = {}
         errors = [
@@ -287,8 +291,18 @@ class Interface:
             with Place(name if name in self.parameters else named(name), errors):
                 kind = self._kind(name)
                 arrays.update(self._arrays(name, kind, read(kind, value)))
-        raise_all(errors)
-        return arrays
+        is_checked = self._is_checked and errors and (arrays or others)
+        if not is_checked or sum(len(each.more) + 1 for each in errors) > MAX_ERRORS:
+            raise_all(errors)
+        said: dict[str, list[str]] = defaultdict(list)
+        for each in errors:
+            said[each.place[0]] += each.lines(MAX_ERRORS)
+        blanks = {n: self._batched(k.blank()) for n, k in self.parameters.items() if n in said}
+        parameters = {name + ERROR: "\n".join(lines) for name, lines in said.items()}
+        return Request({**arrays, **blanks}, parameters)
+
+    def _batched(self, array: Any) -> Any:
+        return array[np.newaxis] if self._has_batches else array
 
     def _arrays(self, name: str, kind: Kind, value: Any) -> dict[str, Any]:
         """Return the tensor of a value; of lists of different lengths there are two."""
@@ -298,7 +312,7 @@ class Interface:
             if self._has_batches:
                 raise
             return {name: kind.encode([]), name + RAGGED: _RAGGED.encode(kind.to_json(value))}
-        return {name: array[np.newaxis] if self._has_batches else array}
+        return {name: self._batched(array)}
 
     def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each output; None for one that a response lacks."""

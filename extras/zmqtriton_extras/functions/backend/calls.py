@@ -16,6 +16,7 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
 from zmqtriton_extras.functions.backend.kinds import (
+    ERROR,
     Kind,
     MismatchError,
     Place,
@@ -25,6 +26,7 @@ from zmqtriton_extras.functions.backend.kinds import (
 )
 from zmqtriton_extras.functions.backend.media import Media, MediaKind
 from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
+from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import described
 
 Values = Dict[str, Any]
@@ -48,7 +50,10 @@ def arguments(signature: Signature, request: Any) -> Values:
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     values: Values = {}
     errors: List[MismatchError] = []
+    found = _found(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
+        if each.name in found:
+            continue
         tensor, kind = tensors.get(each.name), each.kind
         if each.ragged is not None and each.name + RAGGED in tensors:
             tensor, kind = tensors[each.name + RAGGED], each.ragged
@@ -66,6 +71,15 @@ def arguments(signature: Signature, request: Any) -> Values:
     if errors:  # a call costs more, in each request
         raise_all(errors)
     return values
+
+
+def _found(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
+    """Add what the server has found wrong with arguments, and return it by argument."""
+    text = request.parameters()
+    rows = documents.parse(text.encode()) if ERROR in text else {}
+    found = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
+    errors += [MismatchError(line) for lines in found.values() for line in lines]
+    return found
 
 
 def _missing(parameter: Parameter) -> MismatchError:
@@ -214,12 +228,13 @@ class Batch:
         files = [request.parameters() for each, _ in singles if each.kind.is_file]
         for row in range(len(lists[0])):
             errors: List[MismatchError] = []
+            found = _found(request, errors) if self._signature.is_checked else ()
             values: List[Any] = []
             for each, array in zip(self._lists, lists):
                 with Place(each.name, errors):
-                    values.append(_entry(each, array, row, request))
+                    values.append(None if each.name in found else _entry(each, array, row, request))
             key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
-            single = ((each, array[row]) for each, array in singles)
+            single = ((each, array[row]) for each, array in singles if each.name not in found)
             entries = self._call(key, single, request, errors)
             entries.append(_Entry(place, row, values))
 

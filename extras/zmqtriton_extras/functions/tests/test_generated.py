@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import hypothesis
 import pytest
 
+from zmqtriton.embedded import InferenceRequest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.interface import Interface, interface_of
 from zmqtriton_extras.functions.tests.generated import (
@@ -100,7 +101,8 @@ def refusal(
 ) -> Exception | None:
     """The error of a request, from the server or from the model."""
     try:
-        [responses] = model.execute_streams([interface.read(content_type, body).inputs])
+        request = interface.read(content_type, body)
+        [responses] = model.execute_streams([InferenceRequest(**request._asdict())])
     except MismatchError as error:
         return error
     return responses[0].error

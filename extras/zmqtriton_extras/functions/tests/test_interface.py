@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.embedded import InferenceRequest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.example_requests import requests
 from zmqtriton_extras.functions.interface import interface_of
@@ -46,7 +47,8 @@ def ask(model: Any, body: Any, kind: str = JSON) -> Any:
     interface = interface_of(model.config)
     assert interface is not None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(interface.write(model.infer(interface.read(kind, data).inputs)))
+    request = InferenceRequest(**interface.read(kind, data)._asdict())
+    return json.loads(interface.write(model.infer(request)))
 
 
 def test_json_is_a_call(tmp_path: Path) -> None:
