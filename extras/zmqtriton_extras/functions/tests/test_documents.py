@@ -107,7 +107,9 @@ from typing import Dict, List
 from zmqtriton import Image, model
 
 @model(batch=4)
-def caption(count: List[int], table: List[Dict[str, int]], image: Image, tags: str = "") -> List[int]:
+def caption(
+    count: List[int], table: List[Dict[str, int]], image: Image, tags: str = ""
+) -> List[int]:
     return count
 """
 

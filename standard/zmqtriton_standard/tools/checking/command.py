@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zmqtriton.command_line import parse_words
-from zmqtriton.config import ModelHost, Problem, backend_places
+from zmqtriton.config import ModelHost, Problem, backend_places, models_in
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.host.gpus import visible_gpus
 from zmqtriton.options import HelpRequested, OptionError, Options
@@ -38,6 +38,7 @@ Usage: zmqtriton check directory|file.py ... [--json] [options of the server]
 
 Reports every error in model repositories or single models without executing any of their code,
 except for files of functions: a process of its own imports them, because their hints are Python.
+It also calls each function of file.py once, with the request that `zmqtriton run` prints.
 The directory is a repository or a model, the file a model by itself. All options of the server are
 accepted, so a complete command line can follow the word `check`; a file of --config and variables
 count, too. These have an effect:
@@ -81,8 +82,9 @@ def run_check(words: list[str]) -> int:
         document = {"models": list(report.models), "findings": documents}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        count = len(report.models) + len(files)
-        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(count, findings))
+        names = [models_in(each)[1] for each in files]
+        sizes = (sum(map(len, names)), len(report.models) + names.count(()))
+        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(*sizes, findings))
     return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
 
 
@@ -134,8 +136,10 @@ def _format_line(finding: Finding) -> str:
     return " ".join(word for line in lines for word in line.splitlines()) + "\n"
 
 
-def _summary_line(models: int, findings: list[Finding]) -> str:
+def _summary_line(functions: int, models: int, findings: list[Finding]) -> str:
     wrong, warnings, notes = (sum(f.severity is one for f in findings) for one in Severity)
-    counts = [(models, "model"), (wrong, "problem"), (warnings, "warning")]
-    counts += [(notes, "note")] if notes else []
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"
+    counts = {"function": functions, "model": models}
+    counts |= {"problem": wrong, "warning": warnings, "note": notes}
+    always = ("problem", "warning", *["model"][functions > 0 :])
+    rows = [(n, word) for word, n in counts.items() if n or word in always]
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in rows) + "\n"

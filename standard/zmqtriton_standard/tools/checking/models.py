@@ -83,8 +83,9 @@ from zmqtriton_standard.tools.checking.findings import (
 )
 from zmqtriton_standard.tools.checking.model_files import file_problems
 
-#: Yields the problems of a model's Python file, which it may import in a process of its own.
-FILE = Hook[Callable[[Path], Iterable[Problem]]]("check.file")
+#: Yields the problems of a model's Python file, which it may import in a process of its own, and
+#: call there if that is True.
+FILE = Hook[Callable[[Path, bool], Iterable[Problem]]]("check.file")
 #: Yields warnings of a configuration.
 WARNINGS = Hook[Callable[[Any], Iterable[Problem]]]("check.warnings")
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
@@ -341,10 +342,10 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
     findings.model_files = tuple(files)
 
 
-def problems_of(path: Path) -> Iterator[Problem]:
+def problems_of(path: Path, *, may_call: bool = False) -> Iterator[Problem]:
     """Yield the problems that add-ons find in the Python file of a model."""
     for problems in FILE.all_of(addons.offers()):
-        yield from problems(path)
+        yield from problems(path, may_call)
 
 
 def check_environment(
