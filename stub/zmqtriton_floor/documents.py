@@ -17,14 +17,13 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
-#: Bytes of text that are parsed in one go: a twentieth of a second at most.
-PIECE_BYTES = 512 << 10
+#: Bytes of text that are parsed in one go: some milliseconds at most. A loop waits for a piece each
+#: time that it wants the interpreter's lock, which is a dozen times for a request.
+PIECE_BYTES = 128 << 10
 #: Elements of a value that are written in one go.
-STEP = 1 << 16
+STEP = 1 << 14
 #: Elements of a long list that are freed at a time; shorter lists are freed with their owner.
 _FREED = 64
-#: Members of objects that are parsed in one go in a longer text.
-_FEW = 1 << 16
 #: Bytes of text that are counted at a time.
 _COUNTED_BYTES = 8 << 20
 #: Letters of base64 that are decoded at a time, a multiple of 4.
@@ -45,9 +44,6 @@ class DocumentLimits(NamedTuple):
     members: int = 1 << 20
     values: int = 1 << 23
     depth: int = 100
-    #: Bytes of a text with few containers and members that is parsed in one go, if two pieces are
-    #: less.
-    whole: int = 0
 
 
 LIMITS = DocumentLimits()
@@ -129,10 +125,18 @@ def opened(text: bytes, parser: Parser, limits: DocumentLimits = LIMITS) -> Iter
         yield _read(text, parser, limits, long)
     finally:
         for container in reversed(long):
-            if type(container) is dict and len(container) > _FREED:
-                container.clear()
-            while type(container) is list and len(container) > _FREED:
-                del container[-_FREED:]
+            empty(container)
+
+
+def empty(container: Any) -> None:
+    """Drop the values of a long list, dict or array of objects, in steps."""
+    while type(container) is dict and len(container) > _FREED:
+        container.popitem()
+    while type(container) is list and len(container) > _FREED:
+        del container[-_FREED:]
+    if type(container) is np.ndarray and container.dtype.hasobject:
+        for at in range(0, container.size, STEP):
+            container.flat[at : at + STEP] = None
 
 
 def _check(text: bytes, limits: DocumentLimits) -> int:
@@ -154,8 +158,7 @@ def _check(text: bytes, limits: DocumentLimits) -> int:
 
 def _read(text: bytes, parser: Parser, limits: DocumentLimits, long: List[Any]) -> Any:
     size, containers = len(text), _check(text, limits)
-    is_whole = size <= 2 * PIECE_BYTES or (size <= limits.whole and _count(text, b":") <= _FEW)
-    if is_whole and containers <= limits.depth:
+    if size <= 2 * PIECE_BYTES and containers <= limits.depth:
         return parser(text, 0)
     builder = _Builder(text, parser, long)
     for piece in _Scan(text, limits):

@@ -223,3 +223,16 @@ def test_errors_and_names_are_cut() -> None:
     assert text.endswith("éend")
     assert "n" * 77 + "..." == shown("n" * 78)
     assert "short" == clipped(shown("short"))
+
+
+def test_long_containers_are_emptied_and_short_ones_kept() -> None:
+    array, numbers = np.full((40_000, 2), "a", np.object_), np.zeros(100)
+    rows, names, short = [[1, 2]] * 100, dict.fromkeys(range(100)), [1, 2, 3]
+
+    for each in (array, numbers, rows, names, short, "text"):
+        documents.empty(each)
+
+    assert {None} == {*array.flat}
+    assert len(rows) < 100
+    assert len(names) < 100
+    assert ([0.0] * 100, [1, 2, 3]) == (numbers.tolist(), short)

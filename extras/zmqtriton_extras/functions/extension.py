@@ -24,6 +24,7 @@ from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
 from zmqtriton_floor.arrays import to_tensors
 from zmqtriton_floor.descriptions import clipped
+from zmqtriton_floor.documents import empty
 from zmqtriton_floor.errors import (
     NO_MEMORY,
     InvalidArgument,
@@ -192,6 +193,8 @@ class Functions:
         def read() -> Request:
             request = interface.read(kind, body, fetch if self._urls else None, query)
             tensors = {each.name: each for each in to_tensors(request.inputs, config)}
+            for each in request.inputs.values():
+                empty(each)
             return request._replace(inputs=tensors)
 
         while True:
@@ -214,7 +217,7 @@ class Functions:
     ) -> None:
         async def write(outputs: dict[str, Any]) -> bytes:
             size = sum(map(_size, outputs.values()))
-            data: bytes = await json_documents.perform(size, interface.write, outputs)
+            data: bytes = await json_documents.perform(size, _write, interface, outputs)
             if size > json_documents.LARGE_BYTES:
                 await req.wait_for_room(len(data))
             return as_event(data) if interface.is_stream else data
@@ -258,6 +261,13 @@ def _file_at(beginning: Any) -> int:
     head = bytes(beginning[:_HEAD_BYTES])
     # the end of its head becomes its length
     return max(head.find(b"\r\n\r\n", head.find(b"filename=")), 0)
+
+
+def _write(interface: Interface, outputs: Mapping[str, Any]) -> bytes:
+    data = interface.write(outputs)
+    for each in outputs.values():
+        empty(each)
+    return data
 
 
 def _size(array: Any) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     HintError,
     Kind,
     MismatchError,
+    Parse,
     Place,
     RaggedError,
     as_bytes,
@@ -131,6 +133,13 @@ class Interface:
         `fetch` reads files at URLs. A body that is a file begins with NO_HEAD. Raises
         MismatchError, InvalidArgument for a document, and RefusedError for all else.
         """
+        with ExitStack() as opened:  # empties long lists in steps
+            parse = partial(self._parse, opened)
+            return self._read(content_type, body, query, parse, fetch)
+
+    def _read(
+        self, content_type: str, body: Any, query: bytes, parse: Parse, fetch: Fetch | None
+    ) -> Request:
         kind, file = kind_of_body(content_type), self.file_for(content_type)
         rows: dict[str, Any] = {}
         fields: _Fields = {}
@@ -141,7 +150,7 @@ class Interface:
             files[file] = [Part(file, "", content_type, len(NO_HEAD), len(body))]
         elif kind in ("", _JSON) or bytes(body[:_HEAD_BYTES]).lstrip().startswith(b"{"):
             # curl calls a document a form
-            kind, rows = _JSON, self._members(bytes(body))
+            kind, rows = _JSON, _members(parse(bytes(body) or b"{}"))
         elif kind == _URL_ENCODED:
             fields = self._encoded(bytes(body))
         else:
@@ -152,18 +161,12 @@ class Interface:
         rows |= {n: _Texts(data) for n, data in fields.items() if self._is_filled(n, data)}
         if kind in (_MULTIPART, _URL_ENCODED):
             rows = {**dict.fromkeys(self._boxes(), False), **rows}
-        request = self.encode(rows, partial(self._value, fetch=fetch), files)
+        request = self.encode(rows, partial(self._value, parse, fetch), files)
         # only now: a head in the body becomes a length, and before a file is fetched all is read
         for name, parts in files.items():
             request.inputs[name] = self._tensor(parts, memoryview(body))
         request.parameters.update(self._said(files))
         return request
-
-    def _members(self, text: bytes) -> dict[str, Any]:
-        document = self._parse(text or b"{}")
-        if not isinstance(document, dict):
-            raise InvalidArgument("the body must be a JSON object with the arguments by name")
-        return document
 
     def _encoded(self, text: bytes) -> _Fields:
         try:
@@ -192,15 +195,16 @@ class Interface:
         kind = self.parameters.get(name, _NO_KIND)
         return kind.is_file or (kind.dims == [-1] and "contentEncoding" in _items(kind))
 
-    def _parse(self, text: bytes) -> Any:
+    def _parse(self, opened: ExitStack, text: bytes) -> Any:
         """Return the document of a text; an argument that is JSON has integers of any size.
 
         Raises InvalidArgument.
         """
         if not (self._has_documents and has_long_number(text)):
-            return json_documents.parse(text)
+            return opened.enter_context(json_documents.opened(text))
+        limits = documents.LIMITS._replace(bytes=len(text))
         try:
-            return documents.parse(text, limits=documents.LIMITS._replace(bytes=len(text)))
+            return opened.enter_context(documents.opened(text, documents.parse_piece, limits))
         except documents.DocumentError as error:
             raise InvalidArgument(str(error)) from None
         except ValueError as error:  # of numbers with too many digits
@@ -219,7 +223,7 @@ class Interface:
         """Return the parameters that are false in a form without them: unchecked boxes."""
         return [n for n in self.input["required"] if _is_boolean(self.parameters[n])]
 
-    def _document(self, kind: Kind, data: list[bytes]) -> Any:
+    def _document(self, kind: Kind, data: list[bytes], parse: Parse) -> Any:
         """Return the document that fields with a name are; those of a list are its elements."""
         try:
             texts = [str(each, "utf-8") for each in data]
@@ -227,15 +231,15 @@ class Interface:
             raise MismatchError("expected text in UTF-8, got other bytes") from None
         is_list = kind.schema.get("type") == "array"
         if not is_list or (len(texts) == 1 and texts[0].lstrip().startswith("[")):
-            return self._parsed(kind, kind, texts[-1])
+            return self._parsed(kind, kind, texts[-1], parse)
         element = _element_of(kind)
-        return [self._parsed(kind, element, text) for text in texts]
+        return [self._parsed(kind, element, text, parse) for text in texts]
 
-    def _parsed(self, kind: Kind, element: Kind, text: str) -> Any:
+    def _parsed(self, kind: Kind, element: Kind, text: str, parse: Parse) -> Any:
         """Return the document that a field of this kind has as text, or an element of its list."""
         word = _WORDS.get(text.lower(), text) if _is_boolean(element) else text
         try:
-            return element.from_text(word, self._parse)
+            return element.from_text(word, parse)
         except InvalidArgument as error:
             raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
 
@@ -261,9 +265,9 @@ class Interface:
         names = ", ".join(self.parameters) or "none"
         raise MismatchError(f"there is no such argument; there are: {names}")
 
-    def _value(self, kind: Kind, row: Any, fetch: Fetch | None) -> Any:
+    def _value(self, parse: Parse, fetch: Fetch | None, kind: Kind, row: Any) -> Any:
         """Return the value of a document, or of the fields that are one."""
-        document = self._document(kind, row.data) if isinstance(row, _Texts) else row
+        document = self._document(kind, row.data, parse) if isinstance(row, _Texts) else row
         is_text = kind.is_file and isinstance(document, str)
         if is_text and document.startswith(("http://", "https://")):
             if fetch is None:
@@ -331,7 +335,10 @@ class Interface:
         rows = self._rows(outputs)
         document = {n: _answer(k, rows[n]) if n in rows else None for n, k in self._outputs.items()}
         ragged = {n: _answer(_RAGGED, rows[n + RAGGED]) for n in document if n + RAGGED in rows}
-        return b"".join(documents.pieces({**document, **ragged}, _write))
+        text = b"".join(documents.pieces({**document, **ragged}, _write))
+        for each in document.values():
+            documents.empty(each)
+        return text
 
     def file(self, outputs: Mapping[str, Any]) -> tuple[bytes, str] | None:
         """Return the file that an answer is, with its content type; None if it has none."""
@@ -367,6 +374,12 @@ class Interface:
                 "422": {"description": "An argument is wrong."},
             },
         }
+
+
+def _members(document: Any) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise InvalidArgument("the body must be a JSON object with the arguments by name")
+    return document
 
 
 def _part(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,9 @@ The end of the process does not wait for them, unlike for asyncio's: a call may 
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import time
 from bisect import bisect
 from collections import deque
 from collections.abc import Callable
@@ -95,10 +97,45 @@ _LANES = (0, 1 << 20, 8 << 20)
 _lanes = [Threads(f"documents-{begin >> 20}-MiB", 1, 1024) for begin in _LANES]
 
 
+#: Seconds after which garbage is collected also between documents that overlap without end.
+_UNCOLLECTED_S = 10.0
+
+
+class _Uncollected:
+    """Blocks of threads without garbage collection, which would look at all that they read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks, self._begun, self._was_on = 0, 0.0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._begun, self._was_on = time.monotonic(), gc.isenabled()
+                gc.disable()
+            self._blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks and self._was_on:
+                gc.enable()
+            elif self._blocks and time.monotonic() > self._begun + _UNCOLLECTED_S:
+                gc.collect()
+                self._begun = time.monotonic()
+
+
+_uncollected = _Uncollected()
+
+
 async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
     """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
-    lane = _lanes[bisect(_LANES, size) - 1]
-    return await lane.run(work, *arguments)
+
+    def work_aside() -> _T:
+        with _uncollected:
+            return work(*arguments)
+
+    return await _lanes[bisect(_LANES, size) - 1].run(work_aside)
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:

@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ _CHECK_EVERY_S = 1.0
 _LEAVE_STEP_S = 0.02
 #: Seconds for sending errors to the clients that were not answered in time.
 _LAST_WORDS_S = 0.2
+#: Seconds that the loop waits for a thread that computes, a dozen times in a request.
+_SWITCH_S = 0.0005
 
 
 class Service:
@@ -113,6 +116,7 @@ class ServingProcess:
 
     async def run(self) -> None:
         """Serve until the process is stopped. Raises the errors of Service.open."""
+        sys.setswitchinterval(_SWITCH_S)
         gateway, is_open = self._gateway, asyncio.Event()
         gateway.on_open, gateway.on_stop = is_open.set, self._stop
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -87,3 +88,43 @@ def test_without_threads_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
             asyncio.run(work())
 
     asyncio.run(work())
+
+
+class Overlap:
+    """A document that a thread reads during the block."""
+
+    async def __aenter__(self) -> None:
+        begun, self._go_on = threading.Event(), threading.Event()
+        self._done = asyncio.ensure_future(own_threads.aside(1 << 30, self._hold, begun))
+        await asyncio.to_thread(begun.wait)
+
+    def _hold(self, begun: threading.Event) -> None:
+        begun.set()
+        self._go_on.wait()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._go_on.set()
+        await self._done
+
+
+@scenario(asyncio.run)
+async def test_garbage_is_collected_again_after_the_last_of_overlapping_documents() -> None:
+    async with Overlap():
+        assert not await own_threads.aside(1, gc.isenabled)
+        assert not gc.isenabled()
+
+    assert gc.isenabled()
+
+
+@scenario(asyncio.run)
+async def test_garbage_is_collected_between_documents_that_overlap_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collections = list[int]()
+    monkeypatch.setattr(own_threads, "_UNCOLLECTED_S", -1.0)
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(1))
+
+    async with Overlap():
+        await own_threads.aside(1, bool)
+
+    assert [1] == collections

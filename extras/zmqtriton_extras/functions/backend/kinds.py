@@ -195,12 +195,24 @@ class Scalars(Kind):
         self.dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
+        value = self._listed(array) if self.depth else self._block(array.reshape(-1))[0]
+        return value if self.adapter is None else self.adapter.read(value)
+
+    def _listed(self, array: Any) -> List[Any]:
+        row = array[:1].size
+        if row > STEP:
+            return [self._listed(each) for each in array]
+        step = STEP // max(row, 1)  # other threads run between two blocks
+        blocks = [array[at : at + step] for at in range(0, len(array), step)]
+        return [value for block in blocks for value in self._block(block)]
+
+    def _block(self, array: Any) -> List[Any]:
         if self.dtype is np.object_:
             flat = np.empty(array.size, np.object_)
             flat[:] = [self._text(item) for item in array.flat]
             array = flat.reshape(array.shape)
-        value = array.tolist() if self.depth else array.reshape(-1).tolist()[0]
-        return value if self.adapter is None else self.adapter.read(value)
+        values: List[Any] = array.tolist()
+        return values
 
     def _text(self, item: Any) -> Any:
         item = as_bytes(item)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 
 from zmqtriton_extras.functions.backend import kinds
 from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError
-from zmqtriton_extras.functions.interface import has_long_number
+from zmqtriton_extras.functions.interface import has_long_number, interface_of
+from zmqtriton_extras.functions.tests.test_functions import loaded
 
 
 class Recorder:
@@ -83,3 +86,58 @@ def test_a_long_number_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) 
     assert not has_long_number(b" " * 100 + number[:18] + b"." + number[:18])
     for place in range(80):
         assert has_long_number(b" " * place + number + b",1")
+
+
+@pytest.mark.parametrize(
+    ("python", "shape", "sizes"),
+    [(str, (10,), [4, 4, 2]), (str, (5, 2), [4, 4, 2]), (str, (2, 5), [4, 1, 4, 1])],
+)
+def test_texts_are_read_in_blocks(
+    monkeypatch: pytest.MonkeyPatch, python: type, shape: tuple[int, ...], sizes: list[int]
+) -> None:
+    read: list[int] = []
+
+    class Blocks(kinds.Scalars):
+        def _block(self, array: Any) -> list[Any]:
+            read.append(array.size)
+            return super()._block(array)
+
+    monkeypatch.setattr(kinds, "STEP", 4)
+    array = np.array([b"%d" % n for n in range(10)], np.object_).reshape(shape)
+
+    values = Blocks(python, len(shape)).decode(array)
+
+    assert np.array([str(n) for n in range(10)]).reshape(shape).tolist() == values
+    assert sizes == read
+
+
+def test_empty_rows_are_empty_lists() -> None:
+    assert [[], []] == kinds.Scalars(int, 2).decode(np.empty((2, 0), np.int64))
+    assert [] == kinds.Scalars(str, 2).decode(np.empty((0, 3), np.object_))
+
+
+def test_a_document_is_empty_when_it_has_been_read(tmp_path: Path) -> None:
+    source = """
+from zmqtriton import model
+
+@model
+def caption(x: list[str]) -> list[str]:
+    return x
+"""
+    read: list[Any] = []
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+        assert interface is not None
+        kind = interface.parameters["x"]
+        encode = kind.encode
+
+        def keep(value: Any) -> Any:
+            read.append(value)
+            return encode(value)
+
+        kind.encode = keep  # type: ignore[method-assign]
+        text = json.dumps({"x": ["a"] * 100_000}).encode()
+        inputs = interface.read("application/json", text).inputs
+
+    assert inputs["x"].shape == (100_000,)
+    assert len(read[0]) < 100

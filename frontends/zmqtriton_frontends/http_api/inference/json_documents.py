@@ -6,7 +6,6 @@ neither read nor write.
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,14 +21,12 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.entrance.ask import Content, TakesLong
 from zmqtriton_frontends.process import own_threads
 
-#: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
-#: would look at all that is read, many times. So many bytes of numbers are written by a thread.
+#: Documents from this size on are read and written by a thread.
 LARGE_BYTES = 64 << 10
 #: Bytes of text that the loop counts itself, within a millisecond.
 _COUNTED_BYTES = 512 << 10
-#: The size of a text is limited where bodies are received. orjson reads 4 MiB of numbers in a
-#: twentieth of a second at most.
-_LIMITS = LIMITS._replace(bytes=sys.maxsize, whole=4 << 20)
+#: The size of a text is limited where bodies are received.
+_LIMITS = LIMITS._replace(bytes=sys.maxsize)
 _NOT_FINITE = (b"NaN", b"Infinity")
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
@@ -76,7 +73,7 @@ async def cost_of(text: bytes | memoryview) -> int:
 
 
 def _cost_of(text: bytes | memoryview) -> int:
-    with _reading(text):
+    with _reading():
         return documents.cost_of(bytes(text), _LIMITS)
 
 
@@ -106,7 +103,7 @@ def parse(text: bytes) -> Any:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             pass  # or NaN and Infinity are in it
-    with _reading(text):
+    with _reading():
         return documents.parse(text, _parse_piece, _LIMITS)
 
 
@@ -116,22 +113,16 @@ def opened(text: bytes) -> Iterator[Any]:
 
     Raises InvalidArgument.
     """
-    with _reading(text), documents.opened(text, _parse_piece, _LIMITS) as document:
+    with _reading(), documents.opened(text, _parse_piece, _LIMITS) as document:
         yield document
 
 
 @contextmanager
-def _reading(text: bytes | memoryview) -> Iterator[None]:
-    is_large = len(text) >= LARGE_BYTES
-    if is_large:
-        gc.disable()
+def _reading() -> Iterator[None]:
     try:
         yield
     except DocumentError as error:
         raise InvalidArgument(str(error)) from None
-    finally:
-        if is_large:
-            gc.enable()
 
 
 def _parse_piece(text: bytes, offset: int) -> Any:
