@@ -32,7 +32,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     named,
     raise_all,
 )
-from zmqtriton_extras.functions.backend.media import Media, types_like
+from zmqtriton_extras.functions.backend.media import Media, MediaKind, Several, said_of, types_like
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION, RAGGED
 from zmqtriton_extras.routes.backend.multipart import (
     Part,
@@ -183,7 +183,7 @@ class Interface:
                 fields[part.name].append(bytes(body[part.begin : part.end]))
             elif part.filename or part.end > part.begin:  # a browser sends a part without a file
                 files[part.name].append(part)
-        return fields, files
+        return fields, {n: rows[-self.parameters[n].is_file :] for n, rows in files.items()}
 
     def _unfit(self, kind: str) -> RefusedError:
         """Return the refusal of a body that is of no parameter."""
@@ -244,20 +244,20 @@ class Interface:
             raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
 
     def _tensor(self, parts: Sequence[Part], body: memoryview) -> Tensor:
-        name = parts[-1].name
-        several = parts[-1:] if self._kind(name).is_file else parts
-        elements = [element_of(part, body) for part in several]
-        shape = [1, len(several)][not self._has_batches :]
-        return Tensor(name, BYTES, shape, elements[0] if len(several) == 1 else b"".join(elements))
+        elements = [element_of(part, body) for part in parts]
+        shape = [1, len(parts)][not self._has_batches :]
+        data = elements[0] if len(parts) == 1 else b"".join(elements)
+        return Tensor(parts[0].name, BYTES, shape, data)
 
     def _said(self, files: Mapping[str, Sequence[Part]]) -> dict[str, str]:
         """Return the parameters of a request with the names and content types of its files."""
-        return {
-            f"{name}.{word}": text
-            for name, (*_, part) in files.items()
-            for word, text in (("filename", part.filename), ("content_type", part.content_type))
-            if text and CONTENT in self._kind(name).schema
-        }
+        places = (
+            (name if self.parameters[name].is_file else f"{name}.{n}", part)
+            for name, parts in files.items()
+            for n, part in enumerate(parts)
+            if isinstance(self.parameters[name], (MediaKind, Several))
+        )
+        return said_of((place, part.filename or "", part.content_type) for place, part in places)
 
     def _kind(self, name: str) -> Kind:
         if name in self.parameters:

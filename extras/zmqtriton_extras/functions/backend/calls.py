@@ -24,7 +24,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     array_of_one,
     raise_all,
 )
-from zmqtriton_extras.functions.backend.media import Media, MediaKind
+from zmqtriton_extras.functions.backend.media import Media, MediaKind, Several
 from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
 from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import described
@@ -96,10 +96,10 @@ def _view(tensor: Any) -> Any:
 
 def _decode(parameter: Parameter, kind: Kind, array: Any, request: Any) -> Any:
     """Return a value; a file knows what the client has said of it."""
-    if not isinstance(kind, MediaKind):
-        return kind.decode(array)
-    file = kind.file(array).described(parameter.name, request.parameters())
-    return kind.convert(file)
+    if isinstance(kind, (MediaKind, Several)):
+        said = documents.parse(request.parameters().encode())
+        return kind.decode(array, parameter.name, said)
+    return kind.decode(array)
 
 
 def response(signature: Signature, answer: Any) -> Any:
