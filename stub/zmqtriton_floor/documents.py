@@ -31,7 +31,11 @@ _DECODED = 1 << 20
 
 
 class DocumentError(ValueError):
-    """Raised for a text that is no JSON, or more than its reader takes."""
+    """Raised for a text that is no JSON, or that its reader does not take."""
+
+
+class LargeDocumentError(DocumentError):
+    """Raised for a document that is more than its reader takes."""
 
 
 class DocumentLimits(NamedTuple):
@@ -143,7 +147,7 @@ def _check(text: bytes, limits: DocumentLimits) -> int:
     """Return the number of brackets. Raises DocumentError before anything is built."""
     size = len(text)
     if size > limits.bytes:
-        raise DocumentError(f"request JSON has more than {limits.bytes} bytes")
+        raise _too_many(limits.bytes, "bytes")
     containers = _count(text, b"[") + _count(text, b"{")
     # a value has 2 bytes at least, and a member 5
     is_small = containers <= limits.containers and (
@@ -293,7 +297,7 @@ class _Scan:
 
 
 def _too_many(limit: int, what: str) -> DocumentError:
-    return DocumentError(f"request JSON has more than {limit} {what}")
+    return LargeDocumentError(f"request JSON has more than {limit} {what}")
 
 
 class _Builder:

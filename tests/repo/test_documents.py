@@ -46,7 +46,6 @@ ALLOWED = {
     "streams/model.py": _CONFIG,
     "backend/documents.py": "pieces of answers",
     "backend/model.py": _CONFIG,
-    "backend/api.py": "the model's own code calls it, and its limit is that of bodies",
     "backend/answers.py": "answers of the model's own code",
     "backend/asgi.py": _CONFIG,
     "routes/process.py": _CONFIG,
