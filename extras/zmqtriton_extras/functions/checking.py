@@ -25,6 +25,7 @@ from zmqtriton.config import PYTHON_FILE, Problem, to_text
 from zmqtriton.embedded import InferenceRequest
 from zmqtriton.findings import Severity
 from zmqtriton.repository import CONFIG_FILE
+from zmqtriton_extras.functions.bodies import read
 from zmqtriton_extras.functions.example_requests import example_for
 from zmqtriton_extras.functions.exporting import config_of
 from zmqtriton_extras.functions.interface import Interface
@@ -111,7 +112,7 @@ def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
         (directory / "1").mkdir(parents=True)
         (directory / "1" / PYTHON_FILE).write_text(_CODE.format(file=str(file)), "utf-8")
         (directory / CONFIG_FILE).write_text(to_text(config_of(file, name)), "utf-8")
-        request = interface.read("", json.dumps(example).encode())
+        request = read(interface, "", json.dumps(example).encode())
         try:
             with load_model(directory) as model:
                 return _error_of(model.stream(InferenceRequest(**request._asdict())))

@@ -12,6 +12,7 @@ import pytest
 
 from zmqtriton.embedded import InferenceRequest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.bodies import read
 from zmqtriton_extras.functions.interface import Interface, interface_of
 from zmqtriton_extras.functions.tests.generated import (
     HEAD,
@@ -51,9 +52,9 @@ def test_all_ways_to_a_function_agree(
             for each in generated.requests
         ]
         bodies = [json.dumps(generated.document(each)).encode() for each in generated.requests]
-        documents = [interface.read("application/json", body).inputs for body in bodies]
+        documents = [read(interface, "application/json", body).inputs for body in bodies]
         forms = [form_of(interface, generated.document(each)) for each in generated.requests]
-        texts = [interface.read(_FORM, each).inputs if each else None for each in forms]
+        texts = [read(interface, _FORM, each).inputs if each else None for each in forms]
         others = [text or document for text, document in zip(texts, documents, strict=True)]
         for inputs in (tensors, documents, others):
             answers = []
@@ -101,7 +102,7 @@ def refusal(
 ) -> Exception | None:
     """The error of a request, from the server or from the model."""
     try:
-        request = interface.read(content_type, body)
+        request = read(interface, content_type, body)
         [responses] = model.execute_streams([InferenceRequest(**request._asdict())])
     except MismatchError as error:
         return error

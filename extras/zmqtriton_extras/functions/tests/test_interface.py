@@ -10,6 +10,7 @@ import pytest
 
 from zmqtriton.embedded import InferenceRequest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.bodies import read
 from zmqtriton_extras.functions.example_requests import requests
 from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import BATCH, SCALARS, loaded
@@ -47,7 +48,7 @@ def ask(model: Any, body: Any, kind: str = JSON) -> Any:
     interface = interface_of(model.config)
     assert interface is not None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = InferenceRequest(**interface.read(kind, data)._asdict())
+    request = InferenceRequest(**read(interface, kind, data)._asdict())
     return json.loads(interface.write(model.infer(request)))
 
 
