@@ -18,7 +18,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     MismatchError,
     named,
 )
-from zmqtriton_extras.functions.backend.media import MediaKind, Several, said_of
+from zmqtriton_extras.functions.backend.media import said_of
 from zmqtriton_extras.functions.interface import BYTES_TYPE, JSON, MULTIPART, Interface, Request
 from zmqtriton_extras.routes.backend.multipart import (
     Part,
@@ -223,7 +223,7 @@ class _Reader:
             (name if self._kinds[name].is_file else f"{name}.{n}", part)
             for name, parts in files.items()
             for n, part in enumerate(parts)
-            if isinstance(self._kinds[name], (MediaKind, Several))
+            if self._kinds[name].has_names
         )
         return said_of((place, part.filename or "", part.content_type) for place, part in places)
 

@@ -124,6 +124,8 @@ class Kind:
     is_as_it_is = False
     #: True if the element of the tensor is the content of a file.
     is_file = False
+    #: True if values are files that a client can name.
+    has_names = False
     #: True if that may be a view of bytes.
     takes_view = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
@@ -195,7 +197,9 @@ class Scalars(Kind):
         self.dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
-        value = self._listed(array) if self.depth else self._block(array.reshape(-1))[0]
+        value = self._listed(array) if self.depth else array.item(0)
+        if self.dtype is np.object_ and not self.depth:
+            value = self._text(value)
         return value if self.adapter is None else self.adapter.read(value)
 
     def _listed(self, array: Any) -> List[Any]:

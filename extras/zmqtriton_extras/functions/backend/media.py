@@ -204,6 +204,7 @@ class MediaKind(Kind):
     """Values of one of these classes."""
 
     is_file = True
+    has_names = True
 
     def __init__(self, media: Any) -> None:
         self.media = media
@@ -237,6 +238,8 @@ class MediaKind(Kind):
 
 class Several(Kind):
     """Lists of pictures, sounds or files."""
+
+    has_names = True
 
     def __init__(self, inner: MediaKind) -> None:
         self.inner = inner
