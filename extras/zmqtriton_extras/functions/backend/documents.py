@@ -5,6 +5,7 @@ Documents are checked where the function runs, by `adapters`; the server knows t
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -110,7 +111,7 @@ def _inner_of(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, (set, frozenset, collections.deque)):
         return list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}

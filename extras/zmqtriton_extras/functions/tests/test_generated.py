@@ -86,7 +86,7 @@ def form_of(interface: Interface, document: dict[str, Any]) -> bytes | None:
         is_text = schema.get("type") == "string" or type(schema.get("enum", [0])[0]) is str
         if schema.get("type") == "array" and not isinstance(value, list):
             return None  # a field is an element of the list
-        if value is None or is_text is not isinstance(value, str):
+        if value in (None, "") or is_text is not isinstance(value, str):
             return None
         texts[name] = value if isinstance(value, str) else json.dumps(value)
     return urlencode(texts).encode()

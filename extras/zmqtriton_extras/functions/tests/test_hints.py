@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import PIL.Image
+import pydantic
 import pytest
 
 from zmqtriton_extras.functions.example_requests import requests
@@ -75,6 +76,8 @@ _PICTURE = io.BytesIO()
 PIL.Image.new("RGB", (2, 2)).save(_PICTURE, "PNG")
 PICTURE = base64.b64encode(_PICTURE.getvalue()).decode()
 URL = f"data:image/png;base64,{PICTURE}"
+#: True for a pydantic that has numbers of this kind.
+_KNOWS_COMPLEX = [*map(int, pydantic.VERSION.split(".")[:2])] >= [2, 9]
 UUID = "00000000-0000-0000-0000-000000000001"
 #: Hints, an argument in JSON, its repr in the function, and the answer if it is another one.
 SERVED: list[tuple[str, Any, str, Any]] = [
@@ -163,7 +166,7 @@ SERVED: list[tuple[str, Any, str, Any]] = [
     ("datetime.timedelta", "PT1S", "datetime.timedelta(seconds=1)", None),
     ("uuid.UUID", UUID, f"UUID('{UUID}')", None),
     ("decimal.Decimal", "1.50", "Decimal('1.50')", None),
-    ("complex", "1+2j", "(1+2j)", None),
+    *[("complex", "1+2j", "(1+2j)", None)][:_KNOWS_COMPLEX],
     ("UserId", 3, "3", None),
     ("list[UserId]", [3], "[3]", None),
     ("int | str", "a", "'a'", None),
