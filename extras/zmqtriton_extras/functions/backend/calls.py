@@ -49,9 +49,9 @@ def arguments(signature: Signature, request: Any) -> Values:
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     values: Values = {}
     errors: List[MismatchError] = []
-    found = _found(request, errors) if signature.is_checked else ()
+    wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
-        if each.name in found:
+        if each.name in wrong:
             continue
         tensor, kind = tensors.get(each.name), each.kind
         if each.ragged is not None and each.name + RAGGED in tensors:
@@ -77,13 +77,13 @@ def arguments(signature: Signature, request: Any) -> Values:
     return values
 
 
-def _found(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
+def _wrong(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
     """Add what the server has found wrong with arguments, and return it by argument."""
     text = request.parameters()
     rows = documents.parse(text.encode()) if ERROR in text else {}
-    found = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
-    errors += [MismatchError(line) for lines in found.values() for line in lines]
-    return found
+    wrong = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
+    errors += [MismatchError(line) for lines in wrong.values() for line in lines]
+    return wrong
 
 
 def _missing(parameter: Parameter) -> MismatchError:
@@ -234,13 +234,13 @@ class Batch:
         files = [request.parameters() for each, _ in singles if each.kind.is_file]
         for row in range(len(lists[0])):
             errors: List[MismatchError] = []
-            found = _found(request, errors) if self._signature.is_checked else ()
+            wrong = _wrong(request, errors) if self._signature.is_checked else ()
             values: List[Any] = []
             for each, array in zip(self._lists, lists):
                 with Place(each.name, errors):
-                    values.append(None if each.name in found else _entry(each, array, row, request))
+                    values.append(None if each.name in wrong else _entry(each, array, row, request))
             key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
-            single = ((each, array[row]) for each, array in singles if each.name not in found)
+            single = ((each, array[row]) for each, array in singles if each.name not in wrong)
             entries = self._call(key, single, request, errors)
             entries.append(_Entry(place, row, values))
 
