@@ -16,6 +16,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     HintError,
     Kind,
     MismatchError,
+    Scalars,
     named,
 )
 from zmqtriton_extras.functions.backend.media import said_of
@@ -157,7 +158,8 @@ class _Reader:
         """Return the refusal of a body that is of no parameter."""
         files = [f"{types} as {named(name)}" for name, types in self._interface.files.items()]
         what = ", ".join([JSON, _URL_ENCODED, MULTIPART, *files[: len(files) == 1]])
-        return RefusedError(415, f"no parameter takes a body of {named(kind)}; send {what}")
+        text = f"no parameter takes a body of {named(kind)}; Content-Type can be {what}"
+        return RefusedError(415, text)
 
     def _parse(self, text: bytes) -> Any:
         """Return the document of a text; an argument that is JSON has integers of any size.
@@ -209,7 +211,9 @@ class _Reader:
                 _WORDS.get(text.lower(), text) if is_boolean else text, self._parse
             )
         except InvalidArgument as error:
-            raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
+            is_scalar = isinstance(kind, Scalars) and not kind.depth
+            reason = "" if is_scalar else f" ({error.text})"
+            raise MismatchError(f"{kind.mismatch(text)}{reason}") from None
 
     def _tensor(self, parts: Sequence[Part], body: memoryview) -> Tensor:
         elements = [element_of(part, body) for part in parts]

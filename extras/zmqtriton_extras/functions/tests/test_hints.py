@@ -12,6 +12,7 @@ import PIL.Image
 import pydantic
 import pytest
 
+from zmqtriton.options import parse
 from zmqtriton_extras.functions.example_requests import requests
 from zmqtriton_extras.functions.tests.test_functions import loaded
 from zmqtriton_extras.functions.tests.test_interface import ask
@@ -227,7 +228,7 @@ def _has_form(hint: str) -> bool:
 def test_the_request_that_run_prints_is_taken(tmp_path: Path, hint: str) -> None:
     source = f"{HEAD}\n@model\ndef caption(x: {hint}) -> str: return repr(x)\n"
     with loaded(tmp_path, source) as model:
-        [(path, text)] = requests("caption", model.config, None)
+        [(path, text), _] = requests("caption", model.config, parse(["--model-repository=."]))
         assert ask(model, text.encode())["output"]
 
     assert "/caption" == path
