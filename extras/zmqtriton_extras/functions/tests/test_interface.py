@@ -121,7 +121,7 @@ def test_a_form_is_a_call(tmp_path: Path) -> None:
     with loaded(tmp_path, SOURCE) as model:
         answer = ask(model, FORM, "multipart/form-data; boundary=x")
         form = FORM.replace(b"0.5", b"b")
-        with pytest.raises(MismatchError, match="share: expected float, got a text of 1 letter$"):
+        with pytest.raises(MismatchError, match=r"share: expected float, got a text of 1 letter$"):
             ask(model, form, "multipart/form-data; boundary=x")
 
     assert ["a b short 0.5 True None", "/w==", [[2, 3]]] == [*answer.values()][:3]
