@@ -92,7 +92,7 @@ def read(
 
 
 class _Reader:
-    """Reads one request."""
+    """The reader of a request."""
 
     def __init__(self, interface: Interface, opened: ExitStack, fetch: Fetch | None) -> None:
         self._interface, self._kinds = interface, interface.parameters
@@ -243,7 +243,7 @@ def _items(kind: Kind) -> Any:
 
 
 def _element_of(kind: Kind) -> Kind:
-    """Return the kind of an array's elements, that of all JSON for one without a name."""
+    """Return the kind of an array's elements; without a kind of their own, any JSON."""
     try:
         return kind_of_schema(_items(kind))
     except HintError:

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config import PYTHON_FILE, Problem, to_text
-from zmqtriton.embedded import InferenceRequest
 from zmqtriton.findings import Severity
 from zmqtriton.repository import CONFIG_FILE
 from zmqtriton_extras.functions.bodies import read
@@ -34,7 +33,7 @@ from zmqtriton_extras.functions.taken_names import problems_of
 from zmqtriton_floor import prctl
 from zmqtriton_floor.descriptions import shown
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_standard.tools.testing import load_model
+from zmqtriton_standard.tools.testing import InferenceRequest, load_model
 from zmqtriton_stub.model import provide_api
 
 _WITHIN_S = 120
@@ -58,7 +57,7 @@ def problems(path: Path, may_call: bool) -> Iterator[Problem]:
     yield from (replace(each, path=str(path)) for each in problems_of(names))
     if not names:
         return
-    command = [sys.executable, "-m", __name__, str(path.absolute()), *["call"][: int(may_call)]]
+    command = [sys.executable, "-m", __name__, str(path.absolute()), *["call"][:may_call]]
     what = "its import and its calls" if may_call else "its import"
     try:
         done: Any = subprocess.run(
@@ -106,7 +105,7 @@ def _rows(path: str, *, may_call: bool) -> Iterator[tuple[int, str, bool]]:
 
 
 def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
-    """Return what a call with the example raises; "" for nothing, or a refusal."""
+    """Return the error of a call with the example; "" without one, or for a refusal."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place, name)
         (directory / "1").mkdir(parents=True)

@@ -70,7 +70,7 @@ def run_export(words: list[str]) -> int:
 
 
 def config_of(file: Path, name: str) -> Any:
-    """Return the configuration next to a file as that of one function, for Triton."""
+    """Return the configuration next to a file, completed for one function and Triton."""
     beside = find_config(file.parent)
     config = parse_text(read_text(beside) if beside else "", str(beside))
     config.name, config.backend, config.default_model_filename = name, "python", ""
