@@ -72,6 +72,7 @@ class Other:
     """No JSON is known for it."""
 
 UserId = NewType("UserId", int)
+Frame = type("DataFrame", (), {"__module__": "pandas.core.frame"})
 '''
 _PICTURE = io.BytesIO()
 PIL.Image.new("RGB", (2, 2)).save(_PICTURE, "PNG")
@@ -250,6 +251,7 @@ REFUSED: list[tuple[str, str]] = [
     ("(x: list[np.ndarray]) -> str", r"list\[.*ndarray\]: .*; write Array\[\"FP32\", -1, -1\]"),
     ("(x: dict[str, np.ndarray]) -> str", r"; write Array\[\"FP32\", -1, -1\] for a tensor, or"),
     ("(x: dict[str, Image]) -> str", r"; a picture, .*, or in a list: image: list\[Image\]"),
+    ("(x: Frame) -> str", r"DataFrame: .*; write rows: list\[dict\], and pandas.DataFrame\(rows\)"),
     ("(x: Array['BF16']) -> str", "parameter 'x': numpy has no arrays of 'BF16'"),
     ("(x: np.ndarray[Any, Any]) -> str", r"elements: NDArray\[np.float32\]"),
     ("(x: Annotated[np.ndarray, Field(ge=0)]) -> str", "bounds are for scalars, lists of these"),
