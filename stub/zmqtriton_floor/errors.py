@@ -61,6 +61,12 @@ class ZmqTritonError(Exception):
         self._reason = Reason(kind, values, self.text, cause)
         return self
 
+    def again(self: Error) -> Error:
+        """Return an equal error to raise: the traceback of one that a frame has is a circle."""
+        twin = type(self).__new__(type(self), *self.args)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
 
 #: Ends the text of a refusal because a limit of unanswered requests is reached.
 OVERLOADED = "Exceeds maximum queue size"

@@ -442,7 +442,11 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_extras.routes.backend",
-        ("zmqtriton_extras.routes.backend", "zmqtriton_extras.routes.names"),
+        (
+            "zmqtriton_extras.routes.backend",
+            "zmqtriton_extras.routes.names",
+            "zmqtriton_floor.documents",
+        ),
         ("numpy", "triton_python_backend_utils"),
         "runs in the model's Python, without the server",
     ),

@@ -59,7 +59,6 @@ EXEMPT = {
     "backend/api.py __init__": "a query, which is a part of the limited head",
     "backend/api.py _compiled": "a route of the model",
     "backend/api.py describe": "a route of the model",
-    "backend/api.py json": "the model's own code calls it, and its limit is that of bodies",
     "backend/asgi.py describe": _OWN,
     "backend/model.py _serve": "a head, of which the frontend limits the headers",
     "backend/model.py declared_inputs": _CONFIG,

@@ -198,10 +198,8 @@ class Embeddings:
                 body = batch.body(own_id)
                 async with aclosing(self._calls.begin(req, current, body, begun_ns)) as items:
                     async for item in items:
-                        if item.error is not None:
-                            raise item.error
-                        if item.body is not None:
-                            batch.take(item.body)
+                        if (answer := item.content()) is not None:
+                            batch.take(answer)
             return batch
 
         done = await together(map(infer, batches(names, request.texts)))

@@ -95,9 +95,7 @@ class Speech:
         responses = self._calls.begin(req, model, body_of(fields, names), now_ns())
         async with aclosing(responses) as items:
             async for item in items:
-                if item.error is not None:
-                    raise item.error
-                body = item.body or ResponseBody({}, [])
+                body = item.content() or ResponseBody({}, [])
                 size = size_of_response(body)
                 if size > INLINE_BYTES:
                     await req.wait_for_room(size)

@@ -255,9 +255,7 @@ class Texts:
             events = AnswerEvents(exchange.form, choices)
             async with aclosing(items):
                 async for item in items:
-                    if item.error is not None:
-                        raise item.error
-                    body = item.body
+                    body = item.content()
                     del item  # its memory may be the model's
                     if body is None:
                         continue
@@ -287,17 +285,15 @@ class Texts:
         unbooked = choices.most_echoed
         async with aclosing(items):
             async for item in items:
-                if item.error is not None:
-                    raise item.error
-                if item.body is None:
+                if (body := item.content()) is None:
                     continue
-                size = size_of_response(item.body)
+                size = size_of_response(body)
                 unbooked += size
                 if unbooked >= _STEP_BYTES:
                     await exchange.req.wait_for_room(unbooked)
                     unbooked = 0
                 await json_documents.perform(
-                    size, choices.take, item.body, large_bytes=exchange.large_bytes
+                    size, choices.take, body, large_bytes=exchange.large_bytes
                 )
         choices.end()
         await _check(exchange.request, choices)

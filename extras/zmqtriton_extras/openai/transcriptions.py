@@ -186,14 +186,12 @@ class Transcriptions:
         del body
         async with aclosing(responses) as items:
             async for item in items:
-                if item.error is not None:
-                    raise item.error
-                if item.body is None:
+                if (answer := item.content()) is None:
                     continue
-                size = size_of_response(item.body)
+                size = size_of_response(answer)
                 if size > INLINE_BYTES:
                     await req.wait_for_room(size)
-                data = await json_documents.perform(size, _texts, item.body, output)
+                data = await json_documents.perform(size, _texts, answer, output)
                 if piece := decoder.decode(data):
                     yield piece
         if rest := decoder.decode(b"", True):

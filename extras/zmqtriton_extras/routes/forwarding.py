@@ -374,9 +374,8 @@ class Answer:
         item = await anext(self._items, None)
         if item is None:
             return b""
-        if item.error is not None:
-            raise item.error
-        data = b"" if item.body is None else bytes(_outputs(item.body)[names.BODY])
+        body = item.content()
+        data = b"" if body is None else bytes(_outputs(body)[names.BODY])
         if len(data) > _LARGE_BYTES:
             await self._req.wait_for_room(len(data))
         self._req.made(len(data))
@@ -408,11 +407,10 @@ class _Parts:
 
 def _body_of(item: StreamItem | None) -> ResponseBody:
     """Return the first part of an answer. Raises the error in its place."""
-    if item is not None and item.error is not None:
-        raise item.error
-    if item is None or item.body is None:
+    body = None if item is None else item.content()
+    if body is None:
         raise InternalError("the route has sent no answer")
-    return item.body
+    return body
 
 
 def _outputs(body: ResponseBody) -> dict[str, Any]:

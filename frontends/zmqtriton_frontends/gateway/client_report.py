@@ -1,7 +1,6 @@
 """Tells the supervisor about the clients of this process, for metrics and the status.
 
 Once a second at most: what they make it hold, how many are connected, and counters of the protocol.
-Memory that they no longer make it hold goes back to the kernel.
 A request itself adds to counters of this process alone.
 """
 
@@ -13,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.process.allocator import UnusedMemory
 from zmqtriton_frontends.process.ledger import Ledger
 
 VERB = "clients"
@@ -37,7 +35,6 @@ class ClientReport:
         self._call = call
         self._role = role
         self._ledger = ledger
-        self._unused = UnusedMemory()
         self._connections = connections
         self._counts = counts
         self._figures = self._read()
@@ -55,7 +52,6 @@ class ClientReport:
         """Do the work of a second: tell the figures if they have changed."""
         if self._ledger is not None:
             self._ledger.check()
-        self._unused.check()
         figures = self._read()
         if figures != self._figures and self._telling is None:
             self._figures = figures

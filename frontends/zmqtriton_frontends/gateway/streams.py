@@ -49,6 +49,12 @@ class StreamItem(NamedTuple):
     error: ZmqTritonError | None
     is_final: bool
 
+    def content(self) -> wire.ResponseBody | None:
+        """Return the body, if there is one. Raises the error."""
+        if self.error is not None:
+            raise self.error.again()
+        return self.body
+
     def changed(self, change: Callable[[wire.ResponseBody], wire.ResponseBody]) -> StreamItem:
         """Return the item with a changed body, or with the error of the change."""
         if self.body is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import resource
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 _M_TRIM_THRESHOLD = -1
@@ -55,14 +55,14 @@ def keep_freed_memory() -> bool:
     return all(mallopt(setting, size) for setting, size in wishes)
 
 
-def give_back_memory() -> None:
-    """Give freed memory back to the kernel, but for a part worth keeping.
+def give_back_memory(kept: int) -> None:
+    """Give freed memory back to the kernel, but for the bytes worth keeping.
 
     By itself the C library gives back only what lies at the end of its heap.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
-        trim(ctypes.c_size_t(_KEPT_BYTES))
+        trim(ctypes.c_size_t(kept))
 
 
 @lru_cache(1)
@@ -110,13 +110,15 @@ class UnusedMemory:
     def __init__(
         self,
         measure: Callable[[], int] = unused_bytes,
-        give_back: Callable[[], None] = give_back_memory,
+        give_back: Callable[[int], None] = give_back_memory,
+        kept: int = _KEPT_BYTES,
     ) -> None:
+        """Set up; `kept` bytes are worth keeping."""
         self._measure = measure
-        self._give_back = give_back
+        self._give_back = partial(give_back, kept)
         #: Unused bytes that are left alone: those of the interpreter, and those that are worth
         #: keeping.
-        self._least = measure() + _KEPT_BYTES
+        self._least = measure() + kept
         #: Unused bytes that could not be given back the last time; fewer if some were used since.
         self._left = 0
         #: Bytes in use for nothing, times the seconds that they were.

@@ -12,7 +12,7 @@ import time
 from bisect import bisect
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ContextDecorator, suppress
 from typing import Any, TypeVar
 
 from zmqtriton_floor.errors import Unavailable
@@ -97,11 +97,11 @@ _LANES = (0, 1 << 20, 8 << 20)
 _lanes = [Threads(f"documents-{begin >> 20}-MiB", 1, 1024) for begin in _LANES]
 
 
-#: Seconds after which garbage is collected also between documents that overlap without end.
+#: Seconds after which garbage is collected again while documents overlap without end.
 _UNCOLLECTED_S = 10.0
 
 
-class _Uncollected:
+class _Uncollected(ContextDecorator):
     """Blocks of threads without garbage collection, which would look at all that they read."""
 
     def __init__(self) -> None:
@@ -118,11 +118,9 @@ class _Uncollected:
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._blocks -= 1
-            if not self._blocks and self._was_on:
+            is_over = not self._blocks or time.monotonic() > self._begun + _UNCOLLECTED_S
+            if is_over and self._was_on:
                 gc.enable()
-            elif self._blocks and time.monotonic() > self._begun + _UNCOLLECTED_S:
-                gc.collect()
-                self._begun = time.monotonic()
 
 
 _uncollected = _Uncollected()
@@ -130,12 +128,8 @@ _uncollected = _Uncollected()
 
 async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
     """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
-
-    def work_aside() -> _T:
-        with _uncollected:
-            return work(*arguments)
-
-    return await _lanes[bisect(_LANES, size) - 1].run(work_aside)
+    lane = _lanes[bisect(_LANES, size) - 1]
+    return await lane.run(_uncollected(work), *arguments)
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:

@@ -24,7 +24,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.client_report import Call, ClientReport, Counts
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.allocator import keep_freed_memory
+from zmqtriton_frontends.process.allocator import UnusedMemory, keep_freed_memory
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.serving import connections
 from zmqtriton_frontends.serving.connections import OpenConnection
@@ -190,9 +190,12 @@ def report_of(service: Service, call: Call) -> ClientReport | None:
 
 async def check(service: Service, report: ClientReport | None) -> None:
     """Do the work of each second until cancelled."""
+    # large messages pass those that have clients of their own, again and again
+    unused = UnusedMemory() if service.role else UnusedMemory(kept=0)
     while True:
         try:
             service.check()
+            unused.check()
             if report is not None:
                 report.check()
         except Exception:  # noqa: BLE001 - an edge: clients are served without checks, too

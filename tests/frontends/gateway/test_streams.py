@@ -19,8 +19,9 @@ from tests.frontends.ledger_client import LedgerClient
 from tests.support.scenarios import scenario
 from tests.support.waiting import until
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, Unavailable
+from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, InvalidArgument, Unavailable
 from zmqtriton_floor.process import zmq_sockets
+from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.wire import FINAL, SENT, STREAM_WINDOW
 from zmqtriton_frontends.gateway import streams as module
 from zmqtriton_frontends.gateway.streams import (
@@ -676,3 +677,13 @@ async def test_a_stream_that_keeps_up_takes_no_room(it: World, /) -> None:
         stream.reader.pop()
         it.streams.taken(stream)
         assert 0 == ledger.budget.held
+
+
+def test_an_error_that_is_raised_is_in_no_circle_with_its_frame() -> None:
+    error = InvalidArgument("no").because(Kind.OTHER)
+    item = StreamItem(None, error, is_final=True)
+    with pytest.raises(InvalidArgument, match="no") as caught:
+        item.content()
+
+    assert caught.value.reason == error.reason
+    assert error.__traceback__ is None

@@ -55,7 +55,8 @@ class Process:
         self.times = 0
         self.memory = UnusedMemory(lambda: self.unused, self._give_back)
 
-    def _give_back(self) -> None:
+    def _give_back(self, kept: int) -> None:
+        assert KEPT == kept
         self.times += 1
         self.unused -= self.in_holes
         self.in_holes = 0

@@ -90,41 +90,19 @@ def test_without_threads_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     asyncio.run(work())
 
 
-class Overlap:
-    """A document that a thread reads during the block."""
-
-    async def __aenter__(self) -> None:
-        begun, self._go_on = threading.Event(), threading.Event()
-        self._done = asyncio.ensure_future(own_threads.aside(1 << 30, self._hold, begun))
-        await asyncio.to_thread(begun.wait)
-
-    def _hold(self, begun: threading.Event) -> None:
-        begun.set()
-        self._go_on.wait()
-
-    async def __aexit__(self, *error: object) -> None:
-        self._go_on.set()
-        await self._done
-
-
+@pytest.mark.parametrize("for_long", [False, True])
 @scenario(asyncio.run)
-async def test_garbage_is_collected_again_after_the_last_of_overlapping_documents() -> None:
-    async with Overlap():
-        assert not await own_threads.aside(1, gc.isenabled)
-        assert not gc.isenabled()
+async def test_garbage_is_not_collected_while_documents_overlap_unless_for_long(
+    monkeypatch: pytest.MonkeyPatch, for_long: bool
+) -> None:
+    monkeypatch.setattr(own_threads, "_UNCOLLECTED_S", -1.0 if for_long else 60.0)
+    meet, go_on = threading.Barrier(2), threading.Event()
+    large = asyncio.ensure_future(own_threads.aside(1 << 30, lambda: (meet.wait(), go_on.wait())))
+    await asyncio.to_thread(meet.wait)
+
+    assert not await own_threads.aside(1, gc.isenabled)
+    assert for_long is gc.isenabled()
+    go_on.set()
+    await large
 
     assert gc.isenabled()
-
-
-@scenario(asyncio.run)
-async def test_garbage_is_collected_between_documents_that_overlap_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    collections = list[int]()
-    monkeypatch.setattr(own_threads, "_UNCOLLECTED_S", -1.0)
-    monkeypatch.setattr(gc, "collect", lambda: collections.append(1))
-
-    async with Overlap():
-        await own_threads.aside(1, bool)
-
-    assert [1] == collections

@@ -1,10 +1,11 @@
 """Waits of others beside hundreds of streams that are not read, or are read slowly.
 
 `python -m zmqtriton_extras.functions.tests.bench_unread` prints a row for each attack and each kind
-of request, made by clients of the attackers' address and of another one: its waits without and with
-the attack. The line of an attack has the longest turn of the HTTP loop, as the server reports it,
-and how late a process was that needs hardly any processor: a wait of that length is the machine's.
-Attackers and their model take what others leave of the processors. Nothing is judged.
+of request over HTTP and gRPC, made by clients of the attackers' address and of another one: its
+waits without and with the attack. The line of an attack has the longest turn of a loop of these
+two, as the server reports it, the memory that each got, and how late a process was that needs
+hardly any processor: a wait of that length is the machine's. Attackers and their model take what
+others leave of the processors. Nothing is judged.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tests.faults.attacks.watching import Machine, percentiles
-from tests.faults.requests import STREAM, grpc_request, int32
+from tests.faults.attacks.watching import Gauge, Machine, percentiles
+from tests.faults.requests import INFER, SERVICE, STREAM, grpc_request, int32
 from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request
 from tests.support.server import Server, tensor
@@ -108,16 +109,17 @@ def plain(x: int) -> int:
     return x + 1
 """
 _MODELS = {"talk": TALK, "steps": STEPS, "plain": PLAIN}
-#: Requests of others, and the address of each.
-_ASKS = [
-    (name, place, raw_request(method, path, body, Content_Type="application/json"))
-    for name, method, path, body in (
-        ("plain", "POST", "/plain", b'{"x": 1}'),
-        ("live", "GET", "/v2/health/live", b""),
-        ("ready", "GET", "/v2/health/ready", b""),
-    )
-    for place in (OTHER, OWN)
-]
+#: Requests of others: over HTTP whole ones, over gRPC a path and a message.
+_HTTP = {
+    "plain": raw_request("POST", "/plain", b'{"x": 1}', Content_Type="application/json"),
+    "live": raw_request("GET", "/v2/health/live", b""),
+    "ready": raw_request("GET", "/v2/health/ready", b""),
+}
+_GRPC = {
+    "gRPC plain": (INFER, grpc_request("plain", x=("INT64", (1,), bytes(8))).SerializeToString()),
+    "gRPC live": (SERVICE + "ServerLive", b""),
+}
+ASKS = [(name, place) for name in (*_HTTP, *_GRPC) for place in (OTHER, OWN)]
 #: Attacks: the number of clients and the model whose streams they open.
 ATTACKS = {
     "not read": (400, "talk"),
@@ -126,7 +128,8 @@ ATTACKS = {
     "read slowly, steps": (200, "steps"),
     "read": (200, "talk"),
     "WebSockets, not read": (60, "talk"),
-    "gRPC, not read": (60, "talk"),
+    "gRPC, not read": (400, "talk"),
+    "gRPC, not read, steps": (400, "steps"),
     "gRPC, idle": (60, "talk"),
 }
 
@@ -195,27 +198,42 @@ def attacking(server: Server, name: str, seconds: float) -> Iterator[None]:
 Waits = dict[tuple[str, str], list[float]]
 
 
-def ask(port: int, place: str, request: bytes) -> float:
-    """Send a request on a connection of its own; return the seconds until its answer."""
-    begun = time.monotonic()
-    with socket.create_connection((OWN, port), 60, (place, 0)) as client:
-        client.sendall(request)
+def _ask(server: Server, name: str, place: str) -> None:
+    with socket.create_connection((OWN, server.http_port), 60, (place, 0)) as client:
+        client.sendall(_HTTP[name])
         answer = client.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 200"), answer
+
+
+def _ask_over_grpc(server: Server, name: str, place: str) -> None:
+    path, message = _GRPC[name]
+    call = h2.headers_frame(1, path) + h2.data_frame(1, message, flags=h2.END_STREAM)
+    client = h2.Connection(server.grpc_port, h2.PREFACE + h2.settings_frame({}) + call, place)
+    try:
+        answer = client.read_until(b"grpc-status")
+    finally:
+        client.close()
+    assert b"grpc-status\x010" in answer, answer
+
+
+def ask(server: Server, name: str, place: str) -> float:
+    """Send a request on a connection of its own; return the seconds until its answer."""
+    begun = time.monotonic()
+    (_ask if name in _HTTP else _ask_over_grpc)(server, name, place)
     return time.monotonic() - begun
 
 
-def ask_beside(port: int, seconds: float) -> Waits:
+def ask_beside(server: Server, seconds: float) -> Waits:
     """Send each kind of request again and again."""
     waits: Waits = defaultdict(list)
     end = time.monotonic() + seconds
 
-    def run(name: str, place: str, request: bytes) -> None:
+    def run(name: str, place: str) -> None:
         while time.monotonic() < end:
-            waits[name, place].append(ask(port, place, request))
+            waits[name, place].append(ask(server, name, place))
             time.sleep(PAUSE_S)
 
-    threads = [threading.Thread(target=run, args=each) for each in _ASKS]
+    threads = [threading.Thread(target=run, args=each) for each in ASKS]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -224,9 +242,10 @@ def ask_beside(port: int, seconds: float) -> Waits:
 
 
 def longest_turn_ms(server: Server) -> float:
-    """Return the longest turn of the loop of HTTP, without waits for a processor."""
+    """Return the longest turn of a loop of HTTP or gRPC, without waits for a processor."""
     _, status = server.request_json("/v2/zmqtriton/status")
-    turns = [each.get("longest_turn") for each in status["processes"] if each["role"] == "http"]
+    rows = [each for each in status["processes"] if each["role"] in ("http", "grpc")]
+    turns = [each.get("longest_turn") for each in rows]
     return max((1000 * (turn["cpu_s"] + turn["stood_s"]) for turn in turns if turn), default=0.0)
 
 
@@ -237,17 +256,20 @@ def _print(line: str) -> None:
 
 def _measure(name: str, calm_s: float, seconds: float) -> None:
     count, model = ATTACKS[name]
-    with serving((), prepare) as server, Machine() as machine:
+    with serving((), prepare) as server, Machine() as machine, Gauge(server) as gauge:
         for pid in server.stub_pids(model):
             os.setpriority(os.PRIO_PROCESS, pid, _NICENESS)
-        calm = ask_beside(server.http_port, calm_s)
-        begun = time.monotonic()
+        calm = ask_beside(server, calm_s)
+        before, begun = gauge.take_peak().own, time.monotonic()
         with attacking(server, name, seconds + 1.0):
-            loaded = ask_beside(server.http_port, seconds)
+            loaded = ask_beside(server, seconds)
             late_ms = machine.longest_ms(begun, time.monotonic())
             turn_ms = longest_turn_ms(server)
-    _print(f"{count} streams, {name}: longest turn {turn_ms:.0f} ms, machine {late_ms:.0f} ms late")
-    for name, place, _ in _ASKS:
+        peak = gauge.take_peak().own
+    more = ", ".join(f"{role} {peak[role] - before[role]:+} MiB" for role in ("http", "grpc"))
+    _print(f"{count} streams, {name}: longest turn {turn_ms:.0f} ms, {more}")
+    _print(f"  machine {late_ms:.0f} ms late")
+    for name, place in ASKS:
         columns = [*percentiles(calm[name, place]), *percentiles(loaded[name, place])]
         who = f"  {name}, {'same' if place == OWN else 'other'} address"
         _print(f"{who:24}" + "".join(f"{one:9.1f}" for one in columns))

@@ -176,10 +176,8 @@ class HttpEntrance(Entrance):
         items = self.responses(await self.admit(ask), req.arrivals())
         async with aclosing(items):
             async for item in items:
-                if item.error is not None:
-                    raise item.error
-                if item.body is not None:
-                    tensors = item.body.outputs
+                if (body := item.content()) is not None:
+                    tensors = body.outputs
                     size = sum(len(tensor.data) for tensor in tensors if tensor.datatype == BYTES)
                     yield await json_documents.perform(size, to_arrays, tensors)
 
