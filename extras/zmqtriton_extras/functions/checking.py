@@ -58,7 +58,7 @@ def problems(path: Path, may_call: bool) -> Iterator[Problem]:
     if not names:
         return
     command = [sys.executable, "-m", __name__, str(path.absolute()), *["call"][:may_call]]
-    what = "its import and its calls" if may_call else "its import"
+    what = "its import, or a call," if may_call else "its import"
     try:
         done: Any = subprocess.run(
             command,
@@ -67,9 +67,9 @@ def problems(path: Path, may_call: bool) -> Iterator[Problem]:
             check=False,
             preexec_fn=prctl.die_with_parent,
         )
-        last = [(0, f"{what} end the process", True)] if done.returncode else []
+        last = [(0, f"{what} ends the process", True)] if done.returncode else []
     except subprocess.TimeoutExpired as error:
-        done, last = error, [(0, f"{what} take more than {_WITHIN_S} s", False)]
+        done, last = error, [(0, f"{what} takes more than {_WITHIN_S} s", False)]
     for line, text, is_wrong in (*map(json.loads, (done.stdout or b"").splitlines()), *last):
         severity = Severity.ERROR if is_wrong else Severity.WARNING
         yield Problem(text, severity=severity, path=str(path), line=line, column=int(line > 0))

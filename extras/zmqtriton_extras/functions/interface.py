@@ -36,6 +36,8 @@ JSON, MULTIPART, _STREAM = "application/json", "multipart/form-data", "text/even
 #: The content type of bytes of any kind.
 BYTES_TYPE = Media.content_type
 _ANY = "*/*"
+#: Maximum bytes that stand for wrong values in a request for more errors.
+_MAX_BLANK_BYTES = 64 << 10
 _RAGGED = Documents("lists of different lengths", {})
 
 
@@ -92,13 +94,16 @@ class Interface:
                     names = ", ".join(self.parameters) or "none"
                     raise MismatchError(f"there is no such argument; there are: {names}")
                 arrays.update(self._arrays(name, kind, read(kind, value)))
-        is_checked = self._is_checked and errors and (arrays or others)
-        if not is_checked or sum(len(each.more) + 1 for each in errors) > MAX_ERRORS:
-            raise_all(errors)
+        if not errors:
+            return Request(arrays, {})
         said: dict[str, list[str]] = defaultdict(list)
         for each in errors:
             said[each.place[0]] += each.lines(MAX_ERRORS)
         blanks = {n: self._batched(k.blank()) for n, k in self.parameters.items() if n in said}
+        is_large = sum(each.nbytes for each in blanks.values()) > _MAX_BLANK_BYTES
+        is_checked = self._is_checked and not is_large and bool(arrays or others)
+        if not is_checked or sum(len(each.more) + 1 for each in errors) > MAX_ERRORS:
+            raise_all(errors)
         parameters = {name + ERROR: "\n".join(lines) for name, lines in said.items()}
         return Request({**arrays, **blanks}, parameters)
 

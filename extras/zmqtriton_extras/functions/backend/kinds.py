@@ -133,9 +133,9 @@ class Kind:
     adapter: Any = None
 
     def blank(self) -> Any:
-        """Return the array that stands for a wrong value."""
-        shape = [max(dim, 0) for dim in self.dims]
-        return np.full(shape, b"" if self.dtype == np.object_ else 0, self.dtype)
+        """Return the array that stands for a wrong value; it takes no memory for its elements."""
+        element = np.array(b"" if self.dtype == np.object_ else 0, self.dtype)
+        return np.broadcast_to(element, [max(dim, 0) for dim in self.dims])
 
     def decode(self, array: Any) -> Any:
         """Return the value of an array. Raises MismatchError."""

@@ -115,7 +115,7 @@ def test_a_call_of_each_function_shows_answers_that_are_wrong(tmp_path: Path) ->
     [
         ("import module_that_is_missing", "warning", ":2:1: warning: ModuleNotFoundError: No mod"),
         ("1 / 0", "error", ":2:1: error: ZeroDivisionError: division by zero"),
-        ("import os; os._exit(3)", "error", "error: its import and its calls end the process"),
+        ("import os; os._exit(3)", "error", "error: its import, or a call, ends the process"),
     ],
 )
 def test_a_file_that_cannot_be_imported_is_told(

@@ -135,6 +135,19 @@ def test_errors_of_the_server_and_of_the_function_are_told_together(
     ]
 
 
+def test_no_large_array_is_sent_for_a_wrong_one(tmp_path: Path) -> None:
+    source = BOTH.replace("import Image", "import Array, Image").replace(
+        "count: int", 'count: Array["FP32", 512, 512]'
+    )
+    with (
+        loaded(tmp_path, source.replace("-> int", "-> Array['FP32', 512, 512]")) as model,
+        pytest.raises(MismatchError, match=r"^count: expected array of FP32") as caught,
+    ):
+        ask(model, {"count": 1, "table": {"b": "c"}, "image": ""})
+
+    assert [] == caught.value.more
+
+
 LONG = """
 from typing import Dict, List
 from zmqtriton import model
