@@ -83,8 +83,10 @@ def run_check(words: list[str]) -> int:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         names = [models_in(each)[1] for each in files]
-        sizes = (sum(map(len, names)), len(report.models) + names.count(()))
-        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(*sizes, findings))
+        sys.stdout.write(
+            "".join(map(_format_line, findings))
+            + _summary_line(sum(map(len, names)), len(report.models) + names.count(()), findings)
+        )
     return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
 
 
@@ -138,8 +140,15 @@ def _format_line(finding: Finding) -> str:
 
 def _summary_line(functions: int, models: int, findings: list[Finding]) -> str:
     wrong, warnings, notes = (sum(f.severity is one for f in findings) for one in Severity)
-    counts = {"function": functions, "model": models}
-    counts |= {"problem": wrong, "warning": warnings, "note": notes}
+    counts = {
+        "function": functions,
+        "model": models,
+        "problem": wrong,
+        "warning": warnings,
+        "note": notes,
+    }
     always = ("problem", "warning", *["model"][functions > 0 :])
-    rows = [(n, word) for word, n in counts.items() if n or word in always]
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in rows) + "\n"
+    lines = (
+        f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n or word in always
+    )
+    return ", ".join(lines) + "\n"
