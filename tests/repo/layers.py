@@ -386,16 +386,16 @@ LAYERS = (
     Layer(
         "zmqtriton_extras.functions.checking",
         (
+            _FLOOR,
             "zmqtriton.config",
             "zmqtriton.findings",
-            "zmqtriton_extras.functions.backend",
-            "zmqtriton_extras.functions.sources",
-            "zmqtriton_extras.functions.taken_names",
-            "zmqtriton_floor.prctl",
+            "zmqtriton.repository",
+            "zmqtriton_extras.functions",
+            "zmqtriton_standard.tools.testing",
             "zmqtriton_stub",
         ),
         (),
-        "imports files of functions in a process of its own",
+        "imports and calls functions in a process of its own",
     ),
     Layer(
         "zmqtriton_extras.functions.sources",

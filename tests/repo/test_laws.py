@@ -21,6 +21,7 @@ NAMED_FILES = {
     "zmqtriton_standard.environments.unpack": _OPERATOR,
     "zmqtriton.diagnosis.rules.certificates": _OPERATOR,
     "zmqtriton_extras.fleet.serve.command": _OPERATOR,
+    "zmqtriton_extras.functions.checking": _OPERATOR,
     "zmqtriton_extras.functions.backend.media": "for copies in a Triton that makes no directories",
     "zmqtriton_extras.pytriton.__main__": _OPERATOR,
     "zmqtriton_extras.pytriton.utils.workspace": "a script's own workspace, as PyTriton's",

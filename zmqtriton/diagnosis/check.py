@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zmqtriton.command_line import parse_words
-from zmqtriton.config.backends import backend_places
+from zmqtriton.config.backends import backend_places, models_in
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.model_config import ModelHost
 from zmqtriton.diagnosis.facts.silence import WITHIN_S, find_silent
@@ -40,6 +40,7 @@ Usage: zmqtriton check directory|file.py ... [--json] [options of the server]
 
 Reports every error in model repositories or single models without executing any of their code,
 except for files of functions: a process of its own imports them, because their hints are Python.
+It also calls each function of file.py once, with the request that `zmqtriton run` prints.
 The directory is a repository or a model, the file a model by itself. All options of the server are
 accepted, so a complete command line can follow the word `check`; a file of --config and variables
 count, too. These have an effect:
@@ -83,8 +84,11 @@ def run_check(words: list[str]) -> int:
         document = {"models": list(report.models), "findings": documents}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        count = len(report.models) + len(files)
-        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(count, findings))
+        names = [models_in(each)[1] for each in files]
+        sys.stdout.write(
+            "".join(map(_format_line, findings))
+            + _summary_line(sum(map(len, names)), len(report.models) + names.count(()), findings)
+        )
     return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
 
 
@@ -136,11 +140,20 @@ def _format_line(finding: Finding) -> str:
     return " ".join(word for line in lines for word in line.splitlines()) + "\n"
 
 
-def _summary_line(models: int, findings: list[Finding]) -> str:
+def _summary_line(functions: int, models: int, findings: list[Finding]) -> str:
     wrong, warnings, notes = (sum(f.severity is one for f in findings) for one in Severity)
-    counts = [(models, "model"), (wrong, "problem"), (warnings, "warning")]
-    counts += [(notes, "note")] if notes else []
-    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"
+    counts = {
+        "function": functions,
+        "model": models,
+        "problem": wrong,
+        "warning": warnings,
+        "note": notes,
+    }
+    always = ("problem", "warning", *["model"][functions > 0 :])
+    lines = (
+        f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n or word in always
+    )
+    return ", ".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ class MoreFindings(Protocol):
     notes: Callable[[Facts, Any], Iterable[Finding]]
 
 
-#: Yields problems of a model's Python file for `check`, which imports none itself.
-FILE = Hook[Callable[[Path], Iterable[Problem]]]("diagnosis.file")
+#: Yields problems of a model's Python file for `check`; it may import the file in a process of its
+#: own, and call the model there if the second argument is True.
+FILE = Hook[Callable[[Path, bool], Iterable[Problem]]]("diagnosis.file")
 #: Yields problems of a version's files for `check`, by the configuration and the directory.
 VERSION = Hook[Callable[[Any, Path], Iterable[Problem]]]("diagnosis.version")
 #: Yields warnings of a configuration for `check`.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from zmqtriton.embedded import InferenceResponse, Model
 from zmqtriton_extras.functions.backend.kinds import Kind
-from zmqtriton_extras.functions.backend.media import MediaKind
+from zmqtriton_extras.functions.backend.media import Media, MediaKind, Several, said_of
 from zmqtriton_extras.functions.backend.signature import OUTPUT
 from zmqtriton_extras.functions.interface import Interface, interface_of
 from zmqtriton_floor.errors import ZmqTritonError
@@ -41,8 +41,11 @@ class Call:
         """Return the function's answer, or a stream; several outputs are a tuple, or a dict."""
         bound = self.__signature__.bind(*values, **named).arguments
         kinds = self._interface.parameters
-        inputs = self._interface.encode({n: _value(kinds[n], v) for n, v in bound.items()})
-        responses = self._model.infer(inputs=inputs)
+        arguments = {n: _value(kinds[n], v) for n, v in bound.items()}
+        request = self._interface.encode(arguments)
+        files = [row for name, value in arguments.items() for row in _files(name, value)]
+        more = {**request.parameters, **said_of(files)}
+        responses = self._model.infer(inputs=request.inputs, parameters=more)
         if not self._interface.is_stream:
             return self._answer(next(responses))
         # the end of a stream has no answer; an answer of None alone is one without outputs
@@ -56,9 +59,23 @@ class Call:
 
 
 def _value(kind: Kind, value: Any) -> Any:
-    if isinstance(kind, MediaKind) and isinstance(value, str | os.PathLike):
-        value = Path(value).read_bytes()
-    return kind.media(value) if isinstance(kind, MediaKind) and type(value) is bytes else value
+    """Return the files that paths or bytes are; any other value as it is."""
+    if isinstance(kind, Several) and isinstance(value, list | tuple):
+        return [_value(kind.inner, each) for each in value]
+    if not isinstance(kind, MediaKind):
+        return value
+    if isinstance(value, str | os.PathLike):
+        path = Path(value)
+        return kind.media(path.read_bytes(), path.name)
+    return kind.media(value) if type(value) is bytes else value
+
+
+def _files(place: str, value: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield the files of a value with their places."""
+    if isinstance(value, Media):
+        yield place, value.name, value.content_type
+    for n, each in enumerate(value) if isinstance(value, list) else ():
+        yield from _files(f"{place}.{n}", each)
 
 
 def call_of(model: Model) -> Call | None:

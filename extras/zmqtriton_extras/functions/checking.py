@@ -1,58 +1,86 @@
-"""Finds what no server could load in a file of functions, which another process imports for it."""
+"""Finds what no server could load in a file of functions, which another process imports for it.
+
+Of a file by itself that process also calls each function with the request that `run` prints: only a
+call shows an answer that does not fit its hint.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from zmqtriton.config import Problem
+from zmqtriton.config import Problem, to_text
+from zmqtriton.config.backends import PYTHON_FILE
 from zmqtriton.findings import Severity
+from zmqtriton.repository import CONFIG_FILE
+from zmqtriton_extras.functions.bodies import read
+from zmqtriton_extras.functions.example_requests import example_for
+from zmqtriton_extras.functions.exporting import config_of
+from zmqtriton_extras.functions.interface import Interface
 from zmqtriton_extras.functions.sources import models_in
 from zmqtriton_extras.functions.taken_names import problems_of
 from zmqtriton_floor import prctl
+from zmqtriton_floor.descriptions import shown
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_standard.tools.testing import InferenceRequest, load_model
 from zmqtriton_stub.model import provide_api
 
 _WITHIN_S = 120
+_CALL_WITHIN_S = 10
+#: A model that is a function of a file elsewhere.
+_CODE = """
+from zmqtriton_extras.functions.backend import model
+
+class TritonPythonModel(model.TritonPythonModel):
+    file = {file!r}
+"""
+#: An error of a call that is one of the function's answer.
+_ANSWER = re.compile("^TypeError: (?=output '|the function must return|step must return)")
+#: An error of a call that is an exception, not a text of Failed.
+_EXCEPTION = re.compile(r"[A-Za-z_]\w*: ")
 
 
-def problems(path: Path) -> Iterator[Problem]:
+def problems(path: Path, may_call: bool) -> Iterator[Problem]:
     """Yield the problems of a file's functions, each with its line."""
     names = models_in(path)
     yield from (replace(each, path=str(path)) for each in problems_of(names))
     if not names:
         return
-    command = [sys.executable, "-m", __name__, str(path)]
+    command = [sys.executable, "-m", __name__, str(path.absolute()), *["call"][:may_call]]
+    what = "its import, or a call," if may_call else "its import"
     try:
-        done = subprocess.run(
+        done: Any = subprocess.run(
             command,
             capture_output=True,
-            text=True,
             timeout=_WITHIN_S,
             check=False,
             preexec_fn=prctl.die_with_parent,
         )
-        rows = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        rows = [(0, f"its import takes more than {_WITHIN_S} s", False)]
-    except ValueError:
-        rows = [(0, "its import ends the process", True)]
-    for line, text, is_wrong in rows:
+        last = [(0, f"{what} ends the process", True)] if done.returncode else []
+    except subprocess.TimeoutExpired as error:
+        done, last = error, [(0, f"{what} takes more than {_WITHIN_S} s", False)]
+    for line, text, is_wrong in (*map(json.loads, (done.stdout or b"").splitlines()), *last):
         severity = Severity.ERROR if is_wrong else Severity.WARNING
         yield Problem(text, severity=severity, path=str(path), line=line, column=int(line > 0))
 
 
-def _rows(path: str) -> Iterator[tuple[int, str, bool]]:
+def _rows(path: str, *, may_call: bool) -> Iterator[tuple[int, str, bool]]:
     """Yield the line, the text and True for each error of a file, and False for a warning."""
     provide_api()
     # only now: they need the API of models
-    from zmqtriton_extras.functions.backend import model, signature
+    from zmqtriton_extras.functions.backend import api, model, signature
     from zmqtriton_extras.functions.backend.kinds import HintError
 
     try:
@@ -64,13 +92,56 @@ def _rows(path: str) -> Iterator[tuple[int, str, bool]]:
         yield (lines or [0])[-1], f"{type(error).__name__}: {error}", is_wrong
         return
     for each in dict.fromkeys(signature.functions_of(module)):
+        line, name = inspect.getsourcelines(each)[1], each.__name__
         try:
-            signature.read(each)
+            interface = Interface(signature.describe(signature.read(each)))
         except HintError as error:
-            yield inspect.getsourcelines(each)[1], f"{each.__name__}: {error}", True
+            yield line, f"{name}: {error}", True
+            continue
+        example = example_for(interface) if may_call else None
+        if example is not None:
+            text = _failure(Path(path), getattr(each, api.MARK).name, interface, example)
+            words = f"{name}, called with {shown(json.dumps(example))}: {_ANSWER.sub('', text)}"
+            yield from [(line, words, bool(_ANSWER.match(text)))][: len(text)]
+
+
+def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
+    """Return the error of a call with the example; "" without one, or for a refusal."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place, name)
+        (directory / "1").mkdir(parents=True)
+        (directory / "1" / PYTHON_FILE).write_text(_CODE.format(file=str(file)), "utf-8")
+        (directory / CONFIG_FILE).write_text(to_text(config_of(file, name)), "utf-8")
+        request = read(interface, "", json.dumps(example).encode())
+        try:
+            with load_model(directory) as model:
+                return _error_of(model.stream(InferenceRequest(**request._asdict())))
+        except Exception as error:  # noqa: BLE001 - its __init__ may raise anything
+            return f"{type(error).__name__}: {error}"
+
+
+def _error_of(answers: Any) -> str:
+    """Return the error of a call, unless the function has chosen its text."""
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(_CALL_WITHIN_S)
+    try:
+        with contextlib.closing(answers):
+            next(answers, None)
+    except ZmqTritonError as error:
+        is_exception = isinstance(error, InternalError) and _EXCEPTION.match(error.text)
+        return error.text if is_exception else ""
+    finally:
+        signal.alarm(0)
+    return ""
+
+
+def _too_long(number: int, frame: Any) -> None:
+    raise TimeoutError(f"the call takes more than {_CALL_WITHIN_S} s")
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):
-        rows = [*_rows(sys.argv[1])]
-    sys.stdout.write(json.dumps(rows))
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # for what the file prints
+    for row in _rows(sys.argv[1], may_call="call" in sys.argv[2:]):
+        report.write(json.dumps(row) + "\n")
+        report.flush()

@@ -39,11 +39,13 @@ _FORMATS: Mapping[str, str] = {
 _MAX_CHARACTERS = 1000
 
 
-def requests(name: str, config: Mapping[str, Any], options: object) -> Iterator[tuple[str, str]]:
-    """Yield the path and the JSON, but not for other models, or if it would be long."""
+def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tuple[str, str]]:
+    """Yield path and JSON of a function, unless that would be long, and its page."""
     interface = interface_of(config)
     if interface and (example := example_for(interface)) is not None:
         yield f"/{name}", json.dumps(example, ensure_ascii=False)
+    if interface and options.allow_web_page:
+        yield "", f"# in a browser, with a form: {{url}}/{name}"
 
 
 def example_for(interface: Interface) -> Any:

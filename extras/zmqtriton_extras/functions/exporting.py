@@ -10,6 +10,7 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from zmqtriton.config import parse_json, parse_text, read_text, to_json, to_text
 from zmqtriton.repository import find_config
@@ -68,6 +69,14 @@ def run_export(words: list[str]) -> int:
     return 0 if names else 1
 
 
+def config_of(file: Path, name: str) -> Any:
+    """Return the configuration next to a file, completed for one function and Triton."""
+    beside = find_config(file.parent)
+    config = parse_text(read_text(beside) if beside else "", str(beside))
+    config.name, config.backend, config.default_model_filename = name, "python", ""
+    return config
+
+
 def export(file: Path, name: str, directory: Path, imports: Imports) -> None:
     """Write the model with this name.
 
@@ -81,9 +90,7 @@ def export(file: Path, name: str, directory: Path, imports: Imports) -> None:
     # only now: it needs the API of models
     from zmqtriton_extras.functions.backend.model import TritonPythonModel
 
-    beside = find_config(file.parent)
-    config = parse_text(read_text(beside) if beside else "", str(beside))
-    config.name, config.backend, config.default_model_filename = name, "python", ""
+    config = config_of(file, name)
     place, code = str(directory), str(file)
     load = LoadModel(name, name, 1, "CPU", 0, place, code, to_json(config), 1)
     completed = PythonModel(load, type(name, (TritonPythonModel,), {"file": code})).complete()

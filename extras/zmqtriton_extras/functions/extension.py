@@ -11,17 +11,11 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton_extras.functions import files
+from zmqtriton_extras.functions import bodies, files
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
 from zmqtriton_extras.functions.example_requests import example_for
-from zmqtriton_extras.functions.interface import (
-    NO_HEAD,
-    Interface,
-    Request,
-    interface_of,
-    is_form,
-)
+from zmqtriton_extras.functions.interface import Interface, Request, interface_of
 from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
 from zmqtriton_floor.arrays import to_tensors
@@ -127,9 +121,9 @@ class Functions:
             text = f"the function answers with {', '.join(dict.fromkeys(interface.offers))}"
             raise falcon.HTTPNotAcceptable(description=text)
         kind = req.header(b"content-type") or ""
-        head = NO_HEAD if interface.file_for(kind) else b""
+        head = bodies.NO_HEAD if bodies.file_for(interface, kind) else b""
         try:
-            with await self._body(req, head, has_file=bool(head) or is_form(kind)) as body:
+            with await self._body(req, head, has_file=bool(head) or bodies.is_form(kind)) as body:
                 inputs = await self._read(req, interface, kind, body, model.config)
                 await self._answer(req, resp, model, interface, inputs, accepted)
         except RefusedError as error:
@@ -194,7 +188,7 @@ class Functions:
             return files[url]
 
         def read() -> Request:
-            request = interface.read(kind, body, fetch if self._urls else None, query)
+            request = bodies.read(interface, kind, body, fetch if self._urls else None, query)
             tensors = {each.name: each for each in to_tensors(request.inputs, config)}
             for each in request.inputs.values():
                 empty(each)
@@ -202,7 +196,7 @@ class Functions:
 
         while True:
             try:
-                async with json_documents.room_for(req.hold, b"" if is_form(kind) else body):
+                async with json_documents.room_for(req.hold, b"" if bodies.is_form(kind) else body):
                     return await json_documents.perform(len(body), read)
             except NotFetched as needed:
                 with Place(".".join(needed.place)):

@@ -315,10 +315,10 @@ def _file_problems(config: Any, version: Path) -> Iterator[Problem]:
     yield from problems_of(version / (config.default_model_filename or PYTHON_FILE))
 
 
-def problems_of(path: Path) -> Iterator[Problem]:
+def problems_of(path: Path, *, may_call: bool = False) -> Iterator[Problem]:
     """Yield the problems that add-ons find in the Python file of a model."""
     for problems in FILE.all_of(addons.offers()):
-        yield from problems(path)
+        yield from problems(path, may_call)
 
 
 def check_environment(

@@ -275,7 +275,7 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
             for fact in facts[path]
             if fact.kind not in NAMING
         ),
-        *(problem for path in paths for problem in problems_of(path)),
+        *(problem for path in paths for problem in problems_of(path, may_call=True)),
     ]
 
 

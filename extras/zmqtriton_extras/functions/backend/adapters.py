@@ -120,6 +120,8 @@ def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) 
         return [_inlined(each, definitions, around) for each in schema]
     if not isinstance(schema, dict):
         return schema
+    if len(schema.get("allOf", ())) == 1:  # as pydantic 2.7 writes a reference with more
+        schema = {**schema["allOf"][0], **{n: v for n, v in schema.items() if n != "allOf"}}
     name = schema.get("$ref", "").rpartition("/")[2]
     if name and name in around:
         return {"type": "object"}

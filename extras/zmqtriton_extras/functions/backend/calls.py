@@ -16,15 +16,16 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import Failed, Function, Refused
 from zmqtriton_extras.functions.backend.kinds import (
-    Kind,
+    ERROR,
     MismatchError,
     Place,
     RaggedError,
     array_of_one,
     raise_all,
 )
-from zmqtriton_extras.functions.backend.media import Media, MediaKind
+from zmqtriton_extras.functions.backend.media import Media
 from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
+from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import described
 
 Values = Dict[str, Any]
@@ -48,7 +49,10 @@ def arguments(signature: Signature, request: Any) -> Values:
     tensors = {tensor.name(): tensor for tensor in request.inputs()}
     values: Values = {}
     errors: List[MismatchError] = []
+    wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
+        if each.name in wrong:
+            continue
         tensor, kind = tensors.get(each.name), each.kind
         if each.ragged is not None and each.name + RAGGED in tensors:
             tensor, kind = tensors[each.name + RAGGED], each.ragged
@@ -57,8 +61,13 @@ def arguments(signature: Signature, request: Any) -> Values:
             if kind.is_as_it_is:
                 values[each.name] = array
                 continue
-            with Place(each.name, errors):
-                values[each.name] = _decode(each, kind, array, request)
+            try:  # Place costs more, for each value
+                values[each.name] = (
+                    _decode(each, kind, array, request) if kind.has_names else kind.decode(array)
+                )
+            except MismatchError as error:
+                with Place(each.name, errors):
+                    raise error
         elif not each.is_optional:
             errors.append(_missing(each))
         elif not each.has_default:
@@ -66,6 +75,15 @@ def arguments(signature: Signature, request: Any) -> Values:
     if errors:  # a call costs more, in each request
         raise_all(errors)
     return values
+
+
+def _wrong(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
+    """Add what the server has found wrong with arguments, and return it by argument."""
+    text = request.parameters()
+    rows = documents.parse(text.encode()) if ERROR in text else {}
+    wrong = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
+    errors += [MismatchError(line) for lines in wrong.values() for line in lines]
+    return wrong
 
 
 def _missing(parameter: Parameter) -> MismatchError:
@@ -80,12 +98,12 @@ def _view(tensor: Any) -> Any:
     return array_of_one(view[4:])  # the length is before the data
 
 
-def _decode(parameter: Parameter, kind: Kind, array: Any, request: Any) -> Any:
+def _decode(parameter: Parameter, kind: Any, array: Any, request: Any) -> Any:
     """Return a value; a file knows what the client has said of it."""
-    if not isinstance(kind, MediaKind):
-        return kind.decode(array)
-    file = kind.file(array).described(parameter.name, request.parameters())
-    return kind.convert(file)
+    if kind.has_names:
+        said = documents.parse(request.parameters().encode())
+        return kind.decode(array, parameter.name, said)
+    return kind.decode(array)
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -189,6 +207,7 @@ class Batch:
         self._lists = [each for each in signature.parameters if each.has_entries]
         self._singles = [each for each in signature.parameters if not each.has_entries]
         self._needed = [each for each in signature.parameters if not each.is_optional]
+        self._names = {each.name for each in self._needed}
         self._shaped = [each.name for each in self._lists if each.kind.is_row]
         #: True if the arrays of a request with one row are its entry.
         self._are_entries = all(each.kind.is_row and each.kind.is_as_it_is for each in self._lists)
@@ -204,7 +223,8 @@ class Batch:
 
     def _add(self, place: int, request: Any) -> None:
         arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        raise_all([_missing(each) for each in self._needed if each.name not in arrays])
+        if not self._names <= arrays.keys():
+            raise_all([_missing(each) for each in self._needed if each.name not in arrays])
         lists = [arrays[each.name] for each in self._lists]
         shapes = [arrays[name].shape[1:] for name in self._shaped]
         if self._are_entries and not self._singles and len(lists[0]) == 1:
@@ -214,12 +234,13 @@ class Batch:
         files = [request.parameters() for each, _ in singles if each.kind.is_file]
         for row in range(len(lists[0])):
             errors: List[MismatchError] = []
+            wrong = _wrong(request, errors) if self._signature.is_checked else ()
             values: List[Any] = []
             for each, array in zip(self._lists, lists):
                 with Place(each.name, errors):
-                    values.append(_entry(each, array, row, request))
+                    values.append(None if each.name in wrong else _entry(each, array, row, request))
             key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
-            single = ((each, array[row]) for each, array in singles)
+            single = ((each, array[row]) for each, array in singles if each.name not in wrong)
             entries = self._call(key, single, request, errors)
             entries.append(_Entry(place, row, values))
 
@@ -237,7 +258,8 @@ class Batch:
             for each, array in singles:
                 with Place(each.name, errors):
                     call.single[each.name] = _decode(each, each.kind, array, request)
-        raise_all(errors)
+        if errors:
+            raise_all(errors)
         return self._calls.setdefault(key, call).entries
 
     async def run(self, function: Function) -> List[Any]:

@@ -5,6 +5,7 @@ Documents are checked where the function runs, by `adapters`; the server knows t
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -33,7 +34,6 @@ from zmqtriton_extras.functions.backend.kinds import (
     Scalars,
     array_of_one,
     as_bytes,
-    convert_all,
     element_kind,
 )
 from zmqtriton_floor import documents
@@ -111,7 +111,7 @@ def _inner_of(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, (set, frozenset, collections.deque)):
         return list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
@@ -139,33 +139,6 @@ def _unwritable(whole: Any) -> MismatchError:
 
 
 # --------------------------------------------------------- values of files
-
-
-class Several(Kind):
-    """Lists of pictures, sounds or files."""
-
-    def __init__(self, inner: Kind) -> None:
-        self.inner = inner
-        self.dims = [-1]
-        self.expected = f"list of {inner.expected}"
-        self.schema = {"type": "array", "items": inner.schema}
-
-    def decode(self, array: Any) -> Any:
-        return [self.inner.decode(array[at : at + 1]) for at in range(len(array))]
-
-    def encode(self, value: Any) -> Any:
-        return np.concatenate([np.empty(0, np.object_), *self._each(self.inner.encode, value)])
-
-    def from_json(self, document: Any) -> Any:
-        return self._each(self.inner.from_json, document)
-
-    def to_json(self, value: Any) -> Any:
-        return self._each(self.inner.to_json, value)
-
-    def _each(self, convert: Callable[[Any], Any], values: Any) -> List[Any]:
-        if not isinstance(values, (list, tuple)):
-            raise self.mismatch(values)
-        return convert_all(((n, (each,)) for n, each in enumerate(values)), convert)
 
 
 class Converted(media.MediaKind):
@@ -273,7 +246,7 @@ def _tensor_kind(hint: Any) -> Any:
         inner = _tensor_kind(arguments[0])
         if type(inner) is Scalars:
             return Scalars(inner.python, inner.depth + 1)
-        return Several(inner) if isinstance(inner, media.MediaKind) else None
+        return media.Several(inner) if isinstance(inner, media.MediaKind) else None
     if isinstance(hint, type) and issubclass(hint, Array):
         return Arrays(hint.datatype, hint.dims)
     if isinstance(hint, type) and issubclass(hint, np.generic):
@@ -329,7 +302,7 @@ def kind_of_schema(schema: Dict[str, Any]) -> Kind:
     if "enum" in schema:
         return Choice(schema["enum"])
     if CONTENT in schema.get("items", ()):
-        return Several(kind_of_schema(schema["items"]))
+        return media.Several(media.MediaKind(media.CLASSES[schema["items"][CONTENT]]))
     depth, inner = 0, schema
     while inner.get("type") == "array":
         depth, inner = depth + 1, inner.get("items", {})

@@ -21,10 +21,12 @@ from zmqtriton_floor.documents import STEP
 Parse = Callable[[bytes], Any]
 _INT64 = np.iinfo(np.int64)
 _ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
+#: Ends the name of a request parameter: what the server has found wrong with an argument.
+ERROR = ".error"
 #: Fields of a schema for what JSON's own words do not say.
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
 #: Maximum number of errors in the answer to a request; the others are counted.
-_MAX_ERRORS = 20
+MAX_ERRORS = 20
 
 
 class PlacedError(Exception):
@@ -38,10 +40,13 @@ class PlacedError(Exception):
 
     def __str__(self) -> str:
         """Return a line for each error, with its place."""
-        errors, left = [self, *self.more[: _MAX_ERRORS - 1]], len(self.more) + 1 - _MAX_ERRORS
-        places = [f"{'.'.join(each.place)}: " if each.place else "" for each in errors]
-        lines = [f"{place}{each.args[0]}" for place, each in zip(places, errors)]
+        lines, left = self.lines(MAX_ERRORS), len(self.more) + 1 - MAX_ERRORS
         return clipped("\n".join(lines + [f"{left} more errors"][: max(left, 0)]))
+
+    def lines(self, count: int) -> List[str]:
+        """Return the lines of the first errors."""
+        errors = [self, *self.more][:count]
+        return [": ".join(filter(None, [".".join(each.place), each.args[0]])) for each in errors]
 
 
 class MismatchError(PlacedError):
@@ -105,6 +110,8 @@ class Kind:
 
     #: TYPE_INT64 and the like.
     datatype = "TYPE_STRING"
+    #: Type of its arrays.
+    dtype: Any = np.object_
     #: Shape of the tensor of one value; -1 is any size.
     dims: List[int] = [1]  # noqa: RUF012 - nobody changes it
     #: The expected value, in errors.
@@ -117,11 +124,18 @@ class Kind:
     is_as_it_is = False
     #: True if the element of the tensor is the content of a file.
     is_file = False
+    #: True if values are files that a client can name.
+    has_names = False
     #: True if that may be a view of bytes.
     takes_view = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
     #: Checks values by the hint, which says more than the tensor; None if it does not.
     adapter: Any = None
+
+    def blank(self) -> Any:
+        """Return the array that stands for a wrong value; it takes no memory for its elements."""
+        element = np.array(b"" if self.dtype == np.object_ else 0, self.dtype)
+        return np.broadcast_to(element, [max(dim, 0) for dim in self.dims])
 
     def decode(self, array: Any) -> Any:
         """Return the value of an array. Raises MismatchError."""
@@ -180,10 +194,12 @@ class Scalars(Kind):
         for _ in range(depth):
             self.schema = {"type": "array", "items": self.schema}
         self.is_file = python is bytes and not depth
-        self._dtype, self._types = element.dtype, element.types
+        self.dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
-        value = self._listed(array) if self.depth else self._block(array.reshape(-1))[0]
+        value = self._listed(array) if self.depth else array.item(0)
+        if self.dtype is np.object_ and not self.depth:
+            value = self._text(value)
         return value if self.adapter is None else self.adapter.read(value)
 
     def _listed(self, array: Any) -> List[Any]:
@@ -195,7 +211,7 @@ class Scalars(Kind):
         return [value for block in blocks for value in self._block(block)]
 
     def _block(self, array: Any) -> List[Any]:
-        if self._dtype is np.object_:
+        if self.dtype is np.object_:
             flat = np.empty(array.size, np.object_)
             flat[:] = [self._text(item) for item in array.flat]
             array = flat.reshape(array.shape)
@@ -213,11 +229,11 @@ class Scalars(Kind):
 
     def encode(self, value: Any) -> Any:
         if not self.depth:  # streams have thousands of these in a second
-            array = np.empty(1, self._dtype)
+            array = np.empty(1, self.dtype)
             array[0] = self._element(value)
             return array
         flat, shape = _elements(self, value, self.depth)
-        array = np.empty(len(flat), self._dtype)
+        array = np.empty(len(flat), self.dtype)
         for at in range(0, len(flat), STEP):  # other threads run between them
             array[at : at + STEP] = [self._element(item) for item in flat[at : at + STEP]]
         return array.reshape(shape)
@@ -334,7 +350,7 @@ class Arrays(Kind):
         #: The axes with a size of their own, and that.
         self._sizes = [(axis, dim) for axis, dim in enumerate(dims) if dim != -1]
         try:
-            self._dtype = np.dtype(
+            self.dtype = np.dtype(
                 np.object_ if name == "STRING" else name.replace("FP", "float").lower()
             )
         except TypeError:
@@ -357,18 +373,18 @@ class Arrays(Kind):
         return array[0] if self.is_number else array
 
     def encode(self, value: Any) -> Any:
-        if type(value) is np.ndarray and value.dtype is self._dtype and self._has_shape(value):
+        if type(value) is np.ndarray and value.dtype is self.dtype and self._has_shape(value):
             return value
         # numpy's own arrays of texts lose zeros at their ends
-        array = np.asarray(value, self._dtype if self._dtype == np.object_ else None)
+        array = np.asarray(value, self.dtype if self.dtype == np.object_ else None)
         array = array.reshape(1) if self.is_number and not array.ndim else array
-        if not np.can_cast(array.dtype, self._dtype, "same_kind") or not self._has_shape(array):
+        if not np.can_cast(array.dtype, self.dtype, "same_kind") or not self._has_shape(array):
             raise MismatchError(
                 f"expected {self.expected}, got array of {array.dtype} of shape {[*array.shape]}"
             )
-        if self._dtype == np.object_ and not _TEXTS.issuperset(map(type, array.flat)):
+        if self.dtype == np.object_ and not _TEXTS.issuperset(map(type, array.flat)):
             raise self.mismatch(value)
-        return array.astype(self._dtype, copy=False)
+        return array.astype(self.dtype, copy=False)
 
     def _has_shape(self, array: Any) -> bool:
         shape = array.shape
@@ -378,23 +394,23 @@ class Arrays(Kind):
     def from_json(self, document: Any) -> Any:
         """Return the array of nested lists, unless an element would become another."""
         flat, shape = _elements(self, document, 0 if self.is_number else len(self.dims))
-        array, types = np.empty(len(flat), self._dtype), _JSON_TYPES[self._dtype.kind]
+        array, types = np.empty(len(flat), self.dtype), _JSON_TYPES[self.dtype.kind]
         # an older numpy has no OverflowError for integers
-        limits = np.iinfo(self._dtype) if self._dtype.kind in "iu" else None
+        limits = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
         try:
             for at in range(0, len(flat), STEP):  # other threads run between them
                 piece = flat[at : at + STEP]
                 is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
                 if not types.issuperset(map(type, piece)) or not is_inside:
                     raise OverflowError
-                array[at : at + STEP] = np.array(piece, self._dtype)
+                array[at : at + STEP] = np.array(piece, self.dtype)
         except (OverflowError, TypeError):  # numbers that are too large; others than numbers
             raise self.mismatch(document) from None
         return array.reshape(shape or [1])
 
     def to_json(self, value: Any) -> Any:
         array = self.encode(value)
-        is_text = self._dtype == np.object_
+        is_text = self.dtype == np.object_
         values = Scalars(str, len(self.dims)).decode(array) if is_text else array.tolist()
         return values[0] if self.is_number else values
 

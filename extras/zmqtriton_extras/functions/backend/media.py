@@ -13,7 +13,7 @@ import tempfile
 import wave
 import weakref
 from functools import cached_property
-from typing import Any, List
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from zmqtriton_extras.functions.backend.kinds import (
     Parse,
     array_of_one,
     as_bytes,
+    convert_all,
     from_base64,
 )
-from zmqtriton_floor import documents
 
+#: Parameters of a request about a file: "image.filename".
+WORDS = ("filename", "content_type")
+_NOTHING: Dict[str, Any] = {}
 _MAX_INT16 = 32767
 #: Maximum bytes of a name, for file systems.
 _MAX_NAME = 255
@@ -63,12 +66,6 @@ class Media:
             of for of, at, magic in _MAGIC if of.startswith(major) and head[at:].startswith(magic)
         )
         self.content_type = next(own, content_type or self.content_type)
-
-    def described(self, name: str, parameters: str) -> Any:
-        """Return the file with its name and type, by a request's parameters for an argument."""
-        rows = documents.parse(parameters.encode())
-        words = (rows.get(f"{name}.{word}", "") for word in ("filename", "content_type"))
-        return type(self)(self._data, *map(str, words))
 
     @property
     def data(self) -> bytes:
@@ -207,6 +204,7 @@ class MediaKind(Kind):
     """Values of one of these classes."""
 
     is_file = True
+    has_names = True
 
     def __init__(self, media: Any) -> None:
         self.media = media
@@ -214,12 +212,10 @@ class MediaKind(Kind):
         self.expected = media.__name__
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
 
-    def decode(self, array: Any) -> Any:
-        return self.convert(self.file(array))
-
-    def file(self, array: Any) -> Any:
-        """Return the file of an array."""
-        return self.media(as_bytes(array.reshape(-1)[0]))
+    def decode(self, array: Any, place: str = "", said: Mapping[str, Any] = _NOTHING) -> Any:
+        """Return the value of an array, with what a request's parameters say of the file."""
+        words = (str(said.get(f"{place}.{word}", "")) for word in WORDS)
+        return self.convert(self.media(as_bytes(array.reshape(-1)[0]), *words))
 
     def convert(self, file: Any) -> Any:
         """Return the value that a file is to the function. Raises MismatchError."""
@@ -238,6 +234,46 @@ class MediaKind(Kind):
 
     def from_text(self, text: str, parse: Parse) -> Any:
         return text
+
+
+class Several(Kind):
+    """Lists of pictures, sounds or files."""
+
+    has_names = True
+
+    def __init__(self, inner: MediaKind) -> None:
+        self.inner = inner
+        self.dims = [-1]
+        self.expected = f"list of {inner.expected}"
+        self.schema = {"type": "array", "items": inner.schema}
+
+    def decode(self, array: Any, place: str = "", said: Mapping[str, Any] = _NOTHING) -> Any:
+        rows = enumerate(array)
+        return [self.inner.decode(array[n : n + 1], f"{place}.{n}", said) for n, _ in rows]
+
+    def encode(self, value: Any) -> Any:
+        return np.concatenate([np.empty(0, np.object_), *self._each(self.inner.encode, value)])
+
+    def from_json(self, document: Any) -> Any:
+        return self._each(self.inner.from_json, document)
+
+    def to_json(self, value: Any) -> Any:
+        return self._each(self.inner.to_json, value)
+
+    def _each(self, convert: Callable[[Any], Any], values: Any) -> List[Any]:
+        if not isinstance(values, (list, tuple)):
+            raise self.mismatch(values)
+        return convert_all(((n, (each,)) for n, each in enumerate(values)), convert)
+
+
+def said_of(rows: Iterable[Tuple[str, str, str]]) -> Dict[str, str]:
+    """Return the parameters of a request with the names and content types of files, by place."""
+    return {
+        f"{place}.{word}": text
+        for place, *texts in rows
+        for word, text in zip(WORDS, texts)
+        if text
+    }
 
 
 CLASSES = {each.content_type: each for each in (Audio, File, Image)}

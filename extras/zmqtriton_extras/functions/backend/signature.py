@@ -98,6 +98,8 @@ class Signature(NamedTuple):
     about: str
     #: File and line of the function, for the log.
     place: str
+    #: True if the function's process checks more than the server can.
+    is_checked: bool
 
     def values(self, answer: Any) -> Dict[str, Any]:
         """Return the value of each output. Raises TypeError."""
@@ -153,7 +155,10 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
             kind.limits = limits_of(settings.json_bytes)
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
-    return Signature(settings, parameters, outputs, fields_of, is_stream, is_async, about, place)
+    is_checked = any(each.kind.adapter is not None for each in parameters)
+    return Signature(
+        settings, parameters, outputs, fields_of, is_stream, is_async, about, place, is_checked
+    )
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
@@ -357,6 +362,7 @@ def describe(signature: Signature) -> Dict[str, Any]:
         "tuple": fields_of.__name__ if is_tuple else "",
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
+        "is_checked": signature.is_checked,
         "input": {
             "type": "object",
             "properties": {each.name: _schema(each) for each in signature.parameters},

@@ -94,6 +94,60 @@ def test_values_of_a_dict_are_checked(tmp_path: Path) -> None:
             ask(model, {"person": {}, "table": {}})
 
 
+BOTH = """
+from typing import Dict, List
+from zmqtriton import Image, model
+
+@model
+def caption(count: int, table: Dict[str, int], image: Image, tags: List[str] = []) -> int:
+    return count
+"""
+IN_BATCH = """
+from typing import Dict, List
+from zmqtriton import Image, model
+
+@model(batch=4)
+def caption(
+    count: List[int], table: List[Dict[str, int]], image: Image, tags: str = ""
+) -> List[int]:
+    return count
+"""
+
+
+@pytest.mark.parametrize("source", [BOTH, IN_BATCH])
+def test_errors_of_the_server_and_of_the_function_are_told_together(
+    tmp_path: Path, source: str
+) -> None:
+    with loaded(tmp_path, source) as model:
+        with pytest.raises(ZmqTritonError) as caught:
+            ask(model, {"count": "a", "table": {"b": "c"}, "image": 1, "tags": [1], "more": 2})
+        with pytest.raises(ZmqTritonError) as missing:
+            ask(model, {"table": {"b": "c"}, "image": ""})
+        with pytest.raises(MismatchError, match=r"count: .*\ntable: .*\nimage: .* got nothing$"):
+            ask(model, {})
+
+    lines = caught.value.text.split("\n")
+    places = [line.partition(": ")[0] for line in lines]
+    assert ["count", "image", "tags", "'more'", "table.'b'"] == places
+    assert "count: expected int, got a text of 1 letter" == lines[0]
+    assert ["count: expected int, got nothing", "table.'b': Input"] == [
+        line[:32] if n == 0 else line[:16] for n, line in enumerate(missing.value.text.split("\n"))
+    ]
+
+
+def test_no_large_array_is_sent_for_a_wrong_one(tmp_path: Path) -> None:
+    source = BOTH.replace("import Image", "import Array, Image").replace(
+        "count: int", 'count: Array["FP32", 512, 512]'
+    )
+    with (
+        loaded(tmp_path, source.replace("-> int", "-> Array['FP32', 512, 512]")) as model,
+        pytest.raises(MismatchError, match=r"^count: expected array of FP32") as caught,
+    ):
+        ask(model, {"count": 1, "table": {"b": "c"}, "image": ""})
+
+    assert [] == caught.value.more
+
+
 LONG = """
 from typing import Dict, List
 from zmqtriton import model

@@ -10,7 +10,9 @@ from urllib.parse import urlencode
 import hypothesis
 import pytest
 
+from zmqtriton.embedded import InferenceRequest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
+from zmqtriton_extras.functions.bodies import read
 from zmqtriton_extras.functions.interface import Interface, interface_of
 from zmqtriton_extras.functions.tests.generated import (
     HEAD,
@@ -50,9 +52,9 @@ def test_all_ways_to_a_function_agree(
             for each in generated.requests
         ]
         bodies = [json.dumps(generated.document(each)).encode() for each in generated.requests]
-        documents = [interface.read("application/json", body).inputs for body in bodies]
+        documents = [read(interface, "application/json", body).inputs for body in bodies]
         forms = [form_of(interface, generated.document(each)) for each in generated.requests]
-        texts = [interface.read(_FORM, each).inputs if each else None for each in forms]
+        texts = [read(interface, _FORM, each).inputs if each else None for each in forms]
         others = [text or document for text, document in zip(texts, documents, strict=True)]
         for inputs in (tensors, documents, others):
             answers = []
@@ -84,7 +86,7 @@ def form_of(interface: Interface, document: dict[str, Any]) -> bytes | None:
         is_text = schema.get("type") == "string" or type(schema.get("enum", [0])[0]) is str
         if schema.get("type") == "array" and not isinstance(value, list):
             return None  # a field is an element of the list
-        if value is None or is_text is not isinstance(value, str):
+        if value in (None, "") or is_text is not isinstance(value, str):
             return None
         texts[name] = value if isinstance(value, str) else json.dumps(value)
     return urlencode(texts).encode()
@@ -100,7 +102,8 @@ def refusal(
 ) -> Exception | None:
     """The error of a request, from the server or from the model."""
     try:
-        [responses] = model.execute_streams([interface.read(content_type, body).inputs])
+        request = read(interface, content_type, body)
+        [responses] = model.execute_streams([InferenceRequest(**request._asdict())])
     except MismatchError as error:
         return error
     return responses[0].error

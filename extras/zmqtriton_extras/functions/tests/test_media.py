@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from zmqtriton_extras.functions.backend.media import Audio, File, Image
+from zmqtriton_extras.functions.backend.media import (
+    Audio,
+    File,
+    Image,
+    MediaKind,
+    Several,
+    said_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +77,21 @@ def test_a_path_with_a_suffix_goes_with_its_file(
 
 
 def test_parameters_of_a_request_name_a_file() -> None:
-    parameters = {"file.filename": "a.csv", "file.content_type": "text/csv", "other.filename": 1}
-    file = File(b"a").described("file", json.dumps(parameters))
+    said = {"file.filename": "a.csv", "file.content_type": "text/csv", "other.filename": 1}
+    array = np.array([b"a"], object)
+    kind = MediaKind(File)
+
+    file = kind.decode(array, "file", said)
 
     assert ("a.csv", "text/csv", b"a") == (file.name, file.content_type, file.data)
-    assert "1" == File(b"a").described("other", json.dumps(parameters)).name
-    assert "" == File(b"a").described("file", "{}").name
+    assert "1" == kind.decode(array, "other", said).name
+    assert "" == kind.decode(array).name
+
+
+def test_files_of_a_list_have_names_of_their_own() -> None:
+    said = said_of([("files.0", "a.csv", ""), ("files.1", "", "text/html")])
+
+    first, second = Several(MediaKind(File)).decode(np.array([b"a", b"b"], object), "files", said)
+
+    assert ("a.csv", "", ".csv") == (first.name, second.name, first.suffix)
+    assert ("text/html", b"b") == (second.content_type, second.data)

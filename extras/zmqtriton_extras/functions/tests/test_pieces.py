@@ -11,7 +11,8 @@ import pytest
 
 from zmqtriton_extras.functions.backend import kinds
 from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError
-from zmqtriton_extras.functions.interface import has_long_number, interface_of
+from zmqtriton_extras.functions.bodies import has_long_number, read
+from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import loaded
 
 
@@ -79,9 +80,9 @@ def test_numbers_that_are_not_finite_stay() -> None:
 
 
 def test_a_long_number_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zmqtriton_extras.functions import interface
+    from zmqtriton_extras.functions import bodies
 
-    monkeypatch.setattr(interface, "_STEP_BYTES", 32)
+    monkeypatch.setattr(bodies, "_STEP_BYTES", 32)
     number = b"12345678901234567890"
     assert not has_long_number(b" " * 100 + number[:18] + b"." + number[:18])
     for place in range(80):
@@ -124,7 +125,7 @@ from zmqtriton import model
 def caption(x: list[str]) -> list[str]:
     return x
 """
-    read: list[Any] = []
+    kept: list[Any] = []
     with loaded(tmp_path, source) as model:
         interface = interface_of(model.config)
         assert interface is not None
@@ -132,12 +133,12 @@ def caption(x: list[str]) -> list[str]:
         encode = kind.encode
 
         def keep(value: Any) -> Any:
-            read.append(value)
+            kept.append(value)
             return encode(value)
 
         kind.encode = keep  # type: ignore[method-assign]
         text = json.dumps({"x": ["a"] * 100_000}).encode()
-        inputs = interface.read("application/json", text).inputs
+        inputs = read(interface, "application/json", text).inputs
 
     assert inputs["x"].shape == (100_000,)
-    assert len(read[0]) < 100
+    assert len(kept[0]) < 100

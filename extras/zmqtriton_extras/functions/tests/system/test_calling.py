@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from zmqtriton_floor.errors import InvalidArgument
 pytestmark = pytest.mark.system
 
 FUNCTIONS = """
+from pathlib import Path
 from typing import NamedTuple
-from zmqtriton import model
+from zmqtriton import File, Image, model
 
 class Words(NamedTuple):
     first: str
@@ -32,6 +34,11 @@ def several(text: str, times: int = 1) -> Words:
 @model
 def load(text: str) -> str:
     return text.upper()
+
+@model
+def names(one: Path, files: list[File], paths: list[Path], images: list[Image]) -> list[str]:
+    rows = [[each.name, each.content_type, each.data.decode()] for each in [*files, *images]]
+    return [one.name, *[each.name for each in paths], *map(str, rows)]
 """
 
 
@@ -40,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = ("--model-control-mode=explicit", "--load-model=*")
     directory = tmp_path_factory.mktemp("calling")
     server = Server(directory / "server", options=options, frontends=())
-    for name in ("several", "load"):
+    for name in ("several", "load", "names"):
         server.write_model(name, "", FUNCTIONS)
     with server:
         yield server
@@ -57,6 +64,37 @@ def test_a_tuple_is_a_tuple_with_names(connection: Any) -> None:
 
     assert ("a b", 4) == answer
     assert ("a b", 4) == (answer.first, answer.count)
+
+
+def test_paths_are_files_with_their_names_in_lists_also(
+    server: Server, connection: Any, tmp_path: Path
+) -> None:
+    paths = [tmp_path / name for name in ("a.txt", "b.csv", "c.gif")]
+    for path in paths:
+        path.write_text(f"GIF8 {path.name}")
+    text, table, picture = paths
+    content_type = "multipart/form-data; boundary=b"
+    parts = [
+        ("one", text, "text/plain"),
+        ("files", text, "text/plain"),
+        ("files", table, "text/csv"),
+        ("paths", table, "text/csv"),
+        ("images", picture, ""),
+    ]
+    form = b"".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"; filename="{path.name}"\r\n'
+        f"Content-Type: {kind}\r\n\r\n{path.read_text()}\r\n".encode()
+        for name, path, kind in parts
+    )
+
+    called = connection.names(text, [str(text), table], paths=[table], images=[picture])
+    sent = server.exchange("/names", form + b"--b--", {"Content-Type": content_type})
+
+    plain = "application/octet-stream"
+    last = str(["c.gif", "image/gif", "GIF8 c.gif"])
+    assert ["a.txt", "b.csv", str(["a.txt", plain, "GIF8 a.txt"]), last] == [*called[:3], called[4]]
+    assert str(["b.csv", "text/csv", "GIF8 b.csv"]) == sent.document["output"][3]
+    assert ["a.txt", "b.csv", last] == [*sent.document["output"][:2], sent.document["output"][4]]
 
 
 def test_every_function_can_be_called_by_its_name(connection: Any) -> None:
@@ -82,7 +120,7 @@ def test_the_error_says_which_server_was_asked_and_what_it_has(
     for call in (lambda: connection.shout("a"), lambda: connection.call("shout", "a")):
         with pytest.raises(AttributeError, match=text) as error:
             call()
-        assert re.search(r"it has: load, several$", str(error.value))
+        assert re.search(r"it has: load, names, several$", str(error.value))
     assert not hasattr(connection, "shout")
     connection.close()
     assert not hasattr(connection, "shout")

@@ -1,0 +1,264 @@
+"""Bodies of requests, and queries, as the arguments of a function: JSON, forms and files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from fnmatch import fnmatch
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zmqtriton_extras.functions.backend.documents import kind_of_schema
+from zmqtriton_extras.functions.backend.kinds import (
+    DATATYPE,
+    HintError,
+    Kind,
+    MismatchError,
+    Scalars,
+    named,
+)
+from zmqtriton_extras.functions.backend.media import said_of
+from zmqtriton_extras.functions.interface import BYTES_TYPE, JSON, MULTIPART, Interface, Request
+from zmqtriton_extras.routes.backend.multipart import (
+    Part,
+    RefusedError,
+    element_of,
+    pairs_of,
+    parts_of,
+)
+from zmqtriton_floor import documents
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.wire import Tensor
+from zmqtriton_frontends.http_api.inference import json_documents
+
+_URL_ENCODED = "application/x-www-form-urlencoded"
+_BOOLEAN = "boolean"
+#: Words for true and false in fields, beside these two.
+_WORDS = {"on": "true", "1": "true", "off": "false", "0": "false"}
+#: Bytes of a body that are looked at for the begin of a document.
+_HEAD_BYTES = 64
+#: Before a body that is a file, in place of the head of a part of a form.
+NO_HEAD = b"\r\n\r\n"
+#: Digits of a number that 64 bits may not hold, and the table that makes all digits equal to them.
+_DIGITS = b"0" * 19
+_TO_DIGITS = bytes(48 if 48 <= each <= 57 else 32 for each in range(256))
+_STEP_BYTES = 1 << 20
+#: Returns the file at a URL. Raises MismatchError.
+Fetch = Callable[[str], bytes]
+_Fields = dict[str, list[bytes]]
+
+
+class _Texts(NamedTuple):
+    """The fields with one name."""
+
+    data: list[bytes]
+
+
+def kind_of_body(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_form(content_type: str) -> bool:
+    """Return whether a body is a form with files."""
+    return kind_of_body(content_type) == MULTIPART
+
+
+def file_for(interface: Interface, content_type: str) -> str:
+    """Return the one parameter that a body of this type is the file of; "" for another body."""
+    kind, types = kind_of_body(content_type), interface.files.items()
+    if kind in ("", JSON, _URL_ENCODED, MULTIPART):
+        return ""
+    names = [name for name, own in types if kind == BYTES_TYPE or fnmatch(kind, own)]
+    return names[0] if len(names) == 1 else ""
+
+
+def read(
+    interface: Interface,
+    content_type: str,
+    body: Any,
+    fetch: Fetch | None = None,
+    query: bytes = b"",
+) -> Request:
+    """Return the request of a body, and of the query for what that lacks.
+
+    `fetch` reads files at URLs. A body that is a file begins with NO_HEAD. Raises
+    MismatchError, InvalidArgument for a document, and RefusedError for all else.
+    """
+    with ExitStack() as opened:  # empties long lists in steps
+        return _Reader(interface, opened, fetch).read(content_type, body, query)
+
+
+class _Reader:
+    """The reader of a request."""
+
+    def __init__(self, interface: Interface, opened: ExitStack, fetch: Fetch | None) -> None:
+        self._interface, self._kinds = interface, interface.parameters
+        self._opened, self._fetch = opened, fetch
+
+    def read(self, content_type: str, body: Any, query: bytes) -> Request:
+        kind, file = kind_of_body(content_type), file_for(self._interface, content_type)
+        required = self._interface.input["required"]
+        rows: dict[str, Any] = {}
+        fields: _Fields = {}
+        files: dict[str, list[Part]] = {}
+        if kind == MULTIPART:
+            fields, files = self._parts(content_type, memoryview(body))
+        elif file:
+            files[file] = [Part(file, "", content_type, len(NO_HEAD), len(body))]
+        elif kind in ("", JSON) or bytes(body[:_HEAD_BYTES]).lstrip().startswith(b"{"):
+            # curl calls a document a form
+            kind, rows = JSON, self._parse(bytes(body) or b"{}")
+            if not isinstance(rows, dict):
+                raise InvalidArgument("the body must be a JSON object with the arguments by name")
+        elif kind == _URL_ENCODED:
+            fields = self._encoded(bytes(body))
+        else:
+            raise self._unfit(kind)
+        there = {*rows, *fields, *files}
+        fields |= {n: texts for n, texts in _grouped(pairs_of(query)).items() if n not in there}
+        rows = {n: v for n, v in rows.items() if not self._is_absent(n, v)}
+        # an empty field leaves out an optional argument
+        rows |= {
+            name: _Texts(data)
+            for name, data in fields.items()
+            if data != [b""] or name in required or name not in self._kinds
+        }
+        if kind in (MULTIPART, _URL_ENCODED):  # they have no unchecked boxes
+            boxes = (n for n in required if self._kinds[n].schema.get("type") == _BOOLEAN)
+            rows = {**dict.fromkeys(boxes, False), **rows}
+        request = self._interface.encode(rows, self._value, files)
+        # only now: a head in the body becomes a length, and before a file is fetched all is read
+        for name, parts in files.items():
+            request.inputs[name] = self._tensor(parts, memoryview(body))
+        request.parameters.update(self._said(files))
+        return request
+
+    def _encoded(self, text: bytes) -> _Fields:
+        try:
+            return _grouped(pairs_of(text))
+        except UnicodeDecodeError:  # a file that curl calls a form
+            raise self._unfit("binary data") from None
+
+    def _parts(self, content_type: str, body: memoryview) -> tuple[_Fields, dict[str, list[Part]]]:
+        """Return the fields and the files of a form; those of a list may be several."""
+        fields: _Fields = defaultdict(list)
+        files: dict[str, list[Part]] = defaultdict(list)
+        for part in parts_of(content_type, body):
+            kind = self._kinds.get(part.name)
+            if part.filename is None or kind is None or not _has_files(kind):
+                fields[part.name].append(bytes(body[part.begin : part.end]))
+            elif part.filename or part.end > part.begin:  # a browser sends a part without a file
+                files[part.name].append(part)
+        return fields, {n: rows[-self._kinds[n].is_file :] for n, rows in files.items()}
+
+    def _unfit(self, kind: str) -> RefusedError:
+        """Return the refusal of a body that is of no parameter."""
+        files = [f"{types} as {named(name)}" for name, types in self._interface.files.items()]
+        what = ", ".join([JSON, _URL_ENCODED, MULTIPART, *files[: len(files) == 1]])
+        text = f"no parameter takes a body of {named(kind)}; Content-Type can be {what}"
+        return RefusedError(415, text)
+
+    def _parse(self, text: bytes) -> Any:
+        """Return the document of a text; an argument that is JSON has integers of any size.
+
+        Raises InvalidArgument.
+        """
+        if not (self._interface.has_documents and has_long_number(text)):
+            return self._opened.enter_context(json_documents.opened(text))
+        limits = documents.LIMITS._replace(bytes=len(text))
+        try:
+            return self._opened.enter_context(documents.opened(text, documents.parse_piece, limits))
+        except documents.DocumentError as error:
+            raise InvalidArgument(str(error)) from None
+        except ValueError as error:  # of numbers with too many digits
+            raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
+
+    def _is_absent(self, name: str, value: Any) -> bool:
+        """Return whether null stands for an argument that is left out."""
+        schema = self._interface.input["properties"].get(name, {})
+        return value is None and schema.get("default", name) is None
+
+    def _value(self, kind: Kind, row: Any) -> Any:
+        """Return the value of a document, or of the fields that are one."""
+        document = self._document(kind, row.data) if isinstance(row, _Texts) else row
+        is_text = kind.is_file and isinstance(document, str)
+        if is_text and document.startswith(("http://", "https://")):
+            if self._fetch is None:
+                raise MismatchError("the server reads no URLs, allow some by --functions-url-host")
+            return kind.decode(np.array([self._fetch(document)], np.object_))
+        return kind.from_json(document)
+
+    def _document(self, kind: Kind, data: list[bytes]) -> Any:
+        """Return the document that fields with a name are; those of a list are its elements."""
+        try:
+            texts = [str(each, "utf-8") for each in data]
+        except UnicodeDecodeError:
+            raise MismatchError("expected text in UTF-8, got other bytes") from None
+        is_list = kind.schema.get("type") == "array"
+        if not is_list or (len(texts) == 1 and texts[0].lstrip().startswith("[")):
+            return self._parsed(kind, kind, texts[-1])
+        element = _element_of(kind)
+        return [self._parsed(kind, element, text) for text in texts]
+
+    def _parsed(self, kind: Kind, element: Kind, text: str) -> Any:
+        """Return the document that a field of this kind has as text, or an element of its list."""
+        is_boolean = element.schema.get("type") == _BOOLEAN
+        try:
+            return element.from_text(
+                _WORDS.get(text.lower(), text) if is_boolean else text, self._parse
+            )
+        except InvalidArgument as error:
+            is_scalar = isinstance(kind, Scalars) and not kind.depth
+            reason = "" if is_scalar else f" ({error.text})"
+            raise MismatchError(f"{kind.mismatch(text)}{reason}") from None
+
+    def _tensor(self, parts: Sequence[Part], body: memoryview) -> Tensor:
+        elements = [element_of(part, body) for part in parts]
+        shape = [1, len(parts)][not self._interface.has_batches :]
+        data = elements[0] if len(parts) == 1 else b"".join(elements)
+        return Tensor(parts[0].name, BYTES, shape, data)
+
+    def _said(self, files: Mapping[str, Sequence[Part]]) -> dict[str, str]:
+        """Return the parameters of a request with the names and content types of its files."""
+        places = (
+            (name if self._kinds[name].is_file else f"{name}.{n}", part)
+            for name, parts in files.items()
+            for n, part in enumerate(parts)
+            if self._kinds[name].has_names
+        )
+        return said_of((place, part.filename or "", part.content_type) for place, part in places)
+
+
+def _has_files(kind: Kind) -> bool:
+    return kind.is_file or (kind.dims == [-1] and "contentEncoding" in _items(kind))
+
+
+def _items(kind: Kind) -> Any:
+    """Return the schema of an array's elements."""
+    of_array = {"type": "string"} if kind.schema.get(DATATYPE) == "STRING" else {}
+    return kind.schema.get("items", of_array)
+
+
+def _element_of(kind: Kind) -> Kind:
+    """Return the kind of an array's elements; without a kind of their own, any JSON."""
+    try:
+        return kind_of_schema(_items(kind))
+    except HintError:
+        return Kind()
+
+
+def _grouped(pairs: Iterable[tuple[str, bytes]]) -> _Fields:
+    fields: _Fields = defaultdict(list)
+    for name, value in pairs:
+        fields[name].append(value)
+    return fields
+
+
+def has_long_number(text: bytes) -> bool:
+    """Return whether a text has a number of so many digits that 64 bits may not hold it."""
+    steps = range(0, len(text), _STEP_BYTES)  # other threads run between them
+    pieces = (text[at : at + _STEP_BYTES + len(_DIGITS)] for at in steps)
+    return any(_DIGITS in each.translate(_TO_DIGITS) for each in pieces)
