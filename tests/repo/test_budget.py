@@ -22,8 +22,8 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 STATEMENTS = {
     "core and standard": 58_445,
     "tests": 73_130,
-    "extras": 29_920,
-    "tests of extras": 28_480,
+    "extras": 29_950,
+    "tests of extras": 28_520,
 }
 #: The modules of core and standard.
 FILES = 663

@@ -48,8 +48,8 @@ class TaskCode(NamedTuple):
 
 #: A function that an instance runs in a thread next to its model, in the model's Python (3.8 and
 #: newer), by the name that `core.tasks.ask(instance, name, arguments, within_s)` has. It gets the
-#: instance and the arguments, and returns what becomes JSON.
-TASK = Hook[Callable[[Any, Any], Any]]("stub.task")
+#: instance, and the arguments by name, and returns what becomes JSON.
+TASK = Hook[Callable[..., Any]]("stub.task")
 
 
 @cache
