@@ -14,14 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from zmqtriton import addons
-from zmqtriton.options import (
-    OPENTELEMETRY,
-    HelpRequested,
-    OptionError,
-    Options,
-    parse,
-    with_environment,
-)
+from zmqtriton.options.parser import HelpRequested, parse, with_environment
+from zmqtriton.options.result import Options
+from zmqtriton.options.values import OPENTELEMETRY, OptionError
 from zmqtriton.store_places import is_remote
 
 _CTL = "zmqtriton-ctl"

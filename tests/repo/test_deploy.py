@@ -22,7 +22,8 @@ from tests.repo import distributions
 from tests.support.needs import ROOT, find_tool
 from tests.system.docs.examples import read_blocks
 from tools import release
-from zmqtriton.options import Options, parse
+from zmqtriton.options.parser import parse
+from zmqtriton.options.result import Options
 from zmqtriton_extras.fleet.proxies.command import proxy
 
 # ------------------------------------------------------------------------------ deploy

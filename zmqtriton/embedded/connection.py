@@ -28,9 +28,9 @@ from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_frontends.gateway import load, on_behalf_of
+from zmqtriton_frontends.gateway.control_calls import on_behalf_of
+from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_standard.metrics.scraper import Scraper
 
 Options = TypeVar("Options")
@@ -379,11 +379,6 @@ class Connection(AbstractContextManager["Connection"]):
         with on_behalf_of(own_name()):
             self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
         self._guest.hosting.replace(name)
-
-
-def connect_by(lifeline: int) -> Connection:
-    """Connect to the server that has started this process with a lifeline."""
-    return Connection(Guest(Lifeline.inherited(lifeline), is_invited=True))
 
 
 def connect(id: str = "", *, path: str = "") -> Connection:

@@ -6,11 +6,9 @@ model's one queue, with all its rules, and nothing is to be moved when an instan
 
 from __future__ import annotations
 
-from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.batching import BatchingQueue, Queue
-from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.placement import Placement
-from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton.sdk.broker import InflightRequest, Instance, Placement, Scheduler, batching
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import errors, wire
 from zmqtriton_extras.affinity.rule import (
     AFFINITY,
     Rule,
@@ -20,9 +18,6 @@ from zmqtriton_extras.affinity.rule import (
     value_in,
     weight,
 )
-from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_floor.wire import UNCHECKED, decode_request
 
 #: The instances of this many numbers are remembered.
 _MAX_HOMES = 10_000
@@ -49,10 +44,10 @@ def _most_at_once(config: dict[str, object]) -> int:
     return size if "dynamic_batching" in config and isinstance(size, int) and size else 1
 
 
-class SharedQueue(Queue):
+class SharedQueue(batching.Queue):
     """The queue of a model with affinity: an instance can get requests out of their order."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: batching.Queue) -> None:
         self._queue = queue
         self.levels = queue.levels
         self.due_ns = 0
@@ -65,7 +60,7 @@ class SharedQueue(Queue):
 
     def size_of_batch(self, share: list[InflightRequest], now_ns: int) -> int:
         """Return the number of these requests to execute together now."""
-        if not isinstance(self._queue, BatchingQueue):
+        if not isinstance(self._queue, batching.BatchingQueue):
             return min(1, len(share))
         size = self._queue.size_of_batch(share, now_ns)
         self.due_ns = self._queue.due_ns
@@ -161,7 +156,7 @@ class AffinePlacement(Placement):
         It is that of its own parameter or input, else that of the request that it is asked for.
         """
         row = request.row
-        if not row.placement and row.flags & UNCHECKED:
+        if not row.placement and row.flags & wire.UNCHECKED:
             number = self._number_in(request.body)
             asked_for = row.caller_peer, row.caller_id
             for one in request.caller.requests if request.caller else ():
@@ -172,8 +167,8 @@ class AffinePlacement(Placement):
 
     def _number_in(self, body: bytes) -> int:
         try:
-            value = value_in(self._rule, decode_request(body))
-        except ProtocolError:
+            value = value_in(self._rule, wire.decode_request(body))
+        except errors.ProtocolError:
             return 0  # the stub will refuse it
         return 0 if value is None else number_of(value)
 

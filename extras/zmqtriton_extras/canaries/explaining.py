@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.findings import Finding, note, warning
+from zmqtriton.sdk.models import Finding, note, warning
 from zmqtriton_standard.tools.explaining.facts import Document, Facts, Reader, count_of
 
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from zmqtriton.reading.blueprint import Blueprint
-from zmqtriton.repository import KeepDecisions
-from zmqtriton.supervisor import (
-    OWN_CALLER,
+from zmqtriton.sdk.models import decisions as decision_files
+from zmqtriton.sdk.supervisor import (
     BrokerCounts,
     Change,
     ControlCall,
@@ -24,15 +22,23 @@ from zmqtriton.supervisor import (
     Feature,
     Plan,
     Promise,
-    RepeatedCall,
     ServedModel,
     Story,
     Verb,
     Verbs,
-    always,
-    required_model_name,
     tell,
-    the_same,
+)
+from zmqtriton.sdk.supervisor import blueprint as blueprints
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    Kind,
+    NotFound,
+    Reason,
+    Unavailable,
+    ZmqTritonError,
+    errors,
+    wire,
 )
 from zmqtriton_extras.canaries.canary import (
     Canary,
@@ -53,15 +59,6 @@ from zmqtriton_extras.canaries.canary import (
 )
 from zmqtriton_extras.canaries.judge import VersionCounts
 from zmqtriton_extras.canaries.settings import CANARY_SETTINGS, CanarySettings, parse_settings
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import (
-    AlreadyExists,
-    InvalidArgument,
-    NotFound,
-    Unavailable,
-    ZmqTritonError,
-)
-from zmqtriton_floor.reasons import Kind, Reason
 
 #: The description of the canary, or an error.
 Answer = Promise[Any]
@@ -112,7 +109,7 @@ class CanaryRegistry(Feature):
         if last is not None and not last.is_over:
             text = f"version {last.version} of model '{name}' is"
             if last.is_undecided:
-                raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
+                raise errors.AlreadyExists(f"{text} a canary already ({last.phase.value})")
             raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
         stable = stable or stable_beside(model, settings.version)
         if not stable:
@@ -174,7 +171,7 @@ class CanaryRegistry(Feature):
         names = [name] if name else sorted(self._canaries)
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
-    def repeated_calls(self) -> Iterable[RepeatedCall]:
+    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
         """Return the calls that start undecided canaries; decisions are kept on disk."""
         for name, canary in self._canaries.items():
             if canary.is_undecided:
@@ -196,7 +193,7 @@ class CanaryRegistry(Feature):
 
     # ----------------------------------------------------------- what happens
 
-    def load_began(self, blueprint: Blueprint) -> None:
+    def load_began(self, blueprint: blueprints.Blueprint) -> None:
         """Divide requests before a version serves that the configuration wants tried."""
         name, settings = blueprint.name, blueprint.trial
         canary = self._canaries.get(name)
@@ -213,7 +210,7 @@ class CanaryRegistry(Feature):
             self._reconfigure(canary, settings)
         canary.take_over(blueprint, blueprint.versions)
 
-    def load_succeeded(self, blueprint: Blueprint) -> None:
+    def load_succeeded(self, blueprint: blueprints.Blueprint) -> None:
         """End a canary that the configuration does not want any more: its policy decides."""
         canary = self._canaries.get(blueprint.name)
         if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
@@ -297,7 +294,9 @@ class CanaryRegistry(Feature):
         self._changes[name] = Change()
         take_over(canary, self._models[name])
         keep_both(self._models[name], canary)
-        self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
+        self._plan.enqueue(
+            decision_files.KeepDecisions(name, canary.directory, undecided=(canary.version,))
+        )
         self._divide(canary)
         return canary
 
@@ -353,7 +352,9 @@ class CanaryRegistry(Feature):
         )
         decisions = keep_decision(self._models[canary.model], canary)
         if is_kept:
-            self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
+            self._plan.enqueue(
+                decision_files.KeepDecisions(canary.model, canary.directory, decisions)
+            )
         self._divide(canary)
         self._changes[canary.model]()
 
@@ -497,7 +498,9 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
     """Return the verbs; each is answered when it has taken effect."""
 
     def show(call: ControlCall) -> list[dict[str, Any]]:
-        name = required_model_name(call.arguments) if "model" in call.arguments else ""
+        name = (
+            control_verbs.required_model_name(call.arguments) if "model" in call.arguments else ""
+        )
         return canaries.describe_canaries(name)
 
     def start_elsewhere(call: ControlCall) -> dict[str, Any]:
@@ -510,23 +513,23 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
         "canary.start": Verb(
             lambda call: canaries.start_canary(_model_name(call), _values(call), _stable(call)),
             needs_repository=True,
-            changes=always,
+            changes=control_verbs.always,
             goes_over=start_elsewhere,
         ),
         "canary.change": Verb(
             lambda call: canaries.change(_model_name(call), _values(call)),
-            changes=always,
-            goes_over=the_same,
+            changes=control_verbs.always,
+            goes_over=control_verbs.the_same,
         ),
         "canary.promote": Verb(
             lambda call: canaries.promote(_model_name(call)),
-            changes=always,
-            goes_over=the_same,
+            changes=control_verbs.always,
+            goes_over=control_verbs.the_same,
         ),
         "canary.abort": Verb(
             lambda call: canaries.abort(_model_name(call)),
-            changes=always,
-            goes_over=the_same,
+            changes=control_verbs.always,
+            goes_over=control_verbs.the_same,
         ),
         "canary.status": Verb(show),
         "canary.compared": Verb(lambda call: canaries.compared(call.arguments)),
@@ -534,14 +537,14 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
 
 
 def _model_name(call: ControlCall) -> str:
-    return required_model_name(call.arguments)
+    return control_verbs.required_model_name(call.arguments)
 
 
 def _values(call: ControlCall) -> dict[str, Any]:
-    others = {"model", "stable"} if call.caller == OWN_CALLER else {"model"}
+    others = {"model", "stable"} if call.caller == control_verbs.OWN_CALLER else {"model"}
     return {key: value for key, value in call.arguments.items() if key not in others}
 
 
 def _stable(call: ControlCall) -> int:
     """Return the version that serves at the predecessor; 0 without a take-over."""
-    return int(call.arguments.get("stable", 0)) if call.caller == OWN_CALLER else 0
+    return int(call.arguments.get("stable", 0)) if call.caller == control_verbs.OWN_CALLER else 0

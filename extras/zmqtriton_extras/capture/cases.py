@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from zmqtriton.embedded import InferenceRequest
+from zmqtriton.sdk.process import InferenceRequest
+from zmqtriton.sdk.wire import Cancelled, NotFound, ZmqTritonError
 from zmqtriton_extras.capture.comparison import DIFFERENT, compare
 from zmqtriton_extras.capture.records import LINES, Record, read
-from zmqtriton_floor.errors import Cancelled, NotFound, ZmqTritonError
 
 _COUNT = 20
 _TEXT = '''\

@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.sdk.wire import Cancelled, InvalidArgument, ZmqTritonError
 from zmqtriton_extras.capture.comparison import DIFFERENT, Difference, compare
 from zmqtriton_extras.capture.records import Record
-from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 
 FAILED, SKIPPED = "failed", "left out"
 #: Requests under way at a time, if the replay keeps their times.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zmqtriton.options import BadValue, integer, pair
+from zmqtriton.options.values import BadValue, integer, pair
 
 _VERTEX = "failed to start Vertex AI service: Invalid argument"
 #: Kinds of inference for /invocations.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from zmqtriton.options import CATEGORIES, restriction
+from zmqtriton.options.values import CATEGORIES, restriction
 
 read = restriction("--zmq-door-restricted", "verb", "", CATEGORIES)

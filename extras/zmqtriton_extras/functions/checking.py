@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from zmqtriton.config import Problem
-from zmqtriton.findings import Severity
+from zmqtriton.sdk.models import Problem, Severity
+from zmqtriton.sdk.models import model as stub_model
+from zmqtriton.sdk.process import prctl
 from zmqtriton_extras.functions.sources import models_in
 from zmqtriton_extras.functions.taken_names import problems_of
-from zmqtriton_floor import prctl
-from zmqtriton_stub.model import provide_api
 
 _WITHIN_S = 120
 
@@ -50,7 +49,7 @@ def problems(path: Path) -> Iterator[Problem]:
 
 def _rows(path: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the line, the text and True for each error of a file, and False for a warning."""
-    provide_api()
+    stub_model.provide_api()
     # only now: they need the API of models
     from zmqtriton_extras.functions.backend import model, signature
     from zmqtriton_extras.functions.backend.kinds import HintError

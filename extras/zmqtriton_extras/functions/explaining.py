@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zmqtriton.findings import Finding, warning
+from zmqtriton.sdk.models import Finding, warning
 from zmqtriton_standard.tools.explaining.facts import Facts, Reader
 
 #: The lines of `backend/streams.py`, which has one of each kind in a minute at most.

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from zmqtriton.sdk.frontend import json_documents
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import InvalidArgument, datatypes, documents, wire
 from zmqtriton_extras.functions.backend.documents import Documents, kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
@@ -37,12 +40,6 @@ from zmqtriton_extras.routes.backend.multipart import (
     pairs_of,
     parts_of,
 )
-from zmqtriton_floor import documents
-from zmqtriton_floor.datatypes import BYTES
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_floor.wire import Tensor
-from zmqtriton_frontends.http_api.inference import json_documents
 
 _JSON, _STREAM = "application/json", "text/event-stream"
 _URL_ENCODED = "application/x-www-form-urlencoded"
@@ -235,12 +232,14 @@ class Interface:
         except InvalidArgument as error:
             raise MismatchError(f"{kind.mismatch(text)} ({error.text})") from None
 
-    def _tensor(self, parts: Sequence[Part], body: memoryview) -> Tensor:
+    def _tensor(self, parts: Sequence[Part], body: memoryview) -> wire.Tensor:
         name = parts[-1].name
         several = parts[-1:] if self._kind(name).is_file else parts
         elements = [element_of(part, body) for part in several]
         shape = [1, len(several)][not self._has_batches :]
-        return Tensor(name, BYTES, shape, elements[0] if len(several) == 1 else b"".join(elements))
+        return wire.Tensor(
+            name, datatypes.BYTES, shape, elements[0] if len(several) == 1 else b"".join(elements)
+        )
 
     def _said(self, files: Mapping[str, Sequence[Part]]) -> dict[str, str]:
         """Return the parameters of a request with the names and content types of its files."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Client
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import InvalidArgument, logs
 from zmqtriton_extras.inspection.files import BY_FORM
 from zmqtriton_extras.inspection.profile import (
     DOING,
@@ -19,18 +20,10 @@ from zmqtriton_extras.inspection.profile import (
     others_of,
     read,
 )
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.logs import escape
-from zmqtriton_standard.ctl import (
-    MODEL,
-    check_name,
-    exit_on_error,
-    print_note,
-    print_result,
-    print_table,
-    run_with_client,
-    seconds_option,
-)
+from zmqtriton_standard.ctl.asking import check_name, exit_on_error, run_with_client
+from zmqtriton_standard.ctl.output import print_note, print_result
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
+from zmqtriton_standard.ctl.tables import print_table
 
 #: The server ends a profile in this time after its seconds, whatever the instances do.
 _GRACE_S = 30.0
@@ -192,7 +185,7 @@ def _print(seen: Profile) -> None:
         print_table(("Share", "Line", "Function", "Thread"), others)
     if seen.held_s > _LONG_HOLD_S:
         click.echo(
-            f"{escape(_holder(seen))}, or an operator before that call, kept the lock for "
+            f"{logs.escape(_holder(seen))}, or an operator before that call, kept the lock for "
             f"{seen.held_s:.2f} s at once."
         )
     for error in seen.errors:

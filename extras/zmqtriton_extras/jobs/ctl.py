@@ -8,18 +8,14 @@ from typing import Any
 
 import click
 
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, Unavailable
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.messages import SERVICE
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
-from zmqtriton_standard.ctl import (
-    CommandGroup,
-    format_bytes,
-    format_duration,
-    print_document,
-    print_table,
-    run_with_client,
-    with_format,
-)
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.selecting import CommandGroup
+from zmqtriton_standard.ctl.status import format_bytes
+from zmqtriton_standard.ctl.tables import format_duration, print_table
 
 _WITHIN_S = 60.0
 _HEADER = ("Job", "State", "Age", "Bytes", "Token", "Path", "Webhook", "Reason")

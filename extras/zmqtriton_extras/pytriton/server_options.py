@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.embedded import command_words
-from zmqtriton.options import CATEGORIES, BadValue, OptionError, parse, restriction
+from zmqtriton.options.parser import parse
+from zmqtriton.options.values import CATEGORIES, BadValue, OptionError, restriction
+from zmqtriton.sdk.process import command_words
 from zmqtriton_extras.pytriton import constants
 from zmqtriton_extras.pytriton.constants import TRITON_ACCESS_HEADER
 from zmqtriton_extras.pytriton.exceptions import PyTritonValidationError

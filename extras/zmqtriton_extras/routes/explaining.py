@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.sdk.models import Finding, error, note, warning
 from zmqtriton_extras.routes import names
 from zmqtriton_standard.tools.explaining.causes import (
     explain_reason,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
+from zmqtriton.sdk.frontend import (
+    Gateway,
     HttpExtension,
     HttpRequest,
     Operation,

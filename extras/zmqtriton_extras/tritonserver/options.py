@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from zmqtriton.embedded import command_words
-from zmqtriton.options import OptionError, parse
+from zmqtriton.options.parser import parse
+from zmqtriton.options.values import OptionError
+from zmqtriton.sdk.process import command_words
 from zmqtriton_extras.tritonserver.enums import (
     InstanceGroupKind,
     InvalidArgumentError,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import falcon.asgi
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
+from zmqtriton.sdk.frontend import (
+    Gateway,
     HttpExtension,
     HttpRequest,
     Operation,

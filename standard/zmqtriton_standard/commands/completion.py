@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from zmqtriton import addons
-from zmqtriton.options import OPTIONS_BY_NAME
+from zmqtriton.options.table import OPTIONS_BY_NAME
+from zmqtriton.sdk.process import addons
 
 _BASH = """\
 _zmqtriton() {{

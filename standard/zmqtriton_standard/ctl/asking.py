@@ -9,11 +9,9 @@ from typing import Any
 
 import click
 
-from zmqtriton import addons
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, connect
-from zmqtriton.findings import Finding
-from zmqtriton_floor.errors import NotFound, ZmqTritonError, closest_match
-from zmqtriton_floor.settings.offers import Hook
+from zmqtriton.sdk.models import Finding
+from zmqtriton.sdk.process import Client, Hook, NoServerError, addons, control_client
+from zmqtriton.sdk.wire import NotFound, ZmqTritonError, errors
 from zmqtriton_standard.ctl.output import print_error, print_note
 
 EXIT_REFUSED = 1
@@ -37,7 +35,7 @@ def run_with_client(
     context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
 ) -> Any:
     """Return the server's answer; end the program if it refuses or does not answer."""
-    with exit_on_error(), connect(context.obj, to_change=to_change) as client:
+    with exit_on_error(), control_client.connect(context.obj, to_change=to_change) as client:
         if client.other_count:
             which = f"{client.other_count + 1} servers run; this is {client.describe()}"
             print_note(f"{which}. Others by --server, see `zmqtriton-ctl servers`.")
@@ -51,7 +49,7 @@ def check_name(client: Client, model: str) -> None:
     """
     if not model:
         return
-    index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False}, control_client.QUICK_TIMEOUT_S)
     names = [entry["name"] for entry in index]
     if model not in names:
         raise unknown_model(model, names)
@@ -76,7 +74,7 @@ def change_model(
 
 def unknown_model(model: str, names: Iterable[str]) -> NotFound:
     """Return the error for a name outside of these."""
-    close = closest_match(model, names)
+    close = errors.closest_match(model, names)
     meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
     return NotFound(f"there is no model '{model}'{meant}")
 

@@ -8,17 +8,13 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Client
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_standard.ctl import (
-    format_bytes,
-    print_note,
-    print_result,
-    print_table,
-    run_with_client,
-    seconds_option,
-    with_format,
-)
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import NotFound
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_note, print_result, with_format
+from zmqtriton_standard.ctl.selecting import seconds_option
+from zmqtriton_standard.ctl.status import format_bytes
+from zmqtriton_standard.ctl.tables import print_table
 
 _HEADER = ("Address", "Token", "Protocol", "Connections", "Busy", "Req/s", "Received/s")
 #: Seconds; each process that serves clients has five of them.

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton.control_client import Client, NoServerError
-from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton.sdk.process import Client, NoServerError
+from zmqtriton.sdk.wire import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
 
 #: Loopback address to connect to, by the address of a server that listens on all.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}

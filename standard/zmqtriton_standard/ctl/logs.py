@@ -13,19 +13,12 @@ from typing import Any
 
 import click
 
-from zmqtriton import standard_output
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_floor.logs import line as format_line
-from zmqtriton_standard.ctl import (
-    MODEL,
-    check_name,
-    print_document,
-    print_note,
-    print_result,
-    run_with_client,
-    with_format,
-)
+from zmqtriton.sdk.process import Client, control_client, standard_output
+from zmqtriton.sdk.wire import NotFound
+from zmqtriton.sdk.wire import logs as log_text
+from zmqtriton_standard.ctl.asking import check_name, run_with_client
+from zmqtriton_standard.ctl.output import print_document, print_note, print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 
 #: Seconds between two questions for new lines with `--follow`.
 _FOLLOW_EVERY_S = 0.3
@@ -162,7 +155,9 @@ def _read_following(
 
 def _ask(client: Client, selection: _Selection, after: int, lines: int) -> dict[str, Any]:
     arguments = {"model": selection.model, "after": after, "lines": lines}
-    answer: dict[str, Any] = client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)
+    answer: dict[str, Any] = client.call(
+        "logs", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
+    )
     return answer
 
 
@@ -170,8 +165,10 @@ def _read_previous(
     client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
     check_name(client, selection.model)
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    kept = client.call("logs.processes", {"model": selection.model}, timeout_s=QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    kept = client.call(
+        "logs.processes", {"model": selection.model}, timeout_s=control_client.QUICK_TIMEOUT_S
+    )
     processes = find_previous(selection.model, selection.instance, status, kept)
     if not processes:
         instances = known_instances(selection.model, status, kept)
@@ -194,7 +191,7 @@ def _describe_end(process: PreviousProcess) -> str:
 
 def _write_line(line: dict[str, Any]) -> None:
     origin = (line["pid"], line["file"], line["line"])
-    click.echo(format_line(line["level"], origin, line["text"], line["time_s"]))
+    click.echo(log_text.line(line["level"], origin, line["text"], line["time_s"]))
 
 
 _WRITERS: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -310,7 +307,9 @@ def log_settings(
     changes = {name: value for name, value in options.items() if value is not None}
     settings = run_with_client(
         context,
-        lambda client: client.call("log.settings", {"changes": changes}, QUICK_TIMEOUT_S),
+        lambda client: client.call(
+            "log.settings", {"changes": changes}, control_client.QUICK_TIMEOUT_S
+        ),
         to_change=bool(changes),
     )
     lines = [

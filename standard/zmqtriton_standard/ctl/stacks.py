@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_standard.ctl import MODEL, check_name, print_result, run_with_client, with_format
+from zmqtriton.sdk.process import Client, control_client
+from zmqtriton.sdk.wire import NotFound
+from zmqtriton_standard.ctl.asking import check_name, run_with_client
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 
 #: Written behind the stacks by a process that has a thread for each instance.
 _WHOSE = re.compile(r"Thread (0x\w+) is instance (.+)")
@@ -32,7 +34,7 @@ def stacks(context: click.Context, model: str, form: str) -> None:
 
 
 def read_stacks(
-    client: Client, model: str, within_s: float = QUICK_TIMEOUT_S
+    client: Client, model: str, within_s: float = control_client.QUICK_TIMEOUT_S
 ) -> list[dict[str, Any]]:
     """Return each process with the lines that it has written."""
     stubs = client.call("stacks", {"model": model}, within_s)

@@ -17,22 +17,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton import addons
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
-from zmqtriton_floor.metrics import TOKENS
-from zmqtriton_standard.ctl import (
-    MODEL,
-    check_name,
-    format_bytes,
-    print_document,
-    print_table,
-    run_with_client,
-    seconds_option,
-    shorten,
-    use_of_models,
-    with_format,
-)
+from zmqtriton.sdk.process import Client, addons, control_client
+from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError, metrics
+from zmqtriton_standard.ctl.asking import check_name, run_with_client
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
+from zmqtriton_standard.ctl.status import format_bytes, use_of_models
+from zmqtriton_standard.ctl.tables import print_table, shorten
 
 HEADER = (
     "Model",
@@ -270,7 +261,7 @@ def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
 
 
 def _read(client: Client, model: str) -> list[dict[str, Any]]:
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
     counts = status["counts"]
     if counts is None:
         raise Unavailable(
@@ -300,7 +291,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
 
 def _made_tokens(directory: Path) -> Mapping[str, int]:
     """Return the tokens by `model:version`; none of a server that does not count them."""
-    counts = TOKENS.first_of(addons.offers())
+    counts = metrics.TOKENS.first_of(addons.offers())
     return counts.made_tokens(directory) if counts else {}
 
 
@@ -309,7 +300,7 @@ def _gpu_bytes(
 ) -> Mapping[tuple[str, int], int]:
     """Return the bytes of instances on GPUs, by model and version; empty if not measured."""
     try:
-        figures = client.call("latest", timeout_s=QUICK_TIMEOUT_S)["processes"]
+        figures = client.call("latest", timeout_s=control_client.QUICK_TIMEOUT_S)["processes"]
     except ZmqTritonError:
         return {}  # nobody measures
     sums: Counter[tuple[str, int]] = Counter()

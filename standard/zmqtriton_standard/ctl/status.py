@@ -13,17 +13,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client import (
-    QUICK_TIMEOUT_S,
-    Client,
-    NoServerError,
-    ServerIdentity,
-    ServerSelector,
-    connect_all,
-    identify,
-)
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.reasons import AT_REST
+from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.wire import Unavailable, reasons
 from zmqtriton_standard.ctl.asking import check_name, exit_on_error, run_with_client, unknown_model
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL
@@ -119,7 +110,10 @@ def only_model(
 
 
 def print_status(
-    server: ServerIdentity, status: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
+    server: control_client.ServerIdentity,
+    status: dict[str, Any],
+    index: Iterable[dict[str, Any]],
+    now_s: float,
 ) -> None:
     places = "".join(f", {service} {place}" for service, place in server.addresses.items())
     up = format_duration(now_s - server.started_s) if server.started_s else "-"
@@ -168,7 +162,7 @@ def needs_attention(entry: Mapping[str, Any]) -> bool:
     """Return True for a version that should serve and does not."""
     state = entry.get("state", "")
     is_well = state in _HEALTHY_STATES and (bool(state) or "why" not in entry)
-    return not is_well and entry.get("why", {}).get("kind") not in AT_REST
+    return not is_well and entry.get("why", {}).get("kind") not in reasons.AT_REST
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -283,8 +277,8 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 def servers(context: click.Context, form: str) -> None:
     """List the servers on this machine, the newest first."""
     with exit_on_error():
-        clients = connect_all(ServerSelector(context.obj.directory))
-    identify(clients)
+        clients = control_client.connect_all(control_client.ServerSelector(context.obj.directory))
+    control_client.identify(clients)
     print_result(
         form,
         [*map(_json_entry, clients)],
@@ -335,15 +329,15 @@ def status(context: click.Context, model: str, form: str) -> None:
 
 def _read_status(
     client: Client, model: str, *, has_index: bool
-) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
+) -> tuple[control_client.ServerIdentity, dict[str, Any], list[Any]]:
     """Read the status, for people with the index."""
-    document = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    server = ServerIdentity.from_status(document)
+    document = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    server = control_client.ServerIdentity.from_status(document)
     index = []
     if has_index:
         # whether there is such a model only its repository can say
         arguments = {"ready": False, "reasons": True, "urgent": not model}
-        index = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+        index = client.call("index", arguments, timeout_s=control_client.QUICK_TIMEOUT_S)
     if model:
         document = only_model(model, document, index)
         index = [entry for entry in index if entry["name"] == model]
@@ -357,7 +351,10 @@ def _read_status(
 def models(context: click.Context, form: str, ready: bool) -> None:
     """List the models of the repositories and their states."""
     entries = run_with_client(
-        context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_TIMEOUT_S)
+        context,
+        lambda client: client.call(
+            "index", {"ready": ready}, timeout_s=control_client.QUICK_TIMEOUT_S
+        ),
     )
     head = ("Model", "Version", "State", "Reason")
     print_result(form, entries, lambda: print_table(head, [*map(model_row, entries)]))
@@ -383,7 +380,7 @@ def config(
         print_result(form, document, lambda: click.echo(_to_text(document), nl=False))
         return
     rows = run_with_client(
-        context, lambda client: client.call("options", timeout_s=QUICK_TIMEOUT_S)
+        context, lambda client: client.call("options", timeout_s=control_client.QUICK_TIMEOUT_S)
     )
     shown = [row for row in rows if has_all or not row["is_default"]]
     # a server of an older version does not tell the source
@@ -398,7 +395,9 @@ def config(
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:
     arguments = {"model": model, "version": version or -1}
-    config: dict[str, Any] = client.call("config", arguments, timeout_s=QUICK_TIMEOUT_S)
+    config: dict[str, Any] = client.call(
+        "config", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
+    )
     if not config:
         check_name(client, model)
         what = f"version {version} of model '{model}'" if version else f"model '{model}'"
@@ -410,9 +409,9 @@ def _read_config(client: Client, model: str, version: int | None) -> dict[str, A
 
 def _to_text(document: dict[str, Any]) -> str:
     # only now: it reads protobuf definitions
-    from zmqtriton.config import parse_json, to_text
+    from zmqtriton.sdk.models import pbtxt
 
-    return to_text(parse_json(json.dumps(document)))
+    return pbtxt.to_text(pbtxt.parse_json(json.dumps(document)))
 
 
 def _show(value: Any) -> str:

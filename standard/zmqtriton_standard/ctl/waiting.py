@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_standard.ctl.asking import exit_on_error, explain
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
@@ -59,17 +59,21 @@ def _explain(client: Client, model: str, version: int) -> str:
     return f": {finding.text}" if finding is not None else ""
 
 
-def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
+def _why_not_ready(
+    selector: control_client.ServerSelector, model: str, version: int, *, in_full: bool
+) -> str:
     """Return why it is not ready, explained if that is asked for; "" if it is."""
-    with connect(selector) as client:
+    with control_client.connect(selector) as client:
         if model:
             arguments = {"model": model, "version": version}
-            if client.call("ready", arguments, timeout_s=QUICK_TIMEOUT_S):
+            if client.call("ready", arguments, timeout_s=control_client.QUICK_TIMEOUT_S):
                 return ""
             if not in_full:
                 return model
             return f"{model}{_explain(client, model, max(0, version))}"
-        index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
+        index = client.call(
+            "index", {"ready": False, "reasons": True}, timeout_s=control_client.QUICK_TIMEOUT_S
+        )
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
         more = len(unready) - _MAX_NAMED
         others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
@@ -81,8 +85,8 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
 
 def _find_server_reasons(client: Client) -> Iterator[str]:
     """Yield why the server is not ready, whatever its models are."""
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    if not client.call("is_open", timeout_s=control_client.QUICK_TIMEOUT_S):
         yield "its ports are not open yet"
         yield from (row["text"] for row in status.get("process_troubles", ()))
     elif any("model" not in drain for drain in status.get("drains", ())):

@@ -12,25 +12,28 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     Audience,
     Generation,
-    GenerationState,
     HostServer,
-    InstanceState,
-    KillRequested,
     Plan,
     Result,
     ServedModel,
     StubPlace,
     kept,
     serving_generations,
+    states,
     tell,
 )
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
-from zmqtriton_floor.numbers import number
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    Kind,
+    NotFound,
+    Reason,
+    ZmqTritonError,
+    numbers,
+    wire,
+)
 
 #: Seconds without a new request after which an idle target counts as drained.
 QUIET_S = 1.0
@@ -91,8 +94,8 @@ class DrainWish(NamedTuple):
         within_s = arguments.get("within_s")
         return cls(
             Follow(follow),
-            None if within_s is None else number("within_s", within_s, 0, _MAX_S),
-            number("quiet_s", arguments.get("quiet_s", QUIET_S), 0, _MAX_S),
+            None if within_s is None else numbers.number("within_s", within_s, 0, _MAX_S),
+            numbers.number("quiet_s", arguments.get("quiet_s", QUIET_S), 0, _MAX_S),
         )
 
 
@@ -163,13 +166,13 @@ class Replacement:
     @property
     def is_void(self) -> bool:
         """True if the generation has ended, or does: nothing of it returns."""
-        return self._generation.state is not GenerationState.SERVING
+        return self._generation.state is not states.GenerationState.SERVING
 
     def end_now(self, reason: Reason) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
-            if instance.state is InstanceState.DRAINING:
-                self._generation.handle(instance, KillRequested(reason))
+            if instance.state is states.InstanceState.DRAINING:
+                self._generation.handle(instance, states.KillRequested(reason))
 
     def start(self) -> Result:
         """Start others once the old ones have left; kept when they are ready."""
@@ -187,10 +190,10 @@ class Replacement:
             places = [slot for slot in self._slots if slot not in taken]
             self._new = self._generation.add_instances(places)
         if self._new is not None:
-            failed = next((i for i in self._new if i.state is InstanceState.FAILED), None)
+            failed = next((i for i in self._new if i.state is states.InstanceState.FAILED), None)
             if failed is not None:
                 self._finish(failed.load_failure())
-            elif all(i.state is InstanceState.READY for i in self._new):
+            elif all(i.state is states.InstanceState.READY for i in self._new):
                 self._finish(None)
 
     def _finish(self, error: ZmqTritonError | None) -> None:
@@ -337,7 +340,7 @@ class InstanceTarget:
             for version in model.versions.values()
             if version.is_serving and version.generation is not None
             for instance in version.generation.instances
-            if instance.name == name and instance.state is InstanceState.READY
+            if instance.name == name and instance.state is states.InstanceState.READY
         ]
         if not matches:
             raise NotFound(f"model '{model.name}' has no instance '{name}' that is ready")

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.host.capacity import available_bytes
-from zmqtriton.host.gpus import NvmlError
-from zmqtriton.supervisor import Generation, HelperOwner, InBackground, Plan, Policy, Promise
-from zmqtriton_floor.reasons import Reason
+from zmqtriton.sdk.process import available_bytes
+from zmqtriton.sdk.process import gpus as host_gpus
+from zmqtriton.sdk.supervisor import Generation, HelperOwner, Plan, Policy, Promise, actions
+from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.memory.readings import (
     family,
     gpu_memory,
@@ -73,7 +73,7 @@ class MemoryQuestion:
         try:
             for name, gpu, size in gpu_memory(models, self.models_by_gpu):
                 sums.setdefault(name, Sizes())[gpu] += size
-        except (OSError, NvmlError) as error:
+        except (OSError, host_gpus.NvmlError) as error:
             problem = str(error)
         of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
         return MemoryReport(sums, available_bytes(), problem, of_forks)
@@ -117,4 +117,4 @@ class ModelProcesses(HelperOwner):
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)
         question = MemoryQuestion(model_by_pid, models_by_gpu, forks)
-        return self._plan.ask(lambda ticket: InBackground(ticket, question))
+        return self._plan.ask(lambda ticket: actions.InBackground(ticket, question))

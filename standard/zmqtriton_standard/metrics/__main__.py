@@ -13,12 +13,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from zmqtriton_floor import lazy_names, prctl, wire
-from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process.hosts import AllowedHosts
-from zmqtriton_frontends.serving import Service, address_of, run
+from zmqtriton.sdk.frontend import Gateway, bearer_tokens
+from zmqtriton.sdk.frontend import hosts as known_hosts
+from zmqtriton.sdk.process import Hook, Service, address_of, load_reference, prctl, run
+from zmqtriton.sdk.wire import wire
 from zmqtriton_standard.metrics import exposition
 from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
@@ -60,7 +58,7 @@ class MetricsService(Service):
             listener.setblocking(False)
         for port in self._gateway.settings.ports:
             if port.name in self._bound:
-                served = lazy_names.load_reference(port.serve)(self._gateway)
+                served = load_reference(port.serve)(self._gateway)
                 await served.start(self._bound[port.name])
                 self._parts.push_async_callback(served.stop)
                 listening.append((port.title, address_of(self._bound[port.name])))
@@ -91,8 +89,8 @@ class MetricsService(Service):
             gpus.watch(interval_s)
             self._parts.callback(gpus.close)
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
-        hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
-        tokens = bearer_tokens_of(settings)
+        hosts = known_hosts.AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
+        tokens = bearer_tokens.bearer_tokens_of(settings)
         make_form = PAGE_FORM.first_of(settings.offers)
         negotiate = make_form(self._gateway) if make_form else None
         return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)

@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor import Plan, Policy, ServedModel, reaches
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.supervisor import Plan, Policy, ServedModel, reaches
+from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError
 from zmqtriton_standard.memory.measurements import (
     HOST,
     OnDemandOptions,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     Change,
     ControlCall,
     CoreParts,
@@ -20,15 +20,14 @@ from zmqtriton.supervisor import (
     HelperOwner,
     PlanTimer,
     Promise,
-    RepositoryListing,
     Story,
     Verb,
     Verbs,
-    required_model_name,
+    actions,
     tell,
 )
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import DeadlineExceeded, Kind, Reason, Unavailable, ZmqTritonError
 from zmqtriton_standard.memory.measurements import ModelProcesses
 from zmqtriton_standard.on_demand.evictions import TOO_MUCH, Evictor
 
@@ -113,7 +112,7 @@ class OnDemandLoader(Feature):
 
     async def _demand(self, call: ControlCall) -> bool | ZmqTritonError:
         """Load a model on demand."""
-        name = required_model_name(call.arguments)
+        name = control_verbs.required_model_name(call.arguments)
         while True:
             load, model = self._pending_loads.get(name), self._server.models.get(name)
             if self._server.is_stopping:
@@ -137,7 +136,7 @@ class OnDemandLoader(Feature):
 
         One that was loaded by name is not held back, as its load is not.
         """
-        name = required_model_name(call.arguments)
+        name = control_verbs.required_model_name(call.arguments)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
@@ -153,7 +152,7 @@ class OnDemandLoader(Feature):
     def _note_sleep(self, call: ControlCall) -> bool:
         at_s = call.arguments.get("at_s")
         since_s = at_s if isinstance(at_s, float) else self._plan.now_s
-        self._evictions.slept(required_model_name(call.arguments), since_s)
+        self._evictions.slept(control_verbs.required_model_name(call.arguments), since_s)
         return True
 
     def advance(self) -> None:
@@ -247,7 +246,7 @@ class OnDemandLoader(Feature):
             raise Unavailable(self._listing_error)
         return load.name in self._names
 
-    def _on_listed(self, listing: RepositoryListing) -> None:
+    def _on_listed(self, listing: actions.RepositoryListing) -> None:
         self._is_listing = False
         if isinstance(listing, ZmqTritonError):
             self._names, self._listing_error = set(), listing.text

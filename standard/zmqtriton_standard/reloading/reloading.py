@@ -10,26 +10,22 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor import (
-    UNLOADED,
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    FileReport,
-    LookAtFiles,
     Promise,
-    RepositoryNames,
     ServedModel,
     Verb,
     Verbs,
+    actions,
     all_of,
-    always,
     find_gone,
-    is_silent,
-    optional_model_name,
-    the_same,
+    model_report,
+    states,
 )
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import ZmqTritonError
 
 #: Seconds between two looks at the files, and before the look that confirms a change.
 LOOK_S, SETTLE_S = 0.25, 0.1
@@ -57,10 +53,10 @@ class Reloader(Feature):
             if model.history.is_from_files and not model.was_unloaded
         )
         if not self._server.is_stopping:
-            looked = self._plan.ask(lambda ticket: LookAtFiles(ticket, names))
+            looked = self._plan.ask(lambda ticket: actions.LookAtFiles(ticket, names))
             looked.then(self._on_looked)
 
-    def _on_looked(self, report: FileReport) -> None:
+    def _on_looked(self, report: actions.FileReport) -> None:
         for name in self._watch.observe(report.fingerprints):
             model = self._server.models.get(name)
             if model is not None and not self._server.is_stopping:
@@ -78,7 +74,7 @@ def _why_not_loaded(model: ServedModel) -> str:
     """Return the reason of the last load's failure; "" if it is not known."""
     if model.history.read_problem:
         return model.history.read_problem.text
-    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]
+    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, states.UNLOADED)]
     return "; ".join(reason.text for reason in reasons if reason)
 
 
@@ -129,8 +125,8 @@ class ReloadCalls(Feature):
                 self._reload,
                 needs_repository=True,
                 of_operators=True,
-                changes=always,
-                goes_over=the_same,
+                changes=control_verbs.always,
+                goes_over=control_verbs.the_same,
             )
         }
 
@@ -140,7 +136,7 @@ class ReloadCalls(Feature):
         What has failed and has not changed is tried again if it is named. With `renews` a model
         that is named is loaded with new processes in any case.
         """
-        if name := optional_model_name(call.arguments):
+        if name := control_verbs.optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
             renews = bool(call.arguments.get("renews"))
             report.record_load(model, await self._server.load(name, None, renews=renews))
@@ -150,7 +146,7 @@ class ReloadCalls(Feature):
             raise listing
         return await self._reload_listed(listing)
 
-    async def _reload_listed(self, listing: RepositoryNames) -> dict[str, Any]:
+    async def _reload_listed(self, listing: actions.RepositoryNames) -> dict[str, Any]:
         report = _Report()
         gone = find_gone(self._server.models, listing)
         if self._is_explicit:
@@ -160,7 +156,7 @@ class ReloadCalls(Feature):
         reloaded = []
         for model in self._choose(listing):
             problem = listing[model.name]
-            if problem is not None and is_silent(problem):
+            if problem is not None and model_report.is_silent(problem):
                 report.failures[model.name] = problem.text
             else:
                 reloaded.append(model)

@@ -15,16 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.command_line import ctl_command, read_options
-from zmqtriton.config import ConfigError, models_in, parse_text, read_text
-from zmqtriton.options import Options
-from zmqtriton.repository import find_config, find_versions, is_model_directory, subdirectories
-from zmqtriton.supervisor import OpenedServer
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_floor.signature import EXAMPLE
+from zmqtriton.options.result import Options
+from zmqtriton.sdk.models import ConfigError, models_in, pbtxt, scan
+from zmqtriton.sdk.process import Hook, addons, command_line
+from zmqtriton.sdk.supervisor import OpenedServer
+from zmqtriton.sdk.wire import ZmqTritonError, datatypes, signature
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_standard.tools.new_model.client_code import curl_text
 from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
@@ -41,7 +36,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = "save it again" if options.reload else f"{ctl_command()} load {word}"
+        again = "save it again" if options.reload else f"{command_line.ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -49,10 +44,11 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
     lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
+    load = f"{command_line.ctl_command()} load --server {port} {word}"
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
-        else f"After a change `{ctl_command()} load --server {port} {word}` loads it again."
+        else f"After a change `{load}` loads it again."
     )
     ask = f"In another terminal:\n\n{lines}\n" if lines else ""
     return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
@@ -73,7 +69,9 @@ def _requests(
     draft = _draft(name, config)
     lines = [curl_text(draft, server)]
     if draft.kind is Kind.PLAIN:
-        lines.append(f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros")
+        lines.append(
+            f"{command_line.ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
+        )
     return filter(None, lines)
 
 
@@ -97,13 +95,13 @@ def _draft(name: str, config: Mapping[str, Any]) -> Draft:
 
 def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(
-        entry["name"], BY_CONFIG_NAME[entry["data_type"]], tuple(map(int, entry["dims"]))
+        entry["name"], datatypes.BY_CONFIG_NAME[entry["data_type"]], tuple(map(int, entry["dims"]))
     )
 
 
 def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
     """Return the tensor with a text that its model can read, if that is JSON."""
-    example = EXAMPLE.first_of(addons.offers()) if tensor.is_text else None
+    example = signature.EXAMPLE.first_of(addons.offers()) if tensor.is_text else None
     text = example(config, tensor.name) if example else ""
     return tensor._replace(text=text) if text else tensor
 
@@ -126,7 +124,7 @@ def check_file(path: Path) -> str:
     for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
             return _sentence(path, fact)
-    if find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
+    if scan.find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
         return (
             f"{path} does not say what its inputs and outputs are: it needs the method "
             f"auto_complete_config, or a config.pbtxt beside it; {_NEW}"
@@ -143,10 +141,10 @@ def _sentence(path: Path, fact: SourceFact) -> str:
 
 def configured_name(path: Path) -> str:
     """Return the name in the configuration beside the file, or ""."""
-    config_path = find_config(path.parent)
+    config_path = scan.find_config(path.parent)
     try:
-        text = read_text(config_path) if config_path is not None else ""
-        return str(parse_text(text, os.fspath(config_path or ""), may_have_more=True).name)
+        text = pbtxt.read_text(config_path) if config_path is not None else ""
+        return str(pbtxt.parse_text(text, os.fspath(config_path or ""), may_have_more=True).name)
     except (ConfigError, ZmqTritonError):
         return ""  # the load says what is wrong with it
 
@@ -171,11 +169,11 @@ def run_model(words: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     words = [*of_model, *_usual_options(names, of_model[0], others), *others]
-    options = read_options(words, ADDRESSES)
+    options = command_line.read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
     # only now: an error need not load the server
-    from zmqtriton.supervisor import run
+    from zmqtriton.sdk.supervisor import run
 
     return run(options, on_open=partial(_show_guides, names, options))
 
@@ -202,7 +200,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     """Return the names of the models, and the options that have them served. Raises RunError."""
     if path.is_dir():
         path = path.absolute()
-        if not (path / _PYTHON_FILE).is_file() or find_versions(path, path.parent, []):
+        if not (path / _PYTHON_FILE).is_file() or scan.find_versions(path, path.parent, []):
             return _find_directory(path, name)
         path, name = path / _PYTHON_FILE, name or path.name
     if problem := check_file(path):
@@ -219,7 +217,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
 
 
 def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
-    if not is_model_directory(path, subdirectories(path)):
+    if not scan.is_model_directory(path, scan.subdirectories(path)):
         raise RunError(
             f"{path} is no model; if it has models in it, zmqtriton {_REPOSITORY}{path} serves them"
         )

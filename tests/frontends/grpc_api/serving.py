@@ -16,7 +16,7 @@ import uvloop
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.support import raw_http2 as h2
 from zmqtriton import addons
-from zmqtriton.options import Options
+from zmqtriton.options.result import Options
 from zmqtriton.start import listeners
 from zmqtriton_floor import lazy_names
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer

@@ -9,13 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, load, on_behalf_of
+from zmqtriton.sdk.wire import PREFIX, InvalidArgument
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
 from zmqtriton_extras.door.process.responses import Message
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.gateway import Gateway, Readiness, load, on_behalf_of
-from zmqtriton_frontends.inference import attempt, parse_version
 
 #: A model's configuration in a header.
 _MAX_CONFIG = 1 << 20
@@ -94,7 +92,7 @@ class Control:
         number = -1
         self._gateway.catalogue.check_counted(name, version)
         if name and version:
-            number = parse_version(version)
+            number = catalogue.parse_version(version)
         return await self._gateway.statistics(name, number)
 
     # -------------------------------------------------------- the repository

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton.options import BadValue, integer_between
+from zmqtriton.options.values import BadValue, integer_between
 
 interval = integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
 

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from zmqtriton.control_client import NoServerError
+from zmqtriton.sdk.process import NoServerError
+from zmqtriton.sdk.wire import DeadlineExceeded, ZmqTritonError
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 from zmqtriton_standard.ctl.http_service import Answer, HttpService, RefusedRequest
 
 Found = TypeVar("Found")

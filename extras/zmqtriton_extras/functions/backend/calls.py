@@ -25,7 +25,7 @@ from zmqtriton_extras.functions.backend.kinds import (
 )
 from zmqtriton_extras.functions.backend.media import Media, MediaKind
 from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
-from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.sdk import described
 
 Values = Dict[str, Any]
 #: The files of this package.

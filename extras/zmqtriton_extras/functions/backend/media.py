@@ -26,7 +26,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     as_bytes,
     from_base64,
 )
-from zmqtriton_floor import documents
+from zmqtriton_floor.sdk import documents
 
 _MAX_INT16 = 32767
 #: Maximum bytes of a name, for file systems.

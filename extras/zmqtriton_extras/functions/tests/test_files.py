@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.findings import Severity
-from zmqtriton.options import parse
+from zmqtriton.options.parser import parse
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import ModelReading
 from zmqtriton.repository.scan import ModelPlace

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.tools.testing import load_model
 
 

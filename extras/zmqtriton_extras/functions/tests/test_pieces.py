@@ -10,6 +10,7 @@ import pytest
 from zmqtriton_extras.functions.backend import kinds
 from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError
 from zmqtriton_extras.functions.interface import has_long_number
+from zmqtriton_floor import documents
 
 
 class Recorder:
@@ -40,7 +41,7 @@ def test_an_array_is_made_of_pieces(
 ) -> None:
     recorder = Recorder()
     monkeypatch.setattr(kinds, "np", recorder)
-    monkeypatch.setattr(kinds, "STEP", 4)
+    monkeypatch.setattr(documents, "STEP", 4)
 
     array = Arrays(datatype, dims).from_json(document)
 

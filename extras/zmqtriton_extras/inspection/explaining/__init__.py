@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.findings import Finding
+from zmqtriton.sdk.models import Finding
 from zmqtriton_extras.inspection.explaining.batches import find_small_batches
 from zmqtriton_extras.inspection.explaining.costs import find_costs, find_growth
 from zmqtriton_extras.inspection.explaining.reading import AtWork, ask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.findings import Finding, note
+from zmqtriton.sdk.models import Finding, note
 from zmqtriton_standard.tools.explaining.facts import Document, Facts, brief, queue_ms
 
 #: Minimum number of batches for a finding about their size.

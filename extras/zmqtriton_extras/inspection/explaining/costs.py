@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.findings import Finding, note, warning
+from zmqtriton.sdk.models import Finding, note, warning
 from zmqtriton_extras.inspection.explaining.sharing import Memory, read_memory
-from zmqtriton_standard.ctl import format_bytes
+from zmqtriton_standard.ctl.status import format_bytes
 from zmqtriton_standard.tools.explaining.facts import Facts, count_of
 
 #: Minimum bytes that sharing must save to be advised: equal pages of instances beyond one copy.

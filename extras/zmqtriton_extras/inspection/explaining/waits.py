@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from zmqtriton.findings import Finding, note, warning
+from zmqtriton.sdk.models import Finding, note, warning
 from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.stacks import Place, places
-from zmqtriton_standard.ctl import format_duration
+from zmqtriton_standard.ctl.tables import format_duration
 from zmqtriton_standard.tools.explaining.facts import (
     LARGE_SHARE,
     PACE,

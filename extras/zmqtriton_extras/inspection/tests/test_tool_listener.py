@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.sdk.listeners import ToolListener, peer_of, user_of_client
+from zmqtriton.sdk.process import ToolListener, peer_of, user_of_client
 from zmqtriton_extras.inspection.debug_command import editor_head
 from zmqtriton_floor import tool_listener
 

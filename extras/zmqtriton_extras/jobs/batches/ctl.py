@@ -8,13 +8,9 @@ from typing import Any
 import click
 
 from zmqtriton_extras.jobs.ctl import ask_jobs
-from zmqtriton_standard.ctl import (
-    CommandGroup,
-    format_duration,
-    print_document,
-    print_table,
-    with_format,
-)
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.selecting import CommandGroup
+from zmqtriton_standard.ctl.tables import format_duration, print_table
 
 _HEADER = ("Batch", "State", "Age", "Answered", "Failed", "Token", "Endpoint", "Input")
 

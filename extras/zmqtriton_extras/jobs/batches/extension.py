@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, RouteDescriptions
 
 
 def _is_on(gateway: Gateway) -> bool:

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from zmqtriton.sdk.frontend import ModelVersion
 from zmqtriton_extras.routes.forwarding import Paths
 from zmqtriton_floor.wire import ForgetModel, VersionInfo
-from zmqtriton_frontends.inference import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import Catalogue
 
 
 class Counting(Catalogue):

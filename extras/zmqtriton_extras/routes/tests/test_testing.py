@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from zmqtriton.sdk.wire import NotFound
 from zmqtriton_extras.routes.testing import RouteAnswer
-from zmqtriton_floor.errors import NotFound
 from zmqtriton_standard.tools.testing import load_model
 
 _CONFIG = """

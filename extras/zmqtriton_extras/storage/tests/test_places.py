@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.store_places import is_remote
+from zmqtriton.sdk.models import is_remote
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.storage.places import (
     ArtifactPath,
     HubPath,
@@ -11,7 +12,6 @@ from zmqtriton_extras.storage.places import (
     local_directory,
     parse_url,
 )
-from zmqtriton_floor.errors import InvalidArgument
 
 
 @pytest.mark.row("F21")

@@ -13,15 +13,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from zmqtriton.command_line import parse_words
-from zmqtriton.config import ModelHost, Problem, backend_places
-from zmqtriton.findings import Finding, Severity
-from zmqtriton.host.gpus import visible_gpus
-from zmqtriton.options import HelpRequested, OptionError, Options
+from zmqtriton.config.backends import backend_places
+from zmqtriton.config.model_config import ModelHost
+from zmqtriton.options.parser import HelpRequested
+from zmqtriton.options.result import Options
+from zmqtriton.options.values import OptionError
 from zmqtriton.reading.python_settings import check_settings
+from zmqtriton.sdk.models import Finding, Problem, Severity, is_remote
+from zmqtriton.sdk.process import command_line, gpus
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton.start.checks import find_problems
-from zmqtriton.store_places import is_remote
-from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_standard.tools.checking.models import CheckOptions
 from zmqtriton_standard.tools.checking.repositories import Report, check_files, check_repositories
 from zmqtriton_standard.tools.checking.silence import WITHIN_S, find_silent
@@ -61,7 +62,7 @@ def run_check(words: list[str]) -> int:
         return EXIT_CLEAN
     try:
         typed = [_as_option(word) for word in words if word not in (_JSON, _OPTIONS)]
-        options = parse_words(typed, takes_directories=True)
+        options = command_line.parse_words(typed, takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
         return EXIT_USAGE
@@ -98,7 +99,7 @@ def check_all(options: Options) -> Report:
     rules = CheckOptions(
         config_name=options.model_config_name,
         auto_complete=not options.strict_model_config,
-        host=ModelHost(visible_gpus(lowest), lowest),
+        host=ModelHost(gpus.visible_gpus(lowest), lowest),
         backend_places=backend_places(options.backend_directory),
         agent_directory=options.repoagent_directory,
         may_build=options.build_environments,

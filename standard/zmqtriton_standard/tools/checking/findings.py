@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zmqtriton.config import ConfigError, Problem, locate
-from zmqtriton.findings import Severity
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.config.positions import locate
+from zmqtriton.sdk.models import ConfigError, Problem, Severity
+from zmqtriton.sdk.wire import ZmqTritonError
 
 
 @dataclass

@@ -18,61 +18,41 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.config import (
-    INSTANCES,
-    MAX_STREAMS,
+from zmqtriton.config.backends import (
     PYTHON,
     PYTHON_FILE,
     BackendPlace,
-    ConfigError,
-    FieldPath,
-    ModelHost,
-    PositionIndex,
-    Problem,
-    apply_defaults,
-    apply_group_defaults,
-    client_files,
     complete_backend,
-    config_problems,
     find_model_file,
     find_runtime,
     frameworks,
-    group_problems,
-    load_timeout_s,
-    locate,
-    misspelt_parameter_problems,
-    own_parameter_problems,
-    parse_text,
+)
+from zmqtriton.config.errors import FieldPath
+from zmqtriton.config.files import (
+    client_files,
     path_problems,
     read_client_files,
-    read_text,
-    source_of,
-    state_problems,
-    tensor_problems,
-    unknown_name_problems,
     unreadable_file_problems,
 )
-from zmqtriton.environments import (
-    ARCHIVE,
-    INTERPRETER,
-    REQUIREMENTS,
-    SERVER_ENVIRONMENT,
+from zmqtriton.config.known_parameters import misspelt_parameter_problems, own_parameter_problems
+from zmqtriton.config.model_config import ModelHost, apply_defaults, source_of
+from zmqtriton.config.positions import PositionIndex, locate, unknown_name_problems
+from zmqtriton.config.states import state_problems
+from zmqtriton.config.validation import config_problems, tensor_problems
+from zmqtriton.repository.agents import agent_problems
+from zmqtriton.sdk.models import (
+    ConfigError,
     EnvironmentSpec,
-    ignored_stub_warnings,
-    resolve_environment,
+    Problem,
+    Severity,
+    instances,
+    parameters,
+    pbtxt,
+    scan,
 )
-from zmqtriton.findings import Severity
-from zmqtriton.repository import (
-    CONFIG_FILE,
-    agent_problems,
-    choose_versions,
-    find_config,
-    find_versions,
-    misnamed_config_warnings,
-)
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.settings.offers import Hook
+from zmqtriton.sdk.models import demand as demands
+from zmqtriton.sdk.process import Hook, addons
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_standard.environments.unpack import check_archive
 from zmqtriton_standard.tools.checking.findings import (
@@ -112,14 +92,16 @@ def configuration_problems(config: Any, directory: Path, rules: CheckOptions) ->
     for problem in tensor_problems(config):
         is_final = config.backend != PYTHON or not is_changeable
         yield problem if is_final else to_warning(problem)
-    yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
+    yield from instances.group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from own_parameter_problems(config)
     is_decoupled = config.model_transaction_policy.decoupled or is_changeable
-    if MAX_STREAMS in config.parameters and not is_decoupled:
-        text = f"{MAX_STREAMS} means nothing to model {config.name}, which is not decoupled"
-        yield Problem(text, ("parameters", MAX_STREAMS), severity=Severity.WARNING)
+    if parameters.MAX_STREAMS in config.parameters and not is_decoupled:
+        text = (
+            f"{parameters.MAX_STREAMS} means nothing to model {config.name}, which is not decoupled"
+        )
+        yield Problem(text, ("parameters", parameters.MAX_STREAMS), severity=Severity.WARNING)
     try:
-        load_timeout_s(config)
+        parameters.load_timeout_s(config)
     except ConfigError as error:
         yield error.problem
     outside = list(path_problems(config, directory))
@@ -198,16 +180,16 @@ def check_model(directory: Path, rules: CheckOptions | None = None) -> ModelFind
 
 
 def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindings) -> None:
-    findings.config_path = path = find_config(directory, rules.config_name)
+    findings.config_path = path = scan.find_config(directory, rules.config_name)
     problems = findings.problems
-    if path is None and os.path.lexists(directory / CONFIG_FILE):
-        text = f"ignore {directory / CONFIG_FILE}, which is no file that can be read"
+    if path is None and os.path.lexists(directory / scan.CONFIG_FILE):
+        text = f"ignore {directory / scan.CONFIG_FILE}, which is no file that can be read"
         problems.append(warning(text))
-    text = read_text(path) if path is not None else ""
+    text = pbtxt.read_text(path) if path is not None else ""
     if path is None:
-        problems += [warning(text) for text in misnamed_config_warnings(directory)]
+        problems += [warning(text) for text in scan.misnamed_config_warnings(directory)]
     if path is None and not rules.auto_complete:
-        read_text(directory / CONFIG_FILE)  # the missing file is reported
+        pbtxt.read_text(directory / scan.CONFIG_FILE)  # the missing file is reported
     config = _parse_leniently(text, str(path), problems)
     if config is None:
         return
@@ -220,7 +202,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
         config.name = directory.name
     complete_backend(config, directory.name, directory)
     apply_defaults(config)
-    apply_group_defaults(config, rules.host.gpus)
+    instances.apply_group_defaults(config, rules.host.gpus)
     findings.config = config
     positions = PositionIndex(text)
     for problem in configuration_problems(config, directory, rules):
@@ -245,7 +227,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: ModelFindin
 def _shared_load_notes(config: Any, directory: Path) -> Iterator[Problem]:
     """Advise to load a large file once, if each of several instances may load it."""
     count = sum(group.count for group in config.instance_group if not group.gpus)
-    if config.backend != PYTHON or count < 2 or INSTANCES in config.parameters:
+    if config.backend != PYTHON or count < 2 or parameters.INSTANCES in config.parameters:
         return
     files = [path for path in (*directory.glob("*"), *directory.glob("*/*")) if path.is_file()]
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
@@ -253,8 +235,8 @@ def _shared_load_notes(config: Any, directory: Path) -> Iterator[Problem]:
         mib, name = size >> 20, largest.relative_to(directory)
         text = (
             f"if each of its {count} instances loads {name} ({mib:,} MiB), they take "
-            f"{count * mib:,} MiB; with the parameter {INSTANCES} 'forks' or 'threads' they share "
-            "one load"
+            f"{count * mib:,} MiB; with the parameter {parameters.INSTANCES} 'forks' or 'threads' "
+            "they share one load"
         )
         yield Problem(text, ("instance_group",), severity=Severity.NOTE)
 
@@ -271,7 +253,7 @@ def _zero_counts(positions: PositionIndex) -> Iterator[Problem]:
 def _parse_leniently(text: str, path: str, problems: list[Problem]) -> Any:
     """Parse the configuration without unknown names; None if it has other errors, too."""
     try:
-        return parse_text(text, path)
+        return pbtxt.parse_text(text, path)
     except ConfigError as error:
         unknown = list(unknown_name_problems(PositionIndex(text), path))
         first = error.problem
@@ -279,7 +261,7 @@ def _parse_leniently(text: str, path: str, problems: list[Problem]) -> Any:
             unknown.append(first)
         problems += unknown
     try:
-        return parse_text(text, path, may_have_more=True)
+        return pbtxt.parse_text(text, path, may_have_more=True)
     except ConfigError:
         return None
 
@@ -309,14 +291,16 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
     if source_of(path):
         return  # not all of its files are here
     texts: list[str] = []
-    versions = find_versions(directory, directory.parent, texts)
+    versions = scan.find_versions(directory, directory.parent, texts)
     try:
-        choice = choose_versions(config, versions)
+        choice = scan.choose_versions(config, versions)
     except ConfigError as error:
         findings.problems.append(to_problem(error, path))
         return
     finally:
-        findings.problems += [warning(text) for text in (*texts, *ignored_stub_warnings(directory))]
+        findings.problems += [
+            warning(text) for text in (*texts, *demands.ignored_stub_warnings(directory))
+        ]
     findings.versions = choice.versions
     findings.problems += [warning(text) for text in choice.warnings]
     if config.HasField("ensemble_scheduling") or not config.backend:
@@ -356,26 +340,28 @@ def check_environment(
         (("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ()
     )
     try:
-        demand = resolve_environment(config, directory.absolute(), may_build=may_build)
+        demand = demands.resolve_environment(config, directory.absolute(), may_build=may_build)
         if isinstance(demand, EnvironmentSpec):
             return [*_spec_problems(demand, where)], False
-        return [], demand == SERVER_ENVIRONMENT
+        return [], demand == demands.SERVER_ENVIRONMENT
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
         return [Problem(text, where)], False
 
 
 def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
-    if demand.kind == ARCHIVE:
+    if demand.kind == demands.ARCHIVE:
         check_archive(demand.path)
-    elif demand.kind == REQUIREMENTS:
+    elif demand.kind == demands.REQUIREMENTS:
         yield from requirement_problems(Path(demand.path))
         if find_uv() is None:
             yield warning(
                 f"an environment for {demand.path} cannot be built here without uv; install it "
                 f"with: {sys.executable} -m pip install uv"
             )
-    is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
+    is_named = (
+        demand.kind in (demands.INTERPRETER, demands.REQUIREMENTS) and "/" not in demand.python
+    )
     if is_named and not candidate_paths(demand.python):
         yield Problem(not_found_text(demand.python), where)
 

@@ -14,32 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.config import (
-    BLS_MODELS,
-    ConfigError,
-    Problem,
+from zmqtriton.config.ensembles import (
     check_cycle,
     check_members,
-    config_problems,
-    declared_callees,
     member_names,
     member_problems,
-    models_in,
     no_loaded_version_text,
     version_not_loaded_text,
 )
-from zmqtriton.findings import Severity
-from zmqtriton.repository import (
-    is_model_directory,
-    is_utf8_name,
-    no_model_text,
-    not_found_text,
-    not_unique_text,
-    subdirectories,
-)
-from zmqtriton_floor.errors import InternalError, closest_match
-from zmqtriton_floor.settings.offers import Hook
+from zmqtriton.config.validation import config_problems
+from zmqtriton.sdk.models import ConfigError, Problem, Severity, models_in, parameters, scan
+from zmqtriton.sdk.process import Hook, addons
+from zmqtriton.sdk.wire import InternalError, errors
 from zmqtriton_standard.tools.checking.findings import Findings, locate_all, warning
 from zmqtriton_standard.tools.checking.models import (
     CheckOptions,
@@ -88,7 +74,7 @@ def _tensor_warning(kind: str, name: str, model: ModelFindings) -> str:
         names += [name for one in config.batch_input for name in one.target_name]
     if not names or name in names or model.has_auto_completion:
         return ""
-    meant = closest_match(name, names)
+    meant = errors.closest_match(name, names)
     hint = f"did you mean '{meant}'?" if meant else f"it names {', '.join(names)}"
     return f"the configuration has no {kind} '{name}'; {hint}"
 
@@ -115,11 +101,11 @@ def check_repositories(
     for name, folders in places.items():
         report.models[name] = one = models.findings_of(name)
         for other in folders[1:]:
-            one.problems.append(Problem(not_unique_text(name), path=str(other)))
+            one.problems.append(Problem(scan.not_unique_text(name), path=str(other)))
     for name in names:
         if name not in places and name != "*":
             report.problems.append(
-                Problem(not_found_text(name), suggestion=closest_match(name, places))
+                Problem(scan.not_found_text(name), suggestion=errors.closest_match(name, places))
             )
     for one in list(report.models.values()):
         _check_references(one, models)
@@ -149,7 +135,7 @@ class _CheckedModels:
         return self._findings[name]
 
     def suggest(self, name: str) -> str:
-        return closest_match(name, self._directories)
+        return errors.closest_match(name, self._directories)
 
     def members_from(self, name: str) -> dict[str, list[str]]:
         """Return the members of each ensemble, from this one on."""
@@ -171,18 +157,18 @@ def _model_directories(directories: Sequence[Path], report: Report) -> dict[str,
     places: dict[str, list[Path]] = {}
     for directory in directories:
         try:
-            inside = subdirectories(directory)
+            inside = scan.subdirectories(directory)
         except InternalError as error:
             report.problems.append(Problem(error.text))
             continue
         report.problems += [
             replace(_NOT_UTF8, path=str(directory / name))
             for name in sorted(os.listdir(directory))
-            if not is_utf8_name(name)
+            if not scan.is_utf8_name(name)
         ]
-        folders = [directory.absolute()] if is_model_directory(directory, inside) else inside
+        folders = [directory.absolute()] if scan.is_model_directory(directory, inside) else inside
         if not folders:
-            report.problems.append(warning(no_model_text(directory)))
+            report.problems.append(warning(scan.no_model_text(directory)))
         for path in folders:
             others = places.setdefault(path.name, [])
             if path.resolve() not in [other.resolve() for other in others]:
@@ -195,8 +181,8 @@ def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
     neighbours: dict[str, Path] = {}
     for directory in directories:
         try:
-            if is_model_directory(directory, subdirectories(directory)):
-                around = subdirectories(directory.absolute().parent)
+            if scan.is_model_directory(directory, scan.subdirectories(directory)):
+                around = scan.subdirectories(directory.absolute().parent)
                 neighbours.update((path.name, path) for path in around)
         except InternalError:
             continue  # reported already
@@ -208,11 +194,13 @@ def _check_references(one: ModelFindings, models: _CheckedModels) -> None:
         return
     if one.config.HasField("ensemble_scheduling"):
         one.problems += locate_all(_member_problems(one, models), one.config_path)
-    for name in declared_callees(one.config):
+    for name in parameters.declared_callees(one.config):
         if name not in models:
             text = f"model '{one.config.name}' asks '{name}', which is not in the repository"
             problem = replace(
-                warning(text), field=("parameters", BLS_MODELS), suggestion=models.suggest(name)
+                warning(text),
+                field=("parameters", parameters.BLS_MODELS),
+                suggestion=models.suggest(name),
             )
             one.problems += locate_all([problem], one.config_path)
 
@@ -248,7 +236,7 @@ def _missing_members(config: Any, models: _CheckedModels) -> Iterator[Problem]:
         if not name:
             continue
         if name not in models:
-            why = not_found_text(name)
+            why = scan.not_found_text(name)
             text = no_loaded_version_text(config.name, name, why)
             yield Problem(text, here, suggestion=models.suggest(name), detail=why)
         elif wrong := models.findings_of(name).errors:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton_floor import prctl
+from zmqtriton.sdk.process import prctl
 
 _CHECKER = Path(__file__).with_name("syntax.py")
 #: Number of crashes of the parser after which the remaining files are skipped.

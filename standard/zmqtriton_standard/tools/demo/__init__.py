@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zmqtriton.command_line import ctl_command, read_options
-from zmqtriton.supervisor import OpenedServer
+from zmqtriton.sdk.process import command_line
+from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton_standard.tools.examples import copy_missing
 
 MODELS = Path(__file__).parent / "models"
@@ -28,7 +28,7 @@ commands to try. Existing files are kept, so the models can be edited. If the po
 
 def run_demo(words: list[str]) -> int:
     """Run the command and return the exit status."""
-    from zmqtriton.supervisor import run
+    from zmqtriton.sdk.supervisor import run
 
     if words[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_HELP)
@@ -41,7 +41,7 @@ def run_demo(words: list[str]) -> int:
         sys.stderr.write(f"error: cannot write the demo's models: {error}\n")
         return 1
     typed = words[1:] if has_directory else words
-    options = read_options(server_arguments(directory, typed), ADDRESSES)
+    options = command_line.read_options(server_arguments(directory, typed), ADDRESSES)
     if isinstance(options, int):
         return options
 
@@ -69,7 +69,7 @@ def guide(directory: Path, http: str) -> str:
     """Return the commands to try in another terminal; `http` is address and port."""
     numbers = ",".join(map(str, range(16)))
     ones = ",".join("1" * 16)
-    ctl = ctl_command()
+    ctl = command_line.ctl_command()
     return f"""
 The models are in {directory}. In another terminal:
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.sdk.models import Finding, error, note, warning
 from zmqtriton_standard.tools.doctor.files import is_public
 
 _DAY_S = 86400

@@ -8,11 +8,16 @@ from collections.abc import Sequence
 
 import click
 
-from zmqtriton.findings import Finding, Severity
-from zmqtriton_standard.ctl import EXIT_REFUSED, exit_on_error, print_document, with_format
+from zmqtriton.sdk.models import Finding, Severity
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error
+from zmqtriton_standard.ctl.output import print_document, with_format
 
 _FIELDS = ("severity", "text", "advice", "commands")
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_COLOURS = {
+    Severity.ERROR: "red",
+    Severity.WARNING: "yellow",
+    Severity.NOTE: "cyan",
+}
 
 
 @click.command()

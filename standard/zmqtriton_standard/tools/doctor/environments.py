@@ -15,16 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.environments import (
-    DIRECTORY,
-    INTERPRETER,
-    REQUIREMENTS,
-    EnvironmentSpec,
-    default_root,
-    interpreter_path,
-)
-from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.models import EnvironmentSpec, Finding, demand, error, note, users, warning
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.environments.ahead import ModelEnvironment, read_environments
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_standard.tools.doctor.files import read_place
@@ -76,15 +68,15 @@ def _read(
 
 
 def _is_built(environment: Any) -> bool:
-    return isinstance(environment, EnvironmentSpec) and environment.kind == REQUIREMENTS
+    return isinstance(environment, EnvironmentSpec) and environment.kind == demand.REQUIREMENTS
 
 
 def _problem_of(spec: Any) -> str:
     if isinstance(spec, ZmqTritonError):
         return spec.text
-    if spec.kind == DIRECTORY:
-        return _age_problem(interpreter_path(spec.path))
-    if spec.kind not in (INTERPRETER, REQUIREMENTS):
+    if spec.kind == demand.DIRECTORY:
+        return _age_problem(demand.interpreter_path(spec.path))
+    if spec.kind not in (demand.INTERPRETER, demand.REQUIREMENTS):
         return ""
     candidates = [spec.python] if "/" in spec.python else candidate_paths(spec.python)
     return _age_problem(candidates[0]) if candidates else not_found_text(spec.python)
@@ -109,7 +101,7 @@ def guess_version(python: str) -> tuple[int, int] | None:
 
 
 def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iterator[Finding]:
-    path = options.get("environment-directory") or default_root(
+    path = options.get("environment-directory") or users.default_root(
         is_shared=bool(options.get("stub-user"))
     )
     place = read_place(path)

@@ -15,20 +15,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import runtime_places
-from zmqtriton.command_line import parse_words
-from zmqtriton.control_client import (
-    QUICK_TIMEOUT_S,
+from zmqtriton.options.parser import check_document
+from zmqtriton.options.report import describe_options
+from zmqtriton.options.result import Options
+from zmqtriton.options.sources import COMMAND
+from zmqtriton.options.values import OptionError
+from zmqtriton.sdk.models import Finding, Severity, note
+from zmqtriton.sdk.process import (
     Client,
     NoServerError,
-    ServerSelector,
-    connect,
-    find_directories,
+    command_line,
+    control_client,
+    runtime_places,
 )
-from zmqtriton.findings import Finding, Severity, note
-from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.ctl import describe_log, explain
+from zmqtriton.sdk.wire import ZmqTritonError
+from zmqtriton_standard.ctl.asking import explain
+from zmqtriton_standard.ctl.status import describe_log
 from zmqtriton_standard.tools.checking.silence import find_silent
 from zmqtriton_standard.tools.doctor import (
     certificates,
@@ -95,7 +97,7 @@ class Target:
 
 
 def find_target(
-    selector: ServerSelector,
+    selector: control_client.ServerSelector,
     repositories: Sequence[str],
     words: Sequence[str],
     root: Path = ROOT,
@@ -104,7 +106,7 @@ def find_target(
 
     Raises NoServerError if a server is named that there is not.
     """
-    directories = list(find_directories(selector.directory))
+    directories = list(control_client.find_directories(selector.directory))
     silent: Path | None = None
     client = None if words else _connect(selector)
     if client is not None:
@@ -125,9 +127,9 @@ def _joined(first: Iterable[str], more: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*first, *more]))
 
 
-def _connect(selector: ServerSelector) -> Client | None:
+def _connect(selector: control_client.ServerSelector) -> Client | None:
     try:
-        return connect(selector)
+        return control_client.connect(selector)
     except NoServerError:
         if selector.name:
             raise
@@ -137,15 +139,15 @@ def _connect(selector: ServerSelector) -> Client | None:
 def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
     """Ask a server for itself, its options and its repositories."""
     identity = client.identity  # first, since who is stopped is not waited for long
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
     troubles: dict[str, str] = {}
     for finding in explain(client):
         troubles.setdefault(finding.model, finding.text)
     rows, pressure = [], None
     with suppress(ZmqTritonError):  # one of an older version does not know the call
-        rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+        rows = client.call("options", timeout_s=control_client.QUICK_TIMEOUT_S)
     with suppress(ZmqTritonError):  # nor does one without metrics
-        pressure = client.call("latest", timeout_s=QUICK_TIMEOUT_S).get("machine")
+        pressure = client.call("latest", timeout_s=control_client.QUICK_TIMEOUT_S).get("machine")
     processes = status["processes"]
     server = Server(
         identity.id,
@@ -176,7 +178,7 @@ def _read_options(
             return {}, None, f"{error} in {text}"
     line += [f"--model-repository={path}" for path in repositories]
     try:
-        options = parse_words(line, usual=[_ANY_REPOSITORY])
+        options = command_line.parse_words(line, usual=[_ANY_REPOSITORY])
     except OptionError as error:
         return {}, None, _one_line(error)
     values = {row["option"]: row["value"] for row in describe_options(options, {})}
@@ -309,8 +311,8 @@ _OF_SERVER = (
 
 def examine_server(client: Client) -> list[Finding]:
     """Return the findings about a server itself, without those about its models."""
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    rows = client.call("options", timeout_s=control_client.QUICK_TIMEOUT_S)
     processes = status["processes"]
     server = Server(
         client.identity.id,

@@ -10,10 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, error, warning
-from zmqtriton.repository import default_root
-from zmqtriton_floor import token_file
-from zmqtriton_floor.token_file import TokenFileError
+from zmqtriton.sdk.models import Finding, decisions, error, warning
+from zmqtriton.sdk.wire import token_file
 from zmqtriton_standard.tools.doctor.reading import ROOT
 
 _LEAST_LOG_BYTES = 200 << 20
@@ -149,7 +147,7 @@ def judge_jobs(
     if not options.get("jobs"):
         return
     named = options.get("state-directory", "")
-    folder = os.path.join(named or default_root(), "jobs")
+    folder = os.path.join(named or decisions.default_root(), "jobs")
     if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
         return  # it is where the variables and the working directory of the server say
     place = read_place(folder)
@@ -204,7 +202,7 @@ def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
     try:
         token_file.read(path)
         can_be_read = is_public(path)
-    except (TokenFileError, OSError) as problem:
+    except (token_file.TokenFileError, OSError) as problem:
         yield error(
             f"--tokens: {path} cannot be used: {problem}",
             "The server does not start with it.",

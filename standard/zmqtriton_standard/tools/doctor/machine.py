@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.host.capacity import enclosing_groups
 from zmqtriton.host.fitness import lacks
-from zmqtriton.options import Options
+from zmqtriton.options.result import Options
+from zmqtriton.sdk.models import Finding, error, note, warning
 from zmqtriton_standard.tools.doctor.reading import ROOT, process_field, read, size
 from zmqtriton_standard.tools.explaining.causes import judge_pressure
 

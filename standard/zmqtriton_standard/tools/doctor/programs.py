@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from pathlib import Path
 
-from zmqtriton.commit import full_version
-from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.host.gpus import NvmlError, list_nvml_gpus
-from zmqtriton_floor import __version__
+from zmqtriton.sdk.models import Finding, error, note, warning
+from zmqtriton.sdk.process import full_version, gpus
+from zmqtriton.sdk.wire import __version__
 from zmqtriton_standard.tools.doctor.machine import read_limit
 from zmqtriton_standard.tools.doctor.reading import ROOT
 
@@ -155,7 +154,7 @@ def judge_installations(server_pid: int = 0, server_version: str = "") -> Iterat
 
 
 def judge_gpus(
-    pid: int, root: Path = ROOT, list_gpus: Callable[[], Sized] = list_nvml_gpus
+    pid: int, root: Path = ROOT, list_gpus: Callable[[], Sized] = gpus.list_nvml_gpus
 ) -> Iterator[Finding]:
     devices = sorted((root / "dev").glob("nvidia[0-9]*"))
     problem, count = "", 0
@@ -163,7 +162,7 @@ def judge_gpus(
         count = len(list_gpus())
     except OSError:
         problem = "its library libnvidia-ml.so.1 is missing"
-    except NvmlError as failure:
+    except gpus.NvmlError as failure:
         problem = str(failure)
     if devices and problem:
         yield warning(

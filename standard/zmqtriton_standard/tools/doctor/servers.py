@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.control_client import user_name
-from zmqtriton.environments import StubUsers, UserError, find_user
-from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.start.ports import describe_listener, waits_in_systemd
-from zmqtriton_floor.hosts import is_loopback
+from zmqtriton.sdk.models import Finding, error, note, users, warning
+from zmqtriton.sdk.process import control_client, describe_listener
+from zmqtriton.sdk.wire import is_loopback
+from zmqtriton.start.ports import waits_in_systemd
 from zmqtriton_standard.tools.doctor.files import read_place
 from zmqtriton_standard.tools.doctor.reading import ROOT, read
 
@@ -127,10 +126,10 @@ def judge_stub_users(names: Iterable[str], repositories: Iterable[str]) -> Itera
     files = [file for path in paths for pattern in _READ_BY_STUBS for file in path.glob(pattern)]
     for name in names:
         try:
-            find_user(name)
+            users.find_user(name)
             if not os.geteuid():
-                StubUsers([name]).check([*paths, *files])
-        except UserError as problem:
+                users.StubUsers([name]).check([*paths, *files])
+        except users.UserError as problem:
             text = str(problem)
             reason = text.partition("': ")[2] or text.partition(": ")[2]
             yield error(
@@ -254,5 +253,5 @@ def _problem_of(path: Path) -> str:
     if not path.is_dir():
         return "it is no directory"
     if owner != os.geteuid() and os.geteuid():
-        return f"it belongs to {user_name(owner)}"
+        return f"it belongs to {control_client.user_name(owner)}"
     return "" if os.access(path, os.W_OK) else "this user may not write there"

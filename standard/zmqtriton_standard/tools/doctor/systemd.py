@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.findings import Finding, error, warning
+from zmqtriton.sdk.models import Finding, error, warning
 from zmqtriton_standard.tools.doctor.reading import ROOT, read
 
 _FOLDERS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from zmqtriton.findings import Finding, error, warning
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.models import Finding, error, warning
+from zmqtriton.sdk.wire import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
 #: Command that loads a model with new files; a restart of its processes does not.

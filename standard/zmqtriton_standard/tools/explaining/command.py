@@ -11,23 +11,15 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from zmqtriton import addons
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
-from zmqtriton.findings import Finding, Severity
-from zmqtriton_floor.errors import NotFound, ZmqTritonError
-from zmqtriton_floor.logs import escape
-from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_standard.ctl import (
-    MODEL,
-    LiveLine,
-    needs_attention,
-    print_document,
-    print_note,
-    run_with_client,
-    with_format,
-)
+from zmqtriton.sdk.models import Finding, Severity
+from zmqtriton.sdk.process import Client, Hook, NoServerError, addons, control_client
+from zmqtriton.sdk.wire import NotFound, ZmqTritonError, logs
+from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.connections import read_rates
+from zmqtriton_standard.ctl.output import LiveLine, print_document, print_note, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 from zmqtriton_standard.ctl.stacks import read_stacks
+from zmqtriton_standard.ctl.status import needs_attention
 from zmqtriton_standard.tools.explaining.causes import (
     judge_places,
     judge_pressure,
@@ -98,7 +90,7 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
     if not explained:
         click.echo("the server and all models are as they should be")
     for number, (name, findings) in enumerate(explained):
-        lines = [line for finding in findings for line in finding.lines(escape(name))]
+        lines = [line for finding in findings for line in finding.lines(logs.escape(name))]
         click.echo("\n" * bool(number) + "\n".join(lines))
 
 
@@ -176,13 +168,15 @@ class _Server:
         self.status = self._look()
         self._directories = Directories(self.status.get("repositories", ()))
         arguments = {"ready": False, "reasons": True}
-        self.index: Sequence[Any] = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+        self.index: Sequence[Any] = client.call(
+            "index", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
+        )
         self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
 
     def _look(self) -> Any:
         """Return the status, with the broker's counts unless it never has the time to tell them."""
         for _ in range(_LOOKS):
-            status = self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+            status = self._client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
             if status.get("counts") is not None or not self._left_s:
                 break
         return status
@@ -197,7 +191,9 @@ class _Server:
             self.is_slow = True
             return {}
         try:
-            return self._client.call(verb, arguments, min(QUICK_TIMEOUT_S, self._left_s))
+            return self._client.call(
+                verb, arguments, min(control_client.QUICK_TIMEOUT_S, self._left_s)
+            )
         except NoServerError:
             self.is_slow = True
         except ZmqTritonError:  # nobody measures it, or its processes have ended meanwhile

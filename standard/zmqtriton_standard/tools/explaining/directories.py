@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.findings import Finding, Severity
+from zmqtriton.sdk.models import Finding, Severity
 from zmqtriton_standard.tools.checking.silence import output_within
 
 

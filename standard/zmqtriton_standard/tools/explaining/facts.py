@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton.findings import Finding
-from zmqtriton_floor.reasons import Kind
-from zmqtriton_standard.ctl import format_duration
+from zmqtriton.sdk.models import Finding
+from zmqtriton.sdk.wire import Kind
+from zmqtriton_standard.ctl.tables import format_duration
 from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
 
 #: Age in seconds of past trouble that an overview of all models leaves out, if it was small.

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton_floor.errors import closest_match
-from zmqtriton_floor.reasons import Kind, Reason
-from zmqtriton_standard.ctl import format_bytes, format_duration
+from zmqtriton.sdk.models import Finding, error, note, warning
+from zmqtriton.sdk.wire import Kind, Reason, errors
+from zmqtriton_standard.ctl.status import format_bytes
+from zmqtriton_standard.ctl.tables import format_duration
 from zmqtriton_standard.tools.explaining.causes import explain_reason, judge_pressure, reason_of
 from zmqtriton_standard.tools.explaining.facts import PACE, RECENT_S, Document, Facts, count_of
 from zmqtriton_standard.tools.explaining.requests import find_in_requests, find_waits
@@ -74,7 +74,7 @@ def _unknown_model(facts: Facts) -> Finding:
             "Add its directory, and look at version_policy: by default the highest one is served.",
             f"zmqtriton-ctl explain {facts.word}",
         )
-    close = closest_match(facts.model, names)
+    close = errors.closest_match(facts.model, names)
     meant = f"; did you mean '{close}'?" if close else ""
     looked_in = _repositories(facts.status)
     command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"

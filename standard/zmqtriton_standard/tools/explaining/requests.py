@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton.findings import Finding, note, warning
-from zmqtriton_standard.ctl import format_duration
+from zmqtriton.sdk.models import Finding, note, warning
+from zmqtriton_standard.ctl.tables import format_duration
 from zmqtriton_standard.tools.explaining.causes import explain_known, explain_text
 from zmqtriton_standard.tools.explaining.facts import (
     PACE,

@@ -11,11 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.config import load_config
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.lazy_names import load_reference
+from zmqtriton.sdk.models import load_config
+from zmqtriton.sdk.process import addons, load_reference
+from zmqtriton.sdk.wire import ZmqTritonError, datatypes
 from zmqtriton_standard.tools.new_model.chat import chat_curl, chat_texts
 from zmqtriton_standard.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_standard.tools.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
@@ -167,7 +165,7 @@ def _refuse_tensors(arguments: argparse.Namespace, option: str, whose: str) -> N
 
 def _configured_tensor(entry: Any) -> TensorSpec:
     type_name = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    datatype = BY_CONFIG_NAME[type_name[entry.data_type].name]
+    datatype = datatypes.BY_CONFIG_NAME[type_name[entry.data_type].name]
     dims = ",".join(map(str, entry.dims))
     return read_tensor(f"{entry.name}:{datatype.name}:{dims}")
 

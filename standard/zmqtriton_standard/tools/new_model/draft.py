@@ -13,13 +13,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zmqtriton_floor.datatypes import BY_NAME, BYTES, DATATYPES, Datatype
-from zmqtriton_floor.errors import closest_match
+from zmqtriton.sdk.wire import datatypes, errors
 
 #: The type of strings has two names.
 _STRING = "STRING"
 #: Types that models can compute with, by numpy.
-TYPES = {row.name: row for row in DATATYPES if row.numpy_name}
+TYPES = {row.name: row for row in datatypes.DATATYPES if row.numpy_name}
 _TYPE_NAMES = (*TYPES, _STRING)
 #: An example's size for a dimension that may be any.
 _ANY_SIZE = 3
@@ -55,7 +54,7 @@ _TAKEN = frozenset(
     )
 )
 
-_BOOL = BY_NAME["BOOL"]
+_BOOL = datatypes.BY_NAME["BOOL"]
 #: Number of responses that a decoupled draft sends for each request.
 RESPONSES = 3
 
@@ -64,7 +63,7 @@ class TensorSpec(NamedTuple):
     """One input or output."""
 
     name: str
-    datatype: Datatype
+    datatype: datatypes.Datatype
     #: Without that of a batch; -1 is any size.
     dims: tuple[int, ...]
     #: An element of the example, if it is a text.
@@ -78,7 +77,7 @@ class TensorSpec(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        return self.datatype.number == BYTES
+        return self.datatype.number == datatypes.BYTES
 
     @property
     def numpy_type(self) -> str:
@@ -125,11 +124,11 @@ def read_tensor(text: str) -> TensorSpec:
     return TensorSpec(name, _read_type(text, type_name), _read_dims(text, dims or "-1"))
 
 
-def _read_type(text: str, name: str) -> Datatype:
+def _read_type(text: str, name: str) -> datatypes.Datatype:
     type_name = name.upper().removeprefix("TYPE_")
-    type_name = BY_NAME["BYTES"].name if type_name == _STRING else type_name
+    type_name = datatypes.BY_NAME["BYTES"].name if type_name == _STRING else type_name
     if type_name not in TYPES:
-        meant = closest_match(type_name, _TYPE_NAMES)
+        meant = errors.closest_match(type_name, _TYPE_NAMES)
         hint = f" Did you mean '{meant}'?" if meant else ""
         raise ValueError(f"'{text}': the type is one of {', '.join(_TYPE_NAMES)}.{hint}")
     return TYPES[type_name]

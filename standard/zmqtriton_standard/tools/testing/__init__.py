@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zmqtriton import addons
-from zmqtriton.embedded import InferenceRequest, InferenceResponse
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.tools.testing.batch import OutputError
 from zmqtriton_standard.tools.testing.model import LoadedModel, load_model
 

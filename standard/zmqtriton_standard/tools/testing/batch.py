@@ -14,15 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.embedded import InferenceRequest
-from zmqtriton_floor import wire
-from zmqtriton_floor.arrays import to_arrays, to_tensors
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER
-from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton.sdk.models import api
+from zmqtriton.sdk.process import InferenceRequest
+from zmqtriton.sdk.wire import NotFound, ZmqTritonError, arrays, datatypes, wire
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_floor.wire import Tensor
-from zmqtriton_stub.api import InferenceResponse
 from zmqtriton_stub.broker.between_threads import Bell
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
@@ -141,7 +137,7 @@ class _Noted(OpenRequest):
     __slots__ = ()
     _link: Batch
 
-    def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
+    def encode(self, response: api.InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
         # before those are left out that the configuration does not have
         self._link.output_names.update(tensor.name() for tensor in response.output_tensors())
         return super().encode(response, flags)
@@ -189,7 +185,7 @@ def check_names(names: Iterable[str], config: Mapping[str, Any]) -> None:
 
 
 def check_tensors(
-    tensors: Iterable[Tensor], config: Mapping[str, Any], batch_size: int | None
+    tensors: Iterable[wire.Tensor], config: Mapping[str, Any], batch_size: int | None
 ) -> None:
     """Raise OutputError for a wrong type or shape; the batch size is None if it may be any."""
     entries = {entry["name"]: entry for entry in config.get("output", ())}
@@ -197,11 +193,11 @@ def check_tensors(
     for tensor in tensors:
         entry = entries[tensor.name]
         what = f"output '{tensor.name}' of model '{config['name']}'"
-        declared = BY_CONFIG_NAME[entry["data_type"]]
+        declared = datatypes.BY_CONFIG_NAME[entry["data_type"]]
         if tensor.datatype != declared.number:
             raise OutputError(
-                f"{what} is {BY_NUMBER[tensor.datatype].name}, and its configuration says "
-                f"{declared.name} ({declared.config_name})"
+                f"{what} is {datatypes.BY_NUMBER[tensor.datatype].name}, and its configuration "
+                f"says {declared.name} ({declared.config_name})"
             )
         dims = [int(dim) for dim in entry["dims"]]
         if is_batching:
@@ -265,11 +261,11 @@ class CalledModels:
                 f"model '{self._model}' calls '{row.model}', and this test has no answer for it: "
                 f"load_model(..., bls={{'{row.model}': function}})"
             )
-        return self._answers[row.model](to_arrays(wire.decode_request(body).inputs))
+        return self._answers[row.model](arrays.to_arrays(wire.decode_request(body).inputs))
 
 
 def _body(outputs: Mapping[str, Any]) -> bytes:
-    return wire.encode_body(wire.ResponseBody({}, to_tensors(outputs, {})))
+    return wire.encode_body(wire.ResponseBody({}, arrays.to_tensors(outputs, {})))
 
 
 class _Connection:

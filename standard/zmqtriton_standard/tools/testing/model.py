@@ -20,27 +20,14 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple
 
-from zmqtriton import addons
 from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.config import (
-    ModelHost,
-    apply_group_defaults,
-    backend_places,
-    find_model_file,
-    find_runtime,
-    instance_specs,
-    load_config,
-    merge_completion,
-    to_json,
-)
-from zmqtriton.embedded import InferenceRequest, InferenceResponse
-from zmqtriton.host.gpus import visible_gpus
-from zmqtriton.repository import choose_versions, scan_model, subdirectories
-from zmqtriton_floor import wire
-from zmqtriton_floor.arrays import to_arrays, to_tensors
-from zmqtriton_floor.errors import InvalidArgument, NotFound, from_number
+from zmqtriton.config.backends import backend_places, find_model_file, find_runtime
+from zmqtriton.config.model_config import ModelHost, merge_completion
+from zmqtriton.sdk.models import instances, load_config, pbtxt, scan
+from zmqtriton.sdk.models import model as stub_model
+from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, gpus
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
 from zmqtriton_floor.execution_progress import SIZE, ProgressView
-from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_standard.tools.testing.batch import (
     Answer,
     Batch,
@@ -52,7 +39,6 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.execution.executions import Execution, Executions
 from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
 from zmqtriton_stub.instance import StubInstance
-from zmqtriton_stub.model import PythonModel, import_class
 
 
 class ModelFiles(NamedTuple):
@@ -66,7 +52,9 @@ class ModelFiles(NamedTuple):
 
     def completed(self, reply: str) -> str:
         """Return the final configuration, given what `auto_complete_config` has returned."""
-        return to_json(merge_completion(self.config, reply, host=self.host, path=self.config_path))
+        return pbtxt.to_json(
+            merge_completion(self.config, reply, host=self.host, path=self.config_path)
+        )
 
 
 def read_model(directory: Path, version: int | None) -> ModelFiles:
@@ -77,15 +65,15 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     directory = directory.absolute()
     if not directory.is_dir():
         raise NotFound(f"there is no model directory {directory}")
-    scanned = scan_model(directory, directory.parent)
+    scanned = scan.scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = ModelHost(visible_gpus())
+    host = ModelHost(gpus.visible_gpus())
     config = load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(f"model '{scanned.name}' is an ensemble: it has no code to be tested")
     if version is None:
-        version = max(choose_versions(config, scanned.versions).versions)
+        version = max(scan.choose_versions(config, scanned.versions).versions)
     elif version not in scanned.versions:
         raise NotFound(f"model '{scanned.name}' has no version {version}")
     places = backend_places()
@@ -93,8 +81,8 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     runtime = find_runtime(config, places)
     draft = type(config)()
     draft.CopyFrom(config)
-    apply_group_defaults(draft, host.gpus)
-    first = instance_specs(draft)[0]
+    instances.apply_group_defaults(draft, host.gpus)
+    first = instances.instance_specs(draft)[0]
     load = wire.LoadModel(
         first.name,
         scanned.name,
@@ -103,7 +91,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         first.device_id,
         directory=str(directory),
         path=str(file),
-        config=to_json(config),
+        config=pbtxt.to_json(config),
         auto_complete=1,
         backend_settings=json.dumps({}),
         package=runtime.package if runtime and runtime.file == file else "",
@@ -114,7 +102,9 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
 def _no_version_text(directory: Path) -> str:
     text = f"{directory} has no version directory, such as {directory / '1'}"
     models = [
-        path.name for path in subdirectories(directory) if scan_model(path, directory).versions
+        path.name
+        for path in scan.subdirectories(directory)
+        if scan.scan_model(path, directory).versions
     ]
     if models:
         text += f"; it is a repository of models, name one of them: {', '.join(models)}"
@@ -198,7 +188,7 @@ def load_model(
     outer, instance = this_process.current, StubInstance(files.load, _tell)
     this_process.current = instance
     try:
-        model = PythonModel(files.load, import_class(files.load))
+        model = stub_model.PythonModel(files.load, stub_model.import_class(files.load))
         config = files.completed(model.complete())
         instance.configure(config)
         model.initialize(config, instance)
@@ -222,7 +212,7 @@ class LoadedModel:
     def __init__(
         self,
         instance: StubInstance,
-        model: PythonModel,
+        model: stub_model.PythonModel,
         config: dict[str, Any],
         called: CalledModels,
         model_file: str,
@@ -407,7 +397,7 @@ class LoadedModel:
             request.request_id,
             dict(request.parameters),
             list(request.outputs),
-            to_tensors(request.inputs, self.config),
+            arrays.to_tensors(request.inputs, self.config),
         )
         signature = self._instance.signature
         assert signature is not None
@@ -431,7 +421,7 @@ class LoadedModel:
         outcome, data = answer
         error = None
         if outcome.code:
-            error = from_number(outcome.code, outcome.text)
+            error = errors.from_number(outcome.code, outcome.text)
             error.__cause__ = raised
             # an attribute that tracebacks print from Python 3.11 on
             notes = [f"its code {text}" for text in self._instance.mismatches]
@@ -441,7 +431,7 @@ class LoadedModel:
             self.name,
             self.version,
             request.request_id,
-            to_arrays(body.outputs),
+            arrays.to_arrays(body.outputs),
             body.parameters,
             error,
             final=bool(outcome.flags & wire.FINAL),
@@ -479,4 +469,4 @@ def _tell(message: Any) -> None:
     """Take what the instance tells its supervisor: its log goes to Python's."""
     if type(message) is wire.LogLine:
         place = message.file, message.line
-        _log.log(LEVEL_NUMBERS[message.level], "%s:%d %s", *place, message.text)
+        _log.log(logs.LEVEL_NUMBERS[message.level], "%s:%d %s", *place, message.text)

@@ -236,7 +236,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", str(model))
 
-    monkeypatch.setattr("zmqtriton_standard.tools.checking.models.find_config", refuse)
+    monkeypatch.setattr("zmqtriton.repository.scan.find_config", refuse)
 
     assert [f"[Errno 13] Permission denied: '{model}'"] == [t for _, t, _ in errors_of(model)]
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.support.needs import ROOT
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.serve.groups import (
     Change,
     FleetFile,
@@ -17,7 +18,6 @@ from zmqtriton_extras.fleet.serve.groups import (
     choose_group,
     parse_fleet,
 )
-from zmqtriton_floor.errors import InvalidArgument
 
 
 def group(**fields: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.servers.nodes import (
     Node,
     merge,
@@ -14,7 +15,6 @@ from zmqtriton_extras.fleet.servers.nodes import (
     parse_address_list,
     parse_announcements,
 )
-from zmqtriton_floor.errors import InvalidArgument
 
 
 def announcement(**changes: Any) -> dict[str, Any]:

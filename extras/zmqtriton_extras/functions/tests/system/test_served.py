@@ -30,7 +30,7 @@ from tests.stub import interpreters
 from tests.support.needs import find_tool
 from tests.support.server import Server, exchange, tensor
 from tests.support.waiting import eventually
-from zmqtriton_floor import token_file
+from zmqtriton.sdk.wire import token_file
 from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
