@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton_floor.arena import INLINE_BYTES
 
 GUIDES = Path(__file__).resolve().parent.parent / "docs" / "guides"

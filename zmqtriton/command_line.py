@@ -14,9 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from zmqtriton import addons
-from zmqtriton.options.parser import HelpRequested, parse, with_environment
-from zmqtriton.options.result import Options
-from zmqtriton.options.values import OPENTELEMETRY, OptionError
+from zmqtriton.options import (
+    OPENTELEMETRY,
+    HelpRequested,
+    OptionError,
+    Options,
+    parse,
+    with_environment,
+)
 from zmqtriton.store_places import is_remote
 
 _CTL = "zmqtriton-ctl"
@@ -76,7 +81,6 @@ def _check_add_ons(options: Options) -> Options:
     Raises OptionError for another option whose add-on is not installed.
     """
     options_by_add_on = {
-        "grpcio": options.grpc_transport == "grpcio" and "--grpc-transport",
         "on_demand": (options.load_on_demand and "--load-on-demand")
         or (options.one_by_one and "--one-by-one"),
         "reloading": options.reload and "--reload",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 
 #: Width of the signs around a cell, "| " and " |", without the bar that it shares with its
 #: neighbour.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.sdk.addon import Process
 
 STUB, TRACER = "stub", "tracer"

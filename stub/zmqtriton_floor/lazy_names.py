@@ -6,13 +6,10 @@ needs one name would load all modules of the package.
 
 from __future__ import annotations
 
-import re
 import sys
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Dict, List, Tuple
-
-_IMPORT = re.compile(r"^    from (\S+) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+from typing import Any, Callable, Dict, Tuple
 
 
 def lazy_names(module: str) -> Callable[[str], Any]:
@@ -42,17 +39,13 @@ def lazy_names(module: str) -> Callable[[str], Any]:
 def _names_of(module: str) -> Dict[str, Tuple[str, str]]:
     """Return module and name there of each name, from the source, which type checkers read."""
     loader: Any = sys.modules[module].__loader__
-    text = loader.get_source(module)
-    text = text.partition("\nif TYPE_CHECKING:\n")[2].partition("\nelse:\n")[0]
+    block = loader.get_source(module).partition("\nif TYPE_CHECKING:")[2].partition("\nelse:")[0]
     return {
-        local or name: (place, name)
-        for place, lines, line in _IMPORT.findall(text)
-        for name, _, local in (each.partition(" as ") for each in _words(lines or line))
+        name.split()[-1]: (place, name.split()[0])
+        for place, names in (each.split(" import ") for each in block.split("\n    from ")[1:])
+        for name in names.strip("()\n ").split(",")
+        if name.strip()
     }
-
-
-def _words(names: str) -> List[str]:
-    return [word for word in map(str.strip, names.split(",")) if word]
 
 
 def _value_of(place: str, name: str) -> Any:

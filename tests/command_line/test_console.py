@@ -23,7 +23,7 @@ from zmqtriton.console import (
     repository_agent_table,
     table,
 )
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton.systemd import Notifier, notifier_from_environment, passed_sockets
 
 # ----------------------------------------------------------------------------- console

@@ -24,10 +24,11 @@ from zmqtriton.command_line import read_options
 from zmqtriton.commit import full_version, read_checkout, read_installation
 from zmqtriton.config.backends import backend_package
 from zmqtriton.control_client import NoServerError
+from zmqtriton.embedded.parent import connect
 from zmqtriton.main import main
-from zmqtriton.options.result import DEFAULTS, Options
+from zmqtriton.options import Options
+from zmqtriton.options.result import DEFAULTS
 from zmqtriton.otlp_destination import DestinationError, read
-from zmqtriton.sdk.process import connect
 from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton_floor import __version__, lazy_names
 from zmqtriton_floor.settings.frontends import FrontendSettings

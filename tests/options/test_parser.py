@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from zmqtriton.commit import full_version
-from zmqtriton.options.parser import HelpRequested, parse
-from zmqtriton.options.result import DEFAULTS, Options
+from zmqtriton.options import HelpRequested, OptionError, Options, Restriction, Setting, parse
+from zmqtriton.options.result import DEFAULTS
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.values import OptionError, Restriction, Setting
 
 #: As `tritonserver --help` of 2.51 lists them, and what newer ones added.
 TRITON_OPTIONS = """

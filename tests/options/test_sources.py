@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
 from zmqtriton.options.kinds import Arity
-from zmqtriton.options.parser import parse, with_environment
-from zmqtriton.options.result import Options
 from zmqtriton.options.sources import PREFIX, variable_of
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.values import OptionError, TraceOptions
 
 # ----------------------------------------------------------------------------- sources
 # Options of a file and of variables beside those of the command line.

@@ -9,11 +9,11 @@ import pytest
 
 from tests.options.test_parser import parsed, refused
 from zmqtriton.main import main
+from zmqtriton.options import HelpRequested, RateLimitResource, Setting, parse
 from zmqtriton.options.kinds import OptionSupport
-from zmqtriton.options.parser import HelpRequested, parse
 from zmqtriton.options.report import describe_options
 from zmqtriton.options.table import OPTIONS_BY_NAME
-from zmqtriton.options.values import ModelFile, RateLimitResource, Setting
+from zmqtriton.options.values import ModelFile
 
 # ------------------------------------------------------------------------------- table
 # Warnings about options that are not honoured, and the values of all others.

@@ -16,7 +16,7 @@ from zmqtriton.environments.demand import (
     EnvironmentSpec,
     GuestHost,
 )
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.options.values import ModelFile
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
 from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound

@@ -22,9 +22,7 @@ from zmqtriton.config.parameters import Quota
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.host import capacity
 from zmqtriton.host.cores import cores_of_policy, pin_to_cores
-from zmqtriton.options.parser import parse
-from zmqtriton.options.result import Options
-from zmqtriton.options.values import Setting
+from zmqtriton.options import Options, Setting, parse
 from zmqtriton.reading.instance_slots import host_policy_name
 from zmqtriton.reading.python_settings import PythonSettings, check_settings
 from zmqtriton.start import listeners

@@ -22,8 +22,7 @@ from tests.repo import distributions
 from tests.support.needs import ROOT, find_tool
 from tests.system.docs.examples import read_blocks
 from tools import release
-from zmqtriton.options.parser import parse
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options, parse
 from zmqtriton_extras.fleet.proxies.command import proxy
 
 # ------------------------------------------------------------------------------ deploy

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.refusals import refusal
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.start import listeners
 from zmqtriton.start.listeners import BoundSocket, PortError
 from zmqtriton.start.ports import SharedPort

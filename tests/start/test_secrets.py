@@ -22,9 +22,7 @@ from zmqtriton.host.gpus import (
     used_memory_share,
     visible_gpus,
 )
-from zmqtriton.options.parser import parse
-from zmqtriton.options.result import Options
-from zmqtriton.options.values import Setting, TraceOptions
+from zmqtriton.options import Options, Setting, TraceOptions, parse
 from zmqtriton.roles import LOCAL_SERVICES
 from zmqtriton.start import secrets
 from zmqtriton.start.secrets import SecretError

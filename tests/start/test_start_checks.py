@@ -18,7 +18,7 @@ from tests.support.refusals import refusal
 from tests.support.server import free_ports
 from zmqtriton.host import fitness
 from zmqtriton.host.fitness import TaskLimit
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton.start.checks import check_numbers, find_problems
 
 # ------------------------------------------------------------------------ start checks

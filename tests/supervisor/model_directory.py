@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.supervisor.readings import Readings
 from tests.supervisor.world import SupervisorHarness
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.blueprint import Blueprint
 
 PLAIN = 'input { name: "X" data_type: TYPE_FP32 dims: 1 }'

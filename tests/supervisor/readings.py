@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
 from zmqtriton.reading.model_reading import ModelReader, host_of
 from zmqtriton.reading.plain import loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.settings.codec import decode

@@ -14,7 +14,7 @@ import pytest
 from tests.supervisor.settings import options_with, settings
 from tests.supervisor.world import SupervisorHarness
 from tests.support.poison import FILE
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 from zmqtriton.roles import LOCAL_SERVICES
 from zmqtriton.supervisor.machine.settings import process_settings

@@ -10,7 +10,7 @@ from typing import Any
 
 from tools.reference.markdown import code, heading, table
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.options.values import HTTP_CATEGORIES
 from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton_floor.settings.codec import decode

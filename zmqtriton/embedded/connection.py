@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,11 +27,11 @@ from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.descriptions import described
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
-from zmqtriton_standard.metrics.scraper import Scraper
 
 Options = TypeVar("Options")
 
@@ -41,6 +41,11 @@ _UNBIND_WITHIN_S = 30.0
 #: Text in the server's copy of a bound model, for a reader who looks for the code there.
 _BOUND = "# Model '{name}' is bound by process {pid}, which has its code and runs it.\n"
 _LATE = "the request's deadline has passed"
+
+
+class Scraper(Protocol):
+    async def scrape(self) -> str:
+        """Return the text of the page of metrics."""
 
 
 class GuestChannel:
@@ -183,6 +188,8 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
 #: Takes a model, and returns the function that the connection has by the model's name; None for a
 #: model that is not for it.
 CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
+#: Makes what gathers the server's metrics as Prometheus reads them.
+SCRAPER = Hook[Callable[[Gateway], Scraper]]("embedded.scraper")
 
 
 class Connection(AbstractContextManager["Connection"]):
@@ -250,7 +257,10 @@ class Connection(AbstractContextManager["Connection"]):
 
     def metrics(self) -> str:
         """Return the server's metrics as Prometheus reads them."""
-        return self._guest.wait(Scraper(self._guest.gateway).scrape())
+        make = SCRAPER.first_of(addons.offers())
+        if make is None:
+            raise Unsupported("the add-on 'metrics' is not installed")
+        return self._guest.wait(make(self._guest.gateway).scrape())
 
     def call(self, name: str, /, *values: Any, **named: Any) -> Any:
         """Return the answer of the function with this name, also if this has it, such as `load`."""

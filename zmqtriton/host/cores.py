@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from zmqtriton.options.values import BadValue, Setting, core_numbers
+from zmqtriton.options import Setting
+from zmqtriton.options.values import BadValue, core_numbers
 
 _log = logging.getLogger(__name__)
 _NUMA_NODES = Path("/sys/devices/system/node")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from zmqtriton import file_names
 from zmqtriton.host.capacity import enclosing_groups, read_text
 from zmqtriton.host.sealed_memory import anonymous_memory
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.roles import frontend_roles
 
 #: Advice for system calls that an old kernel or a strict container lacks. All are tried before the

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zmqtriton.logs.guard import guarded
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton_floor import logs
 from zmqtriton_floor.logs import UNREAD, LineStream, count_lines, describe_loss
 

@@ -54,7 +54,7 @@ from zmqtriton.environments.demand import (
     ignored_stub_warnings,
     resolve_environment,
 )
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.blueprint import (
     BackendCode,
     Blueprint,

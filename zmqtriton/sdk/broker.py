@@ -10,7 +10,6 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton.broker.core import BrokerCore as BrokerCore
     from zmqtriton.broker.requests.inflight import InflightRequest as InflightRequest
-    from zmqtriton.broker.scheduling import batching as batching
     from zmqtriton.broker.scheduling.instances import Instance as Instance
     from zmqtriton.broker.scheduling.placement import Placement as Placement
     from zmqtriton.broker.scheduling.scheduler import Scheduler as Scheduler

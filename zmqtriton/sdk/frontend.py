@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.access.refusals import AccessRefused as AccessRefused
     from zmqtriton_frontends.entrance.ask import (
         Ask as Ask,
-        Choice as Choice,
         Content as Content,
         Division as Division,
         Step as Step,

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from zmqtriton.config.model_config import load_config as load_config
     from zmqtriton.config.parameters import parameter_text as parameter_text
     from zmqtriton.environments import demand as demand, users as users
-    from zmqtriton.environments.demand import (
-        Environment as Environment,
-        EnvironmentSpec as EnvironmentSpec,
-    )
     from zmqtriton.repository import decisions as decisions, scan as scan
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote

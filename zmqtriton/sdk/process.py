@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from zmqtriton.commit import full_version as full_version
     from zmqtriton.console import table as table
     from zmqtriton.control_client import Client as Client, NoServerError as NoServerError
-    from zmqtriton.embedded import connection as connection
+    from zmqtriton.embedded import connection as connection, server as server
     from zmqtriton.embedded.parent import connect as connect
-    from zmqtriton.embedded.hosted_process import report as report
-    from zmqtriton.embedded.model import Model as Model
     from zmqtriton.embedded.requests import (
         InferenceRequest as InferenceRequest,
         InferenceResponse as InferenceResponse,
     )
-    from zmqtriton.embedded.server import Server as Server, command_words as command_words
+    from zmqtriton.embedded.hosted_process import report as report
+    from zmqtriton.embedded.model import Model as Model
     from zmqtriton.file_names import write_obstacle as write_obstacle
     from zmqtriton.host import gpus as gpus
     from zmqtriton.host.capacity import available_bytes as available_bytes
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
     from zmqtriton_floor.settings.codec import decode as decode
     from zmqtriton_floor.settings.frontends import FrontendSettings as FrontendSettings
-    from zmqtriton_floor.settings.offers import Hook as Hook, Offers as Offers
+    from zmqtriton_floor.settings.offers import Hook as Hook
     from zmqtriton_floor.settings.tracing import TracerSettings as TracerSettings
     from zmqtriton_floor.tool_listener import ToolListener as ToolListener, peer_of as peer_of
     from zmqtriton_frontends.process.peer_user import user_of_client as user_of_client

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor import (
         actions as actions,
         helper_processes as helper_processes,
+        plan as plan,
         states as states,
         story as story,
     )
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         Feature as Feature,
         HostServer as HostServer,
     )
-    from zmqtriton.supervisor.helper_processes import HelperOwner as HelperOwner
     from zmqtriton.supervisor.machine.action_runner import OpenedServer as OpenedServer
     from zmqtriton.supervisor.machine.processes.quotas import NoControlGroups as NoControlGroups
     from zmqtriton.supervisor.models import model_report as model_report
@@ -38,22 +38,10 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.readings import ModelSource as ModelSource
     from zmqtriton.supervisor.models.startup import find_gone as find_gone
     from zmqtriton.supervisor.models.version import serving_generations as serving_generations
-    from zmqtriton.supervisor.plan import Plan as Plan, PlanTimer as PlanTimer
     from zmqtriton.supervisor.server_processes.audience import Audience as Audience
-    from zmqtriton.supervisor.server_processes.broker_counts import (
-        BrokerCounts as BrokerCounts,
-        CountsReport as CountsReport,
-    )
+    from zmqtriton.supervisor.server_processes import broker_counts as broker_counts
     from zmqtriton.supervisor.service import run as run
     from zmqtriton.supervisor.settings import Policy as Policy
-    from zmqtriton.supervisor.story import (
-        Change as Change,
-        Promise as Promise,
-        Result as Result,
-        Story as Story,
-        all_of as all_of,
-        kept as kept,
-        tell as tell,
-    )
+    from zmqtriton.supervisor.story import Promise as Promise
 else:
     __getattr__ = lazy_names(__name__)

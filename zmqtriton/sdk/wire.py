@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         __version__ as __version__,
         arrays as arrays,
         datatypes as datatypes,
-        descriptions as descriptions,
         documents as documents,
         errors as errors,
         logs as logs,
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
         shown as shown,
     )
     from zmqtriton_floor.errors import (
-        Cancelled as Cancelled,
-        DeadlineExceeded as DeadlineExceeded,
         InternalError as InternalError,
         InvalidArgument as InvalidArgument,
         NotFound as NotFound,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from zmqtriton.file_names import write_obstacle
 from zmqtriton.host import capacity, fitness
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.start import listeners, predecessors, secrets
 from zmqtriton.start.listeners import BoundSocket, PortError
 from zmqtriton.start.ports import is_shared_with, is_used

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.start.ports import SharedPorts, describe_listener
 from zmqtriton.systemd import PassedSocket
 

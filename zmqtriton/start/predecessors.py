@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zmqtriton import control_client as control
 from zmqtriton import systemd
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.runtime_places import named_directory
 from zmqtriton.start.listeners import BoundSocket, PortError, served_ports
 from zmqtriton.start.ports import is_used

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import addons
-from zmqtriton.options.result import Options
-from zmqtriton.options.values import RESTRICTING_OPTIONS, Restriction
+from zmqtriton.options import Options, Restriction
+from zmqtriton.options.values import RESTRICTING_OPTIONS
 from zmqtriton.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS, STUB
 from zmqtriton_floor import prctl, token_file
 from zmqtriton_floor.metrics import TOKENS

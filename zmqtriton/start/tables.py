@@ -11,7 +11,7 @@ from io import TextIOBase
 from zmqtriton import addons, console
 from zmqtriton.commit import commit as commit
 from zmqtriton.commit import full_version
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
 from zmqtriton.reading.python_settings import PythonSettings
 from zmqtriton_floor import TRITON_VERSION

@@ -21,8 +21,7 @@ from zmqtriton.host.gpus import used_memory_share, visible_gpus
 from zmqtriton.logs import log_ring
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log import LogOutlet, ServerLog, take_over_output
-from zmqtriton.options.report import describe_options
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options, describe_options
 from zmqtriton.start import checks, listeners, predecessors, secrets, tables
 from zmqtriton.start.listeners import PortError
 from zmqtriton.start.secrets import SecretError

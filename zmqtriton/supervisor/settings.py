@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, get_type_hints
 
-from zmqtriton.options.values import TraceOptions
+from zmqtriton.options import TraceOptions
 from zmqtriton.roles import BROKER, GUEST, STUB, TRACER
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec

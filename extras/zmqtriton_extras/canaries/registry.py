@@ -14,21 +14,18 @@ from weakref import WeakSet
 
 from zmqtriton.sdk.models import decisions as decision_files
 from zmqtriton.sdk.supervisor import (
-    BrokerCounts,
-    Change,
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
-    Plan,
     Promise,
     ServedModel,
-    Story,
     Verb,
     Verbs,
-    tell,
+    broker_counts,
 )
 from zmqtriton.sdk.supervisor import blueprint as blueprints
+from zmqtriton.sdk.supervisor import plan as plans
+from zmqtriton.sdk.supervisor import story as stories
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import (
     InvalidArgument,
@@ -83,8 +80,8 @@ class CanaryRegistry(Feature):
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
         #: Story of each current canary, by model, and the change that lets it continue.
-        self._stories: dict[str, Story[None]] = {}
-        self._changes: dict[str, Change] = {}
+        self._stories: dict[str, stories.Story[None]] = {}
+        self._changes: dict[str, stories.Change] = {}
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
 
@@ -252,10 +249,10 @@ class CanaryRegistry(Feature):
 
     def _tell(self, canary: Canary) -> None:
         steps = self._live(canary, self._models[canary.model], self._changes[canary.model])
-        story = self._stories[canary.model] = Story()
+        story = self._stories[canary.model] = stories.Story()
         story.begin(steps)
 
-    async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
+    async def _live(self, canary: Canary, model: ServedModel, change: stories.Change) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
 
         Operators and the watch decide it at any time, also before it runs.
@@ -275,7 +272,7 @@ class CanaryRegistry(Feature):
         # now no new request goes to the version that leaves, whoever divides
         await self._audience.confirm()
         if canary.phase is Phase.ABORTING:
-            tell(self._last_executions.limit(canary))
+            stories.tell(self._last_executions.limit(canary))
         version = model.versions.get(canary.leaving)
         if version is not None and version.is_serving and not old_version_stays(model, canary):
             model.unload_version(version)
@@ -291,7 +288,7 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
-        self._changes[name] = Change()
+        self._changes[name] = stories.Change()
         take_over(canary, self._models[name])
         keep_both(self._models[name], canary)
         self._plan.enqueue(
@@ -377,7 +374,12 @@ class LastExecutions:
     Sequences that are open and not executed just now go on.
     """
 
-    def __init__(self, plan: Plan, counts: BrokerCounts, models: Mapping[str, ServedModel]) -> None:
+    def __init__(
+        self,
+        plan: plans.Plan,
+        counts: broker_counts.BrokerCounts,
+        models: Mapping[str, ServedModel],
+    ) -> None:
         self._plan = plan
         self._counts = counts
         self._models = models
@@ -394,7 +396,7 @@ class LastExecutions:
                 return
             await self._plan.pause(_LOOK_S)
 
-    def _end(self, canary: Canary, within_s: float, report: CountsReport) -> bool:
+    def _end(self, canary: Canary, within_s: float, report: broker_counts.CountsReport) -> bool:
         """End the processes of the version if one executes for too long; return whether one did."""
         ages_ns = [
             oldest
@@ -417,8 +419,8 @@ class CanaryWatch:
 
     def __init__(
         self,
-        plan: Plan,
-        counts: BrokerCounts,
+        plan: plans.Plan,
+        counts: broker_counts.BrokerCounts,
         canaries: Mapping[str, Canary],
         decide: Decide,
         totals: CanaryTotals,
@@ -436,7 +438,7 @@ class CanaryWatch:
         """Look at the counts now, and then as long as there is something to judge."""
         if not self._is_watching:
             self._is_watching = True
-            tell(self._watch())
+            stories.tell(self._watch())
 
     async def _watch(self) -> None:
         while self._is_watching:
@@ -488,7 +490,7 @@ class WaitingCallers(dict[str, Answer]):
         if answer is not None:
             answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
 
-    def answer(self, canary: Canary, plan: Plan) -> None:
+    def answer(self, canary: Canary, plan: plans.Plan) -> None:
         answer = self.pop(canary.model, None)
         if answer is not None:
             answer(canary.describe(plan.now_s))

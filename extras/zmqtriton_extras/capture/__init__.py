@@ -11,7 +11,12 @@ from zmqtriton.sdk import AddOn, Offer, Option, Process
 ADDON = AddOn(
     "capture",
     title="Capture",
-    needs=("storage",),
+    needs=(
+        "storage",
+        "ctl",
+        "metrics",
+        "tracing",
+    ),
     options=(
         Option(
             "capture",

@@ -17,6 +17,7 @@ _NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
 ADDON = AddOn(
     "clouds",
+    needs=("metrics",),
     options=(
         Option(
             "allow-sagemaker",

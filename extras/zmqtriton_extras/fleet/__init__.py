@@ -6,6 +6,10 @@ from zmqtriton.sdk import AddOn, Command, Option, Port, Process
 
 ADDON = AddOn(
     "fleet",
+    needs=(
+        "ctl",
+        "tracing",
+    ),
     title="Announcements",
     after=("bench",),
     options=(

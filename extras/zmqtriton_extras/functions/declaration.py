@@ -7,7 +7,12 @@ from zmqtriton.sdk import AddOn, Command, Option, Parameter
 ADDON = AddOn(
     "functions",
     title="Functions",
-    needs=("routes",),
+    needs=(
+        "routes",
+        "cockpit",
+        "generate",
+        "tools",
+    ),
     after=("routes",),
     options=(
         Option(

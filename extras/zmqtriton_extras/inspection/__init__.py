@@ -10,6 +10,12 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "inspection",
+    needs=(
+        "cockpit",
+        "ctl",
+        "memory",
+        "tools",
+    ),
     title="Inspection",
     ctl={
         "profile": ".command:profile",

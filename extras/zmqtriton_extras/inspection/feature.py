@@ -11,13 +11,7 @@ from typing import Any
 
 from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, StubPlace, Verb, Verbs, states
 from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import (
-    DeadlineExceeded,
-    InvalidArgument,
-    Unavailable,
-    ZmqTritonError,
-    numbers,
-)
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
 
 #: The tasks, as the declaration names them.
 PROFILE, MEMORY = "profile", "memory"
@@ -151,7 +145,7 @@ def text_of(arguments: dict[str, Any], name: str) -> str:
 
 
 def _describe(instance: str, model: str, error: ZmqTritonError) -> str:
-    if isinstance(error, DeadlineExceeded):
+    if isinstance(error, errors.DeadlineExceeded):
         return (
             f"'{instance}' has not answered: its Python stands still, perhaps in C code that keeps "
             f"the interpreter's lock; `zmqtriton-ctl stacks {model}` shows where"

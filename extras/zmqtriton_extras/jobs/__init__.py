@@ -11,7 +11,12 @@ from zmqtriton.sdk import AddOn, Offer, Option, Process
 ADDON = AddOn(
     "jobs",
     title="HTTP",
-    needs=("openai", "routes"),
+    needs=(
+        "openai",
+        "routes",
+        "ctl",
+        "metrics",
+    ),
     after=("generate", "openai", "web_sockets"),
     options=(
         Option(

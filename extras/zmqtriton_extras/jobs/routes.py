@@ -27,13 +27,7 @@ from zmqtriton.sdk.frontend import (
     extension,
     json_documents,
 )
-from zmqtriton.sdk.wire import (
-    DeadlineExceeded,
-    InvalidArgument,
-    Unavailable,
-    ZmqTritonError,
-    numbers,
-)
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.openai import tensor_names
@@ -227,7 +221,7 @@ class Submissions:
             catalogue.find(model, version)
         except NotLoaded:
             if model not in catalogue.versions():
-                with suppress(Unavailable, DeadlineExceeded):
+                with suppress(Unavailable, errors.DeadlineExceeded):
                     await attempt(partial(catalogue.find, model, version), deadline_ns)
         except Unavailable:
             return

@@ -7,7 +7,12 @@ from zmqtriton.sdk import AddOn, Offer, Option, Parameter, Process
 ADDON = AddOn(
     "openai",
     title="OpenAI's API",
-    needs=("routes", "web_sockets"),
+    needs=(
+        "routes",
+        "web_sockets",
+        "generate",
+        "metrics",
+    ),
     after=("generate",),
     options=(
         Option(

@@ -7,7 +7,11 @@ from zmqtriton.sdk import AddOn, Offer, Option, Process
 ADDON = AddOn(
     "otlp_logs",
     title="Logging",
-    needs=("otlp_metrics",),
+    needs=(
+        "otlp_metrics",
+        "metrics",
+        "tracing",
+    ),
     options=(
         Option(
             "otlp-logs",

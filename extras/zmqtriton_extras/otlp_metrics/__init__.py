@@ -6,6 +6,10 @@ from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "otlp_metrics",
+    needs=(
+        "metrics",
+        "tracing",
+    ),
     title="Metrics",
     options=(
         Option(

@@ -6,6 +6,7 @@ from zmqtriton.sdk import AddOn, Option, Process
 
 ADDON = AddOn(
     "routes",
+    needs=("tools",),
     title="HTTP",
     after=("generate", "jobs"),
     options=(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from zmqtriton.sdk.process import runtime_places
-from zmqtriton.sdk.wire import Cancelled, InternalError
+from zmqtriton.sdk.wire import InternalError, errors
 from zmqtriton_extras.storage.places import CACHE_VARIABLE
 from zmqtriton_extras.storage.web import OpenContent, Unreachable
 
@@ -257,7 +257,7 @@ def _seal(path: Path, digest: str) -> None:
 
 def _check_stop(stop: threading.Event) -> None:
     if stop.is_set():
-        raise Cancelled("nobody wants it any more")
+        raise errors.Cancelled("nobody wants it any more")
 
 
 def lock(file: IO[bytes], stop: threading.Event) -> None:

@@ -15,14 +15,12 @@ from zmqtriton.sdk.models import is_remote
 from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
-    HelperOwner,
     ModelSource,
     Promise,
-    Story,
     actions,
     blueprint,
     helper_processes,
-    tell,
+    story,
 )
 from zmqtriton.sdk.wire import InternalError, Reason, ZmqTritonError, errors, wire
 
@@ -37,7 +35,7 @@ _UNREACHABLE = "unreachable"
 _COPIES = "it is copied from the store"
 
 
-class ObjectStores(Feature, HelperOwner):
+class ObjectStores(Feature, helper_processes.HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._claim_storage = core.info.claim_storage
@@ -55,7 +53,7 @@ class ObjectStores(Feature, HelperOwner):
         #: Progress of each copy, by ticket, once something was fetched.
         self._copy_status: dict[int, helper_processes.PreparationStatus] = {}
         #: The listing that is under way.
-        self._listing: Story[None] | None = None
+        self._listing: story.Story[None] | None = None
         self._listed_s = float("-inf")
         #: Models of each repository at the last listing: names with digests. Names that cannot be
         #: used have their problems.
@@ -74,7 +72,7 @@ class ObjectStores(Feature, HelperOwner):
         return self
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self,)
 
     # ---------------------------------------------------------- what is asked
@@ -135,7 +133,7 @@ class ObjectStores(Feature, HelperOwner):
         """Return the models of all stores."""
         if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
             if self._listing is None:
-                self._listing = Story()
+                self._listing = story.Story()
                 self._listing.begin(self._list_stores())
             await self._listing
         return self._known_names()
@@ -220,7 +218,7 @@ class ObjectStores(Feature, HelperOwner):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Record the pid of a started process, if it is the one that asks stores."""
         if serial == self._serial:
-            tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
+            story.tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:

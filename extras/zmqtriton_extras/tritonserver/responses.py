@@ -18,7 +18,7 @@ import numpy as np
 from zmqtriton.sdk.process import InferenceRequest as Question
 from zmqtriton.sdk.process import InferenceResponse as Answer
 from zmqtriton.sdk.process import Model as AskedModel
-from zmqtriton.sdk.wire import Cancelled, ZmqTritonError, datatypes, wire
+from zmqtriton.sdk.wire import ZmqTritonError, datatypes, errors, wire
 from zmqtriton_extras.tritonserver.enums import (
     DataType,
     InvalidArgumentError,
@@ -110,7 +110,7 @@ class _Reading:
         """Return a response of the server as one of this API; None is the end."""
         if found is None:
             if self._is_cancelled:
-                return self._failure(Cancelled("request was cancelled"))
+                return self._failure(errors.Cancelled("request was cancelled"))
             return InferenceResponse(self._model(), self._request.request_id, final=True)
         response = InferenceResponse(
             self._model(found.model, found.version),

@@ -43,7 +43,6 @@ from zmqtriton.sdk.frontend import (
 )
 from zmqtriton.sdk.wire import (
     INLINE_BYTES,
-    Cancelled,
     InternalError,
     InvalidArgument,
     Unavailable,
@@ -220,7 +219,7 @@ class _Conversation:
             answering.cancel()
         if meant:
             await asyncio.wait(meant)
-            await self._send_document(_error(own_id, Cancelled(_CANCELLED)))
+            await self._send_document(_error(own_id, errors.Cancelled(_CANCELLED)))
         return True
 
     # ---------------------------------------------------------------- requests

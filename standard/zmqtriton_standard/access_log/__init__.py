@@ -7,6 +7,7 @@ from zmqtriton.sdk import AddOn, Offer, Option, Process
 
 ADDON = AddOn(
     "access_log",
+    needs=("metrics",),
     title="Capture",
     options=(
         Option(

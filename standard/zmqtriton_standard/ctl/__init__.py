@@ -7,6 +7,10 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "ctl",
+    needs=(
+        "environments",
+        "metrics",
+    ),
     ctl={
         "clients": ".connections:clients",
         "completion": ".main:completion",

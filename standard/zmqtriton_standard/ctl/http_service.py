@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from zmqtriton.sdk.process import Client, NoServerError
-from zmqtriton.sdk.wire import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, ZmqTritonError, errors
 
 #: Loopback address to connect to, by the address of a server that listens on all.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -102,7 +102,7 @@ class HttpService:
         except (TimeoutError, urllib.error.URLError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise DeadlineExceeded(f"no answer within {self._timeout_s:g} s") from None
+                raise errors.DeadlineExceeded(f"no answer within {self._timeout_s:g} s") from None
             raise NoServerError(f"no server answers at {self.url}: {reason}") from None
         except http.client.IncompleteRead:
             raise NoServerError(f"{self.url} ended the connection amid its answer") from None

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import click
 
 from zmqtriton.sdk.process import Client
-from zmqtriton.sdk.wire import DeadlineExceeded, InvalidArgument, logs
+from zmqtriton.sdk.wire import InvalidArgument, errors, logs
 from zmqtriton_standard.ctl.asking import check_name, run_with_client
 from zmqtriton_standard.ctl.http_service import (
     HttpService,
@@ -206,7 +206,7 @@ def infer(context: click.Context, request_options: RequestOptions, form: str) ->
                     "responses": [_shown(each, show) for each in _stream(service, path, request)]
                 }
             return _ask(service, path, request)
-        except (DeadlineExceeded, RefusedRequest) as error:
+        except (errors.DeadlineExceeded, RefusedRequest) as error:
             check_name(client, request_options.model)
             if isinstance(error, RefusedRequest) and error.status in _ABOUT_ACCESS:
                 raise

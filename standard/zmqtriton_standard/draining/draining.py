@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
     Promise,
     Verb,
     Verbs,
+    broker_counts,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, wire
@@ -228,7 +228,7 @@ class Draining(Feature):
     def _has_draining(self) -> bool:
         return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
 
-    def _observe(self, report: CountsReport) -> None:
+    def _observe(self, report: broker_counts.CountsReport) -> None:
         now_s = self._plan.now_s
         for drained in list(self._drained.values()):
             drain = drained.drain

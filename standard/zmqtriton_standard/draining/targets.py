@@ -16,15 +16,13 @@ from zmqtriton.sdk.supervisor import (
     Audience,
     Generation,
     HostServer,
-    Plan,
-    Result,
     ServedModel,
     StubPlace,
-    kept,
     serving_generations,
     states,
-    tell,
+    story,
 )
+from zmqtriton.sdk.supervisor import plan as plans
 from zmqtriton.sdk.wire import (
     InvalidArgument,
     Kind,
@@ -154,7 +152,7 @@ class Replacement:
         self._leaving = list(instances)
         self._slots = [instance.slot for instance in instances]
         self._new: list[StubPlace] | None = None
-        self._result: Result | None = None
+        self._result: story.Result | None = None
         for instance in self._leaving:
             generation.remove_instance(instance)
 
@@ -174,9 +172,9 @@ class Replacement:
             if instance.state is states.InstanceState.DRAINING:
                 self._generation.handle(instance, states.KillRequested(reason))
 
-    def start(self) -> Result:
+    def start(self) -> story.Result:
         """Start others once the old ones have left; kept when they are ready."""
-        self._result = Result()
+        self._result = story.Result()
         return self._result
 
     def advance(self) -> None:
@@ -254,10 +252,10 @@ class ServerTarget:
         """True unless something else has to end before."""
         return True
 
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+    def follow(self, follow: Follow, *, is_late: bool) -> story.Result:
         """Take the step after the drain."""
         self._server.stop()
-        return kept(None)
+        return story.kept(None)
 
     def advance(self) -> None:
         """Go on with that step, after each event; the server ends by itself."""
@@ -267,7 +265,7 @@ class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
     ended_as = "unloaded"
 
-    def __init__(self, plan: Plan, server: HostServer, model: ServedModel) -> None:
+    def __init__(self, plan: plans.Plan, server: HostServer, model: ServedModel) -> None:
         self.name = f"model '{model.name}'"
         self._plan = plan
         self._server = server
@@ -298,9 +296,9 @@ class ModelTarget:
     def can_follow(self) -> bool:
         return not self._model.is_loading
 
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+    def follow(self, follow: Follow, *, is_late: bool) -> story.Result:
         step = self._unload if follow is Follow.UNLOAD else self._restart
-        return tell(step(is_late=is_late))
+        return story.tell(step(is_late=is_late))
 
     async def _unload(self, *, is_late: bool) -> None:
         ending = [one.generation for one in self._model.versions.values() if one.generation]
@@ -315,7 +313,7 @@ class ModelTarget:
         self._replacements = [
             Replacement(one, list(one.instances)) for one in serving if one.instances
         ]
-        results: list[Result] = []
+        results: list[story.Result] = []
         for replacement in self._replacements:
             if is_late:
                 self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
@@ -333,7 +331,7 @@ class InstanceTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.RESTART)
     ended_as = "replaced"
 
-    def __init__(self, plan: Plan, model: ServedModel, name: str) -> None:
+    def __init__(self, plan: plans.Plan, model: ServedModel, name: str) -> None:
         """Find the instance. Raises NotFound."""
         matches = [
             (version, instance)
@@ -387,7 +385,7 @@ class InstanceTarget:
     def can_follow(self) -> bool:
         return True
 
-    def follow(self, follow: Follow, *, is_late: bool) -> Result:
+    def follow(self, follow: Follow, *, is_late: bool) -> story.Result:
         assert self._replacement is not None
         if is_late:
             self._plan.call_later(GRACE_S, partial(self._replacement.end_now, _LATE))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.sdk.models import Environment, EnvironmentSpec, demand, load_config, scan
+from zmqtriton.sdk.models import demand, load_config, scan
 from zmqtriton.sdk.wire import NotFound, ZmqTritonError
 
 
@@ -17,7 +17,7 @@ class ModelEnvironment(NamedTuple):
     """One model with the environment that it needs, or the error of reading it."""
 
     model: str
-    result: Environment | EnvironmentSpec | ZmqTritonError
+    result: demand.Environment | demand.EnvironmentSpec | ZmqTritonError
     #: True if the configuration was read; an error is about the model's Python then.
     has_config: bool = True
 

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import Environment, demand
+from zmqtriton.sdk.models import demand
 from zmqtriton.sdk.process import long_steps, prctl
 from zmqtriton.sdk.wire import InternalError, Kind
 
@@ -153,7 +153,7 @@ class Interpreter(NamedTuple):
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
 
-def probe(environment: Environment) -> Interpreter:
+def probe(environment: demand.Environment) -> Interpreter:
     """Ask an interpreter. Raises InternalError if it is of no use."""
     python = environment.python
     try:
@@ -226,7 +226,7 @@ def find_interpreter(named: str) -> str:
     tried = []
     for candidate in candidate_paths(named):
         try:
-            interpreter = probe(Environment(candidate))
+            interpreter = probe(demand.Environment(candidate))
         except InternalError as error:
             tried.append(error.text)  # such as a shim that only complains
             continue
@@ -258,4 +258,4 @@ def candidate_paths(named: str) -> list[str]:
 
 
 def server_interpreter() -> Interpreter:
-    return probe(Environment(sys.executable))
+    return probe(demand.Environment(sys.executable))

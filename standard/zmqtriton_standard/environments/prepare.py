@@ -16,7 +16,6 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 
-from zmqtriton.sdk.models import Environment, EnvironmentSpec
 from zmqtriton.sdk.models import demand as demands
 from zmqtriton.sdk.process import long_steps
 from zmqtriton.sdk.wire import InternalError
@@ -271,8 +270,8 @@ _CONDA_UNPACK_TIMEOUT_S = 600
 
 
 def prepare_environment(
-    demand: EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
-) -> Environment:
+    demand: demands.EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
+) -> demands.Environment:
     """Prepare an environment. Raises a ZmqTritonError that names cause and cure."""
     if demand.kind == demands.DIRECTORY:
         reporter.log(
@@ -284,7 +283,7 @@ def prepare_environment(
     elif demand.kind == demands.ARCHIVE:
         environment = _environment_at(_unpack_archive(demand.path, cache, reporter))
     else:
-        environment = Environment(find_interpreter(demand.python))
+        environment = demands.Environment(find_interpreter(demand.python))
     if demand.kind == demands.REQUIREMENTS:
         environment = _environment_at(
             build_environment(demand.path, probe(environment), cache, reporter)
@@ -307,9 +306,9 @@ def _warn_of_scripts(root: str, reporter: long_steps.Reporter) -> None:
         )
 
 
-def _environment_at(root: str) -> Environment:
+def _environment_at(root: str) -> demands.Environment:
     is_conda = os.path.isdir(os.path.join(root, "conda-meta"))
-    return Environment(demands.interpreter_path(root), root, is_conda=is_conda)
+    return demands.Environment(demands.interpreter_path(root), root, is_conda=is_conda)
 
 
 def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Reporter) -> str:

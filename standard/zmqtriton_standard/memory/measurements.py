@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from zmqtriton.sdk.process import available_bytes
 from zmqtriton.sdk.process import gpus as host_gpus
-from zmqtriton.sdk.supervisor import Generation, HelperOwner, Plan, Policy, Promise, actions
+from zmqtriton.sdk.supervisor import Generation, Policy, Promise, actions, helper_processes
+from zmqtriton.sdk.supervisor import plan as plans
 from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.memory.readings import (
     family,
@@ -85,10 +86,10 @@ def _own_bytes(pids: Collection[int]) -> int:
     return sum(sizes) // max(1, len(sizes))
 
 
-class ModelProcesses(HelperOwner):
+class ModelProcesses(helper_processes.HelperOwner):
     """The processes of models: those of their instances, and the templates that these are of."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: plans.Plan) -> None:
         self._plan = plan
         self._pids: dict[int, int] = {}
 

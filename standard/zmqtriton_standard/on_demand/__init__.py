@@ -4,6 +4,7 @@ from zmqtriton.sdk import AddOn, Option
 
 ADDON = AddOn(
     "on_demand",
+    needs=("memory",),
     title="Model Repository",
     options=(
         Option(

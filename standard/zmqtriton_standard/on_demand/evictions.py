@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.supervisor import Plan, Policy, ServedModel, reaches
+from zmqtriton.sdk.supervisor import Policy, ServedModel, reaches
+from zmqtriton.sdk.supervisor import plan as plans
 from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError
 from zmqtriton_standard.memory.measurements import (
     HOST,
@@ -40,7 +41,9 @@ class ModelUsage:
     only models that are loaded on demand, and none that is in use or about to be. Does no I/O.
     """
 
-    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], idle_after_s: float) -> None:
+    def __init__(
+        self, plan: plans.Plan, models: Mapping[str, ServedModel], idle_after_s: float
+    ) -> None:
         self._plan = plan
         self._models = models
         self._idle_after_s = idle_after_s
@@ -175,7 +178,7 @@ class Room(NamedTuple):
 
 
 class Evictor:
-    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
+    def __init__(self, plan: plans.Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
         self._plan = plan
         self._models = models
         self._budgets = budgets_of(policy)

@@ -13,21 +13,19 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
-    Change,
     ControlCall,
     CoreParts,
     Feature,
-    HelperOwner,
-    PlanTimer,
     Promise,
-    Story,
     Verb,
     Verbs,
     actions,
-    tell,
+    helper_processes,
+    plan,
+    story,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import DeadlineExceeded, Kind, Reason, Unavailable, ZmqTritonError
+from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError, errors
 from zmqtriton_standard.memory.measurements import ModelProcesses
 from zmqtriton_standard.on_demand.evictions import TOO_MUCH, Evictor
 
@@ -58,9 +56,9 @@ class _PendingLoad:
         #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
         #: Course of the load. Its value is True for a loaded model, False without one, or an error.
-        self.story = Story[bool | ZmqTritonError]()
+        self.story = story.Story[bool | ZmqTritonError]()
         #: Something has happened that it may wait for.
-        self.change = Change()
+        self.change = story.Change()
         #: True once the load has begun; a stop of the server leaves it to end by itself then.
         self.is_loading = False
 
@@ -87,11 +85,11 @@ class OnDemandLoader(Feature):
         self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: Timers of the sleep calls in progress, by model.
-        self._falling_asleep: dict[str, PlanTimer] = {}
+        self._falling_asleep: dict[str, plan.PlanTimer] = {}
         self._is_refreshing = False
         #: Promises that are kept after the refresh that begins next.
         self._refreshed: list[Promise[None]] = []
-        self._timer: PlanTimer | None = None
+        self._timer: plan.PlanTimer | None = None
 
     # ----------------------------------------------------------- what is asked
 
@@ -104,7 +102,7 @@ class OnDemandLoader(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self._processes,) if self._evictions.has_budget else ()
 
     def load_ended(self, name: str) -> None:
@@ -298,7 +296,7 @@ class OnDemandLoader(Feature):
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
         """Have models sleep; loads that need the room go on when all have, or cannot."""
-        late = DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
+        late = errors.DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
         ended = {name: partial(self._on_sleep_ended, name, why) for name in names}
         for name, end in ended.items():
             self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, partial(end, late))
@@ -320,7 +318,7 @@ class OnDemandLoader(Feature):
             return
         self._tell_loads()
         if why == TOO_MUCH and error is not None:
-            tell(self._enforce_limits())  # the next one, or this one goes
+            story.tell(self._enforce_limits())  # the next one, or this one goes
 
     # ------------------------------------------------------------- looking
 
@@ -337,7 +335,7 @@ class OnDemandLoader(Feature):
 
     def _on_check_due(self) -> None:
         self._timer = None
-        tell(self._enforce_limits())
+        story.tell(self._enforce_limits())
 
     async def _enforce_limits(self) -> None:
         await self._refresh_usage()
@@ -349,7 +347,7 @@ class OnDemandLoader(Feature):
         """Refresh use and memory, by a look that is still to begin."""
         refreshed = Promise[None]()
         self._refreshed.append(refreshed)
-        tell(self._refresh())
+        story.tell(self._refresh())
         return refreshed
 
     async def _refresh(self) -> None:

@@ -15,8 +15,8 @@ from zmqtriton.sdk.supervisor import (
     Verb,
     Verbs,
     actions,
-    kept,
     states,
+    story,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, Kind, Reason
@@ -31,7 +31,7 @@ class Operations(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         #: Kept once the stacks that were asked for last were read: a process writes them once.
-        self._last_stacks: Promise[None] = kept(None)
+        self._last_stacks: Promise[None] = story.kept(None)
 
     @property
     def verbs(self) -> Verbs:

@@ -19,10 +19,10 @@ from zmqtriton.sdk.supervisor import (
     Verb,
     Verbs,
     actions,
-    all_of,
     find_gone,
     model_report,
     states,
+    story,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import ZmqTritonError
@@ -169,7 +169,7 @@ class ReloadCalls(Feature):
             model.history.is_directory_gone = False
             ends.append(model.poll(0.0))
             ends[-1].then(partial(report.record_load, model))
-        await all_of(ends)
+        await story.all_of(ends)
         return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
     Generation,
-    HelperOwner,
     ServedModel,
     Verb,
     Verbs,
     blueprint,
+    broker_counts,
+    helper_processes,
     model_report,
     serving_generations,
 )
@@ -179,7 +179,7 @@ class Autoscaler(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self._processes,)
 
     def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
@@ -214,7 +214,7 @@ class Autoscaler(Feature):
         if self._scaled:
             self._plan.call_later(INTERVAL_S, self._look)
 
-    def _on_counts(self, name: str, report: CountsReport) -> None:
+    def _on_counts(self, name: str, report: broker_counts.CountsReport) -> None:
         scaled = self._scaled.get(name)
         if scaled is None:
             return

@@ -15,12 +15,12 @@ from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    HelperOwner,
     Promise,
     ServedModel,
     Verb,
     Verbs,
     actions,
+    helper_processes,
     serving_generations,
     states,
 )
@@ -44,7 +44,7 @@ class _Turn:
         self.error: ZmqTritonError | None = None
 
 
-class Sleeping(Feature, HelperOwner):
+class Sleeping(Feature, helper_processes.HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._numbers = itertools.count(_FIRST)
@@ -58,7 +58,7 @@ class Sleeping(Feature, HelperOwner):
         return {word: verb(partial(self._answer, word)) for word in (SLEEP, WAKE)}
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self,)
 
     def load_ended(self, name: str) -> None:

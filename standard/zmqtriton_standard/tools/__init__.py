@@ -4,6 +4,10 @@ from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(
     "tools",
+    needs=(
+        "ctl",
+        "environments",
+    ),
     commands={
         "new": Command(
             ".new_model.command:run_new",

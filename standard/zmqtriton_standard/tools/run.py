@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.options.result import Options
 from zmqtriton.sdk.models import ConfigError, models_in, pbtxt, scan
 from zmqtriton.sdk.process import Hook, addons, command_line
+from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton.sdk.wire import ZmqTritonError, datatypes, signature
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
@@ -26,13 +26,13 @@ from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
 #: Yields the requests that are printed for a model in place of one with tensors: paths, and JSON
 #: for a POST. Takes the model's name, its configuration and the options.
-REQUESTS = Hook[Callable[[str, Mapping[str, Any], Options], Iterable[tuple[str, str]]]](
-    "run.requests"
-)
+REQUESTS = Hook[
+    Callable[[str, Mapping[str, Any], server_options.Options], Iterable[tuple[str, str]]]
+]("run.requests")
 _EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
-def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> str:
+def guide(name: str, options: server_options.Options, port: int, config: Mapping[str, Any]) -> str:
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
@@ -55,7 +55,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
 
 
 def _requests(
-    name: str, config: Mapping[str, Any], url: str, port: int, options: Options
+    name: str, config: Mapping[str, Any], url: str, port: int, options: server_options.Options
 ) -> Iterable[str]:
     server = url.removeprefix("http://")
     if lines := [
@@ -244,7 +244,9 @@ def _usual_options(names: Iterable[str], of_model: str, words: list[str]) -> lis
     return usual
 
 
-def _show_guides(names: Iterable[str], options: Options, server: OpenedServer) -> None:
+def _show_guides(
+    names: Iterable[str], options: server_options.Options, server: OpenedServer
+) -> None:
     for name in names:
         config = server.serving_config(name, -1)
         text = guide(name, options, server.http_port or 0, config)

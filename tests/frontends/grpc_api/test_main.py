@@ -16,7 +16,7 @@ import pytest
 from tests.frontends.fake_server import ROOT, FakeServer
 from tests.support.waiting import eventually
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.system

@@ -10,7 +10,7 @@ from falcon.testing import ASGIConductor, Result
 from tests.frontends import fake_gateway
 from tests.frontends.fake_gateway import tensor_config, version_info
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules
 

@@ -12,7 +12,7 @@ import pytest
 from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules

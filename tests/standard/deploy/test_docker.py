@@ -10,7 +10,7 @@ import yaml
 from tests.repo.test_packaging import installed_beside, shipped_files
 from tests.standard.deploy.dockerfile import Instruction, context_files, read
 from tests.support.needs import ROOT
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 
 FILES = ROOT / "deploy" / "docker"
 INSTRUCTIONS = read(FILES / "Dockerfile")

@@ -15,8 +15,7 @@ from tests.standard.deploy.manifests import (
 from tests.standard.deploy.manifests import runtime_container as kserve_container
 from tests.standard.deploy.test_docker import of
 from tests.standard.deploy.test_expressions import rules
-from zmqtriton.options.parser import parse
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options, parse
 
 LABELS = {"app.kubernetes.io/name": "zmqtriton"}
 

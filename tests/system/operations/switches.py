@@ -14,9 +14,8 @@ from typing import Any
 
 from tests.support.server import free_ports
 from zmqtriton.command_line import parse_words
+from zmqtriton.options import OPTIONS_BY_NAME, Options
 from zmqtriton.options.kinds import Arity, KnownOption
-from zmqtriton.options.result import Options
-from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.start.listeners import all_ports
 from zmqtriton.supervisor.machine.settings.process_settings import read_policy
 

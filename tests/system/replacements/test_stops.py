@@ -20,7 +20,7 @@ from tests.support.journal import UNTIL_RELEASED, ask_journal, executions, relea
 from tests.support.server import Server, ask_add_sub, is_open
 from tests.support.waiting import eventually
 from tests.system.replacements.replacing import SMALL
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton.start import predecessors
 
 pytestmark = pytest.mark.system

@@ -15,7 +15,7 @@ from tests.support.server import Server
 from tests.system.replacements.replacing import SMALL
 from tests.system.shared_server import SharedServer
 from zmqtriton.ctl.main import cli
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton.start import predecessors
 from zmqtriton.start.listeners import PortError
 

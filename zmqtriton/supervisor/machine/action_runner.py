@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton import systemd
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log import ServerLog
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.blueprint import ReadFailure
 from zmqtriton.start import listeners, tables
 from zmqtriton.supervisor import actions

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.host import capacity, fitness
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.start import checks
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton_floor import prctl

@@ -11,11 +11,11 @@ import numpy as np
 from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, Model
 from zmqtriton.sdk.wire import (
     INLINE_BYTES,
-    DeadlineExceeded,
     Unavailable,
     ZmqTritonError,
     arrays,
     datatypes,
+    errors,
     wire,
 )
 from zmqtriton_extras.door.client.conversation import LATE, Conversation, Inbox, Message
@@ -166,7 +166,9 @@ class DoorResponses:
         fields = message.fields
         self._is_over = message.is_final
         error = message.error if message.kind == "error" else None
-        if type(error) is DeadlineExceeded:  # the server's clock may be a little ahead of ours
+        if (
+            type(error) is errors.DeadlineExceeded
+        ):  # the server's clock may be a little ahead of ours
             raise TimeoutError(LATE)
         if error is not None and self._is_over and not self._taken:
             raise error

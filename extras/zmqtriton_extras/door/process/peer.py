@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from zmqtriton.sdk.frontend import Arrivals, ClientProgress, OpenSequences
 from zmqtriton.sdk.frontend import ledger as ledgers
-from zmqtriton.sdk.wire import Cancelled, InvalidArgument, Unavailable, errors
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.responses import Message
 
@@ -172,7 +172,7 @@ class Peer:
             return
         else:
             exchange.cancel()
-        self.answer(number, responses.error(number, Cancelled(_CANCELLED)))
+        self.answer(number, responses.error(number, errors.Cancelled(_CANCELLED)))
 
     @property
     def is_idle(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton.options.values import BadValue, integer_between
+from zmqtriton.sdk.process import options
 
-interval = integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
+interval = options.integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
 
 
 class AnnouncementOptions(NamedTuple):
@@ -23,7 +23,7 @@ def place(value: str) -> str:
     """Return the name of a file, or the URL of a program that takes announcements."""
     if "://" not in value:
         if not value:
-            raise BadValue("The name of a file, or a URL, is missing.")
+            raise options.BadValue("The name of a file, or a URL, is missing.")
         return value
     try:
         parts = urlsplit(value)
@@ -31,7 +31,7 @@ def place(value: str) -> str:
     except ValueError:
         is_right = False
     if not is_right or not value.isprintable() or " " in value:
-        raise BadValue(f"Only http and https addresses are possible. Got {value}")
+        raise options.BadValue(f"Only http and https addresses are possible. Got {value}")
     if "@" in parts.netloc:
-        raise BadValue("A URL must hold no password; see --announce-token-file.")
+        raise options.BadValue("A URL must hold no password; see --announce-token-file.")
     return value

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from zmqtriton.sdk.process import NoServerError
-from zmqtriton.sdk.wire import DeadlineExceeded, ZmqTritonError
+from zmqtriton.sdk.wire import ZmqTritonError, errors
 from zmqtriton_extras.fleet.servers.nodes import Node
 from zmqtriton_standard.ctl.http_service import Answer, HttpService, RefusedRequest
 
@@ -203,5 +203,5 @@ def _await_readiness(service: NodeService, model: str, within_s: float) -> None:
     end_s = time.monotonic() + within_s
     while not service.is_ready(model):
         if time.monotonic() > end_s:
-            raise DeadlineExceeded(f"'{model}' was not ready within {within_s:g} s")
+            raise errors.DeadlineExceeded(f"'{model}' was not ready within {within_s:g} s")
         time.sleep(_LOOK_EVERY_S)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.embedded.server import Server
 from zmqtriton.options.parser import parse
 from zmqtriton.options.result import Options
 from zmqtriton.options.values import Restriction, Setting
-from zmqtriton.sdk.process import Server
 from zmqtriton_extras.pytriton.exceptions import PyTritonValidationError
 from zmqtriton_extras.pytriton.server_options import (
     TritonConfig,

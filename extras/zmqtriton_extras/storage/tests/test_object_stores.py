@@ -13,10 +13,12 @@ from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
 from zmqtriton.reading.blueprint import FileSource, LoadOverride, ReadFailure
 from zmqtriton.sdk.models import is_remote
-from zmqtriton.sdk.supervisor import Plan, Policy, Story, tell
+from zmqtriton.sdk.supervisor import Policy
 from zmqtriton.sdk.wire import InternalError, ZmqTritonError, wire
 from zmqtriton.supervisor.actions import ListRepository, LocalCopy, Log, ReadModel, Send, Spawn
 from zmqtriton.supervisor.models.readings import ModelReadings
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Story, tell
 from zmqtriton_extras.storage.object_stores import ObjectStores
 
 URL = "s3://bucket"

@@ -15,12 +15,10 @@ from pathlib import Path
 
 from zmqtriton.config.backends import backend_places
 from zmqtriton.config.model_config import ModelHost
-from zmqtriton.options.parser import HelpRequested
-from zmqtriton.options.result import Options
-from zmqtriton.options.values import OptionError
 from zmqtriton.reading.python_settings import check_settings
 from zmqtriton.sdk.models import Finding, Problem, Severity, is_remote
 from zmqtriton.sdk.process import command_line, gpus
+from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton.start.checks import find_problems
 from zmqtriton_standard.tools.checking.models import CheckOptions
@@ -63,7 +61,7 @@ def run_check(words: list[str]) -> int:
     try:
         typed = [_as_option(word) for word in words if word not in (_JSON, _OPTIONS)]
         options = command_line.parse_words(typed, takes_directories=True)
-    except (HelpRequested, OptionError) as refusal:
+    except (server_options.HelpRequested, server_options.OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
         return EXIT_USAGE
     remote = [place for place in options.model_repository if is_remote(place)]
@@ -93,7 +91,7 @@ def _as_option(word: str) -> str:
     return f"--model-file={word}" if is_file else word
 
 
-def check_all(options: Options) -> Report:
+def check_all(options: server_options.Options) -> Report:
     """Return everything that a server with these options would find, and more."""
     lowest = options.min_supported_compute_capability
     rules = CheckOptions(

@@ -40,16 +40,7 @@ from zmqtriton.config.positions import PositionIndex, locate, unknown_name_probl
 from zmqtriton.config.states import state_problems
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.repository.agents import agent_problems
-from zmqtriton.sdk.models import (
-    ConfigError,
-    EnvironmentSpec,
-    Problem,
-    Severity,
-    instances,
-    parameters,
-    pbtxt,
-    scan,
-)
+from zmqtriton.sdk.models import ConfigError, Problem, Severity, instances, parameters, pbtxt, scan
 from zmqtriton.sdk.models import demand as demands
 from zmqtriton.sdk.process import Hook, addons
 from zmqtriton.sdk.wire import ZmqTritonError
@@ -341,7 +332,7 @@ def check_environment(
     )
     try:
         demand = demands.resolve_environment(config, directory.absolute(), may_build=may_build)
-        if isinstance(demand, EnvironmentSpec):
+        if isinstance(demand, demands.EnvironmentSpec):
             return [*_spec_problems(demand, where)], False
         return [], demand == demands.SERVER_ENVIRONMENT
     except (ZmqTritonError, OSError) as error:
@@ -349,7 +340,7 @@ def check_environment(
         return [Problem(text, where)], False
 
 
-def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
+def _spec_problems(demand: demands.EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
     if demand.kind == demands.ARCHIVE:
         check_archive(demand.path)
     elif demand.kind == demands.REQUIREMENTS:

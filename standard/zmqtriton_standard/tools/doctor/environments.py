@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import EnvironmentSpec, Finding, demand, error, note, users, warning
+from zmqtriton.sdk.models import Finding, demand, error, note, users, warning
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.environments.ahead import ModelEnvironment, read_environments
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
@@ -63,12 +63,14 @@ def _read(
     for path in repositories:
         with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
             for each in read_environments(Path(path), may_build=may_build):
-                if isinstance(each.result, EnvironmentSpec | ZmqTritonError):
+                if isinstance(each.result, demand.EnvironmentSpec | ZmqTritonError):
                     yield Path(path), each
 
 
 def _is_built(environment: Any) -> bool:
-    return isinstance(environment, EnvironmentSpec) and environment.kind == demand.REQUIREMENTS
+    return (
+        isinstance(environment, demand.EnvironmentSpec) and environment.kind == demand.REQUIREMENTS
+    )
 
 
 def _problem_of(spec: Any) -> str:

@@ -15,11 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.options.parser import check_document
-from zmqtriton.options.report import describe_options
-from zmqtriton.options.result import Options
-from zmqtriton.options.sources import COMMAND
-from zmqtriton.options.values import OptionError
 from zmqtriton.sdk.models import Finding, Severity, note
 from zmqtriton.sdk.process import (
     Client,
@@ -28,6 +23,7 @@ from zmqtriton.sdk.process import (
     control_client,
     runtime_places,
 )
+from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.ctl.asking import explain
 from zmqtriton_standard.ctl.status import describe_log
@@ -78,7 +74,7 @@ class Target:
     #: The options of the server, by name; those with which it would be started if none runs.
     options: Mapping[str, Any] = field(default_factory=dict)
     #: Options of a server that would be started; None if one runs.
-    start: Options | None = None
+    start: server_options.Options | None = None
     #: Reason why the options are not known; "" if they are.
     options_problem: str = ""
     server: Server | None = None
@@ -167,7 +163,7 @@ def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
 
 def _read_options(
     words: Sequence[str], repositories: Sequence[str], root: Path
-) -> tuple[Mapping[str, Any], Options | None, str]:
+) -> tuple[Mapping[str, Any], server_options.Options | None, str]:
     """Return the options of a server that would be started here, or why it would not."""
     line = list(words)
     if not line:
@@ -179,10 +175,10 @@ def _read_options(
     line += [f"--model-repository={path}" for path in repositories]
     try:
         options = command_line.parse_words(line, usual=[_ANY_REPOSITORY])
-    except OptionError as error:
+    except server_options.OptionError as error:
         return {}, None, _one_line(error)
-    values = {row["option"]: row["value"] for row in describe_options(options, {})}
-    has_repository = dict(options.origins)["model_repository"] != COMMAND
+    values = {row["option"]: row["value"] for row in server_options.describe_options(options, {})}
+    has_repository = dict(options.origins)["model_repository"] != server_options.COMMAND
     return values if has_repository else {**values, "model-repository": []}, options, ""
 
 
@@ -191,10 +187,10 @@ def _problem_of(path: str) -> str:
     if not os.path.isabs(path):
         return ""
     try:
-        check_document(path, Path(path).read_text("utf-8"))
+        server_options.check_document(path, Path(path).read_text("utf-8"))
     except OSError:
         return ""  # another user may not read it
-    except (OptionError, UnicodeDecodeError) as error:
+    except (server_options.OptionError, UnicodeDecodeError) as error:
         return _one_line(error)
     return ""
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from zmqtriton.host.capacity import enclosing_groups
 from zmqtriton.host.fitness import lacks
-from zmqtriton.options.result import Options
 from zmqtriton.sdk.models import Finding, error, note, warning
+from zmqtriton.sdk.process import options as server_options
 from zmqtriton_standard.tools.doctor.reading import ROOT, process_field, read, size
 from zmqtriton_standard.tools.explaining.causes import judge_pressure
 
@@ -263,7 +263,7 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
         )
 
 
-def judge_start(options: Options | None) -> Iterator[Finding]:
+def judge_start(options: server_options.Options | None) -> Iterator[Finding]:
     """Judge whether this machine suffices for a server with these options."""
     for lack in lacks(options) if options is not None else ():
         yield (error if lack.is_fatal else warning)(lack.text, lack.advice, lack.command)

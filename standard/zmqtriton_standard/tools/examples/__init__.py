@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from zmqtriton import addons
+from zmqtriton.sdk.process import addons
 
 
 def run_example(words: list[str]) -> int:

@@ -416,7 +416,10 @@ class LoadedModel:
             )
 
     def _response(
-        self, request: InferenceRequest, answer: OutcomeWithBody, raised: BaseException | None
+        self,
+        request: InferenceRequest,
+        answer: OutcomeWithBody,
+        raised: BaseException | None,
     ) -> InferenceResponse:
         outcome, data = answer
         error = None

@@ -14,7 +14,7 @@ from tests.conformance.repositories import Repository
 from tests.conformance.tables import configs, configs_strict
 from tests.support.needs import ROOT
 from zmqtriton.config.errors import Problem
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton_standard.tools.checking.command import check_all
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton_standard.tools import demo
 from zmqtriton_standard.tools.demo import ADDRESSES, guide, server_arguments
 from zmqtriton_standard.tools.examples import copy_missing

@@ -19,7 +19,7 @@ import pytest
 from tests.standard.tools.doctor.findings import MIB, NOBODY, disk, only, texts, write
 from tests.support.waiting import eventually
 from zmqtriton.host.gpus import NvmlError
-from zmqtriton.options.parser import parse
+from zmqtriton.options import parse
 from zmqtriton_standard.tools.doctor import machine, programs
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.command_line import ctl_command
-from zmqtriton.options.parser import parse
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options, parse
 from zmqtriton_standard.tools import demo
 from zmqtriton_standard.tools.run import guide
 

@@ -11,7 +11,7 @@ import pytest
 from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.options.values import TraceOptions
+from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.features.settings import TraceSettingsFeature
 from zmqtriton.supervisor.plan import Plan

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.roles import services_of
 from zmqtriton.sdk.addon import Process
 from zmqtriton.supervisor.machine.directories import runtime as runtime_directory

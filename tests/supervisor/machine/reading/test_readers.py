@@ -21,7 +21,7 @@ from tests.support.server import MODELS_DIRECTORY
 from tests.support.waiting import eventually
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.model_config import ModelHost, merge_completion
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading import blueprints, reader
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
 from zmqtriton.reading.model_reading import ModelReader, host_of

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from zmqtriton import addons
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.logs.guard import guarded
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
 from zmqtriton.roles import LOCAL_SOCKETS
 from zmqtriton.start import listeners

@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.roles import LOCAL_SERVICES, services_of
 from zmqtriton.sdk.addon import Process
 from zmqtriton.supervisor import settings

@@ -16,8 +16,8 @@ from itertools import chain
 
 from zmqtriton import addons
 from zmqtriton.environments.demand import EnvironmentSpec
+from zmqtriton.options import Options
 from zmqtriton.options.declared import DECLARED
-from zmqtriton.options.result import Options
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
 from zmqtriton.roles import ADD_ON, LOCAL_SOCKETS
 from zmqtriton.store_places import STORES, is_remote

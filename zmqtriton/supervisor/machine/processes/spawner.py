@@ -14,7 +14,7 @@ from zmqtriton.environments.users import (
 from zmqtriton.host.cores import cores_of_policy
 from zmqtriton.host.sealed_memory import anonymous_memory
 from zmqtriton.logs.log_ring import StubName
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton.start import listeners
 from zmqtriton.supervisor import actions

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from zmqtriton.config.model_config import ModelHost
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading import reader
 from zmqtriton.reading.blueprint import Blueprint, ReadFailure
 from zmqtriton.reading.blueprints import make_blueprint

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.plain import FoundModel
 from zmqtriton.repository.decisions import KeepDecisions
 from zmqtriton.repository.scan import DUPLICATE

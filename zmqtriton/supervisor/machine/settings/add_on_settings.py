@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from zmqtriton import addons
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.sdk.addon import Option
 
 

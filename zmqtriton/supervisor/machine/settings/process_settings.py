@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zmqtriton import addons
 from zmqtriton.host.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.logs.log import log_options
-from zmqtriton.options.result import Options
+from zmqtriton.options import Options
 from zmqtriton.reading.python_settings import PythonSettings
 from zmqtriton.roles import SERVING_ROLES, frontend_roles, services_of
 from zmqtriton.start import listeners, tables

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.sdk.process import Server
+from zmqtriton.embedded.server import Server
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.pytriton.binding import Binding
 from zmqtriton_extras.pytriton.decorators import TritonContext

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.supervisor.settings import frontend_settings
+from zmqtriton_frontends.grpc_api.transport.grpcio_server import GrpcCall, channel_arguments
 from zmqtriton_frontends.process.ledger import Ledger
-from zmqtriton_standard.grpcio.server import GrpcCall, channel_arguments
 
 
 @pytest.mark.parametrize("left_s", [None, 3e11, float("inf")])

@@ -18,12 +18,12 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
-from zmqtriton.sdk.frontend import Gateway, OpenSequences, bearer_tokens
-from zmqtriton.sdk.frontend import ledger as ledgers
-from zmqtriton.sdk.process import Service
-from zmqtriton.sdk.wire import ZmqTritonError, token_file
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import Grpc, Tls
+from zmqtriton_floor.token_file import Grant
+from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Begin, answered, client_error
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
@@ -37,9 +37,12 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     details_of,
     pushback,
 )
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.handshakes import Certificates
+from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
 from zmqtriton_frontends.process.peer_user import Endpoint
 from zmqtriton_frontends.serving.listener import address
+from zmqtriton_frontends.serving.process import Service
 
 
 def credentials_of(tls: Tls) -> Any:
@@ -120,16 +123,16 @@ class GrpcCall:
 
     __slots__ = ("_answers", "_client", "_context", "_ledger", "_port", "_requests", "grant")
 
-    def __init__(self, context: Any, ledger: ledgers.Ledger, port: int = 0) -> None:
+    def __init__(self, context: Any, ledger: Ledger, port: int = 0) -> None:
         self._context = context
         self._ledger = ledger
         #: Port of the server, to find the user of a local connection; 0 if not needed.
         self._port = port
         #: Account of the client in the ledger; made when a message that needs room is encoded.
-        self._client: ledgers.ClientAccount | None = None
-        self._answers: ledgers.Share | None = None
-        self._requests: ledgers.Share | None = None
-        self.grant: token_file.Grant | None = None
+        self._client: ClientAccount | None = None
+        self._answers: Share | None = None
+        self._requests: Share | None = None
+        self.grant: Grant | None = None
 
     @property
     def deadline_ns(self) -> int:
@@ -151,15 +154,15 @@ class GrpcCall:
         self._context.set_trailing_metadata(tuple(pairs))
 
     @property
-    def answers(self) -> ledgers.Share:
+    def answers(self) -> Share:
         if self._answers is None:
-            self._answers = ledgers.Share(self._ledger.answers, self._enter())
+            self._answers = Share(self._ledger.answers, self._enter())
         return self._answers
 
     @property
-    def requests(self) -> ledgers.Share:
+    def requests(self) -> Share:
         if self._requests is None:
-            self._requests = ledgers.Share(self._ledger.requests, self._enter())
+            self._requests = Share(self._ledger.requests, self._enter())
         return self._requests
 
     async def turn(self, begun: float) -> None:
@@ -173,9 +176,9 @@ class GrpcCall:
     def sequences(self) -> OpenSequences:
         return OpenSequences()  # grpc tells all connections at once to end
 
-    def _enter(self) -> ledgers.ClientAccount:
+    def _enter(self) -> ClientAccount:
         if self._client is None:
-            self._client = ledgers.ClientAccount(self._ledger, self.ends[0].host)
+            self._client = ClientAccount(self._ledger, self.ends[0].host)
             self._context.add_done_callback(self._forget)
         return self._client
 
@@ -188,7 +191,7 @@ class GrpcCall:
 
     @property
     def authorization(self) -> Sequence[str]:
-        pairs = ((name, value) for name, value in self.metadata if name == bearer_tokens.HEADER)
+        pairs = ((name, value) for name, value in self.metadata if name == HEADER)
         return [v if isinstance(v, str) else v.decode("latin-1") for _, v in pairs]
 
     @property
@@ -201,7 +204,7 @@ class GrpcCall:
         return Endpoint(host.strip("[]"), number), Endpoint("", self._port)
 
 
-class Server(Service):
+class GrpcioServer(Service):
     """One listening port. Its RPCs end with a status, whatever a handler does."""
 
     def __init__(self, gateway: Gateway) -> None:
