@@ -94,7 +94,7 @@ def _kinds(node: ast.expr, function: ast.AST) -> list[str]:
     return [
         each.attr
         for each in _meanings(node, function)
-        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "Kind"
+        if isinstance(each, ast.Attribute) and ast.unparse(each.value).rpartition(".")[2] == "Kind"
     ]
 
 

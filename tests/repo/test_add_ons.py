@@ -132,8 +132,6 @@ def test_each_name_of_the_sdk_is_used() -> None:
 #: Names for add-ons of other people, in docs/guides/extending.md.
 FOR_OTHERS = {
     "zmqtriton.sdk.process.connect",
-    "zmqtriton.sdk.process.offers",
-    "zmqtriton.sdk.frontend.Step",
     "zmqtriton.sdk.wire.described",
 }
 #: The modules of the core that have names of an add-on.

@@ -12,20 +12,17 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton_frontends import http1 as http1
     from zmqtriton_frontends.access import bearer_tokens as bearer_tokens, refusals as refusals
-    from zmqtriton_frontends.access.refusals import AccessRefused as AccessRefused
     from zmqtriton_frontends.entrance.ask import (
         Ask as Ask,
         Content as Content,
         Division as Division,
-        Step as Step,
         TakesLong as TakesLong,
     )
     from zmqtriton_frontends.entrance.entrance import Entrance as Entrance
     from zmqtriton_frontends.entrance.reports import are_wanted as are_wanted
-    from zmqtriton_frontends.gateway import pending_request as pending_request
+    from zmqtriton_frontends.gateway import loads as loads, pending_request as pending_request
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of as on_behalf_of
     from zmqtriton_frontends.gateway.gateway import Gateway as Gateway
-    from zmqtriton_frontends.gateway.loads import load as load
     from zmqtriton_frontends.gateway.readiness import Readiness as Readiness
     from zmqtriton_frontends.gateway.streams import StreamItem as StreamItem
     from zmqtriton_frontends.http_api import app as app, extension as extension
@@ -35,12 +32,7 @@ if TYPE_CHECKING:
         HttpRequest as HttpRequest,
         TooLarge as TooLarge,
     )
-    from zmqtriton_frontends.http_api.extension import (
-        EndpointParts as EndpointParts,
-        HttpExtension as HttpExtension,
-        Operation as Operation,
-        RouteDescriptions as RouteDescriptions,
-    )
+    from zmqtriton_frontends.http_api.extension import HttpExtension as HttpExtension
     from zmqtriton_frontends.http_api.inference import (
         infer as infer,
         infer_request as infer_request,

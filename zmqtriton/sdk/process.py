@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         standard_output as standard_output,
         systemd as systemd,
     )
-    from zmqtriton.addons import offers as offers
     from zmqtriton.commit import full_version as full_version
     from zmqtriton.console import table as table
     from zmqtriton.control_client import Client as Client, NoServerError as NoServerError
@@ -41,10 +40,8 @@ if TYPE_CHECKING:
     from zmqtriton_floor.lifeline import Lifeline as Lifeline
     from zmqtriton_floor.process import wall_clock as wall_clock, zmq_sockets as zmq_sockets
     from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
-    from zmqtriton_floor.settings.codec import decode as decode
     from zmqtriton_floor.settings.frontends import FrontendSettings as FrontendSettings
     from zmqtriton_floor.settings.offers import Hook as Hook
-    from zmqtriton_floor.settings.tracing import TracerSettings as TracerSettings
     from zmqtriton_floor.tool_listener import ToolListener as ToolListener, peer_of as peer_of
     from zmqtriton_frontends.process.peer_user import user_of_client as user_of_client
     from zmqtriton_frontends.serving.listener import address_of as address_of

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         story as story,
     )
     from zmqtriton.supervisor.control import verbs as verbs
-    from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT as HOW_TO_BE_EXPLICIT
     from zmqtriton.supervisor.control.verbs import (
         ControlCall as ControlCall,
         Verb as Verb,

@@ -41,7 +41,5 @@ if TYPE_CHECKING:
         ZmqTritonError as ZmqTritonError,
     )
     from zmqtriton_floor.hosts import is_loopback as is_loopback
-    from zmqtriton_floor.reasons import Kind as Kind, Reason as Reason
-    from zmqtriton_floor.staging import PREFIX as PREFIX
 else:
     __getattr__ = lazy_names(__name__)

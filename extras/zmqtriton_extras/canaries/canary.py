@@ -19,7 +19,8 @@ from typing import Any
 from zmqtriton.sdk.models import decisions, scan
 from zmqtriton.sdk.supervisor import ServedModel, serving_generations, states
 from zmqtriton.sdk.supervisor import blueprint as blueprints
-from zmqtriton.sdk.wire import Kind, logs, routing, wire
+from zmqtriton.sdk.wire import logs, routing, wire
+from zmqtriton.sdk.wire import reasons as reason_kinds
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
 
@@ -55,7 +56,7 @@ def is_verdict(model: ServedModel, canary: Canary) -> bool:
     """True if a version has stopped by its own fault, and was not unloaded or removed."""
     tried = (model.versions.get(number) for number in (canary.version, canary.stable))
     reasons = (version.reason for version in tried if version is not None)
-    return any(reason is not None and reason.has(Kind.GIVEN_UP) for reason in reasons)
+    return any(reason is not None and reason.has(reason_kinds.Kind.GIVEN_UP) for reason in reasons)
 
 
 def is_decoupled(model: ServedModel, canary: Canary) -> bool:

@@ -29,12 +29,11 @@ from zmqtriton.sdk.supervisor import story as stories
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import (
     InvalidArgument,
-    Kind,
     NotFound,
-    Reason,
     Unavailable,
     ZmqTritonError,
     errors,
+    reasons,
     wire,
 )
 from zmqtriton_extras.canaries.canary import (
@@ -410,7 +409,7 @@ class LastExecutions:
             return False
         text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
         self._plan.log("W", f"{text}: its processes are ended, with what they execute")
-        generation.abort(Reason.of(Kind.OTHER, text))
+        generation.abort(reasons.Reason.of(reasons.Kind.OTHER, text))
         return True
 
 

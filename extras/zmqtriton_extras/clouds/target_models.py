@@ -17,14 +17,13 @@ import falcon
 import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
-    AccessRefused,
     Gateway,
     HttpRequest,
     Route,
     Threads,
     json_documents,
     ledger,
-    load,
+    loads,
     problems,
     refusals,
     tensor_data,
@@ -78,7 +77,7 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-async def refuse(send: Any, error: AccessRefused) -> None:
+async def refuse(send: Any, error: refusals.AccessRefused) -> None:
     """Answer without the application that the client may not ask this."""
     await answer(send, *problems.response_to(error), error.headers)
 
@@ -184,7 +183,7 @@ class TargetModels:
             _answer(resp, {"error": error.text})
             return
         try:
-            await load(self._gateway, model, {}, {})
+            await loads.load(self._gateway, model, {}, {})
         except ZmqTritonError:
             await self._gateway.call("repository.unregister", {"path": place.repository})
             raise

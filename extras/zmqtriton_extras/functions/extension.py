@@ -17,12 +17,11 @@ from zmqtriton.sdk.frontend import (
     HttpRequest,
     ModelVersion,
     NotLoaded,
-    Operation,
     Route,
-    RouteDescriptions,
     TooLarge,
     arena_body,
     bearer_tokens,
+    extension,
     infer,
     json_documents,
 )
@@ -290,9 +289,11 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, own, own._replace(method="GET")]
 
 
-_DESCRIPTIONS = RouteDescriptions(
+_DESCRIPTIONS = extension.RouteDescriptions(
     {
-        "Functions.call": Operation("Call the function with this name, by POST; GET describes it"),
+        "Functions.call": extension.Operation(
+            "Call the function with this name, by POST; GET describes it"
+        ),
     }
 )
 

@@ -14,9 +14,7 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpExtension,
     HttpRequest,
-    Operation,
     Route,
-    RouteDescriptions,
     Threads,
     extension,
     json_documents,
@@ -96,9 +94,11 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     ]
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
     summary = "Where a model spends its time: a flame graph (SVG), or a file for other programs"
-    operation = Operation(summary, "ProfileRequest", media="image/svg+xml", is_body_required=False)
+    operation = extension.Operation(
+        summary, "ProfileRequest", media="image/svg+xml", is_body_required=False
+    )
     schemas = {
         "ProfileRequest": extension.object_of(_SETTINGS),
         "Figures": extension.object_of(
@@ -107,13 +107,13 @@ def _descriptions(gateway: Gateway) -> RouteDescriptions:
     }
     described = {
         "Profiling.profile": operation,
-        "Figures.figures": Operation(
+        "Figures.figures": extension.Operation(
             "The metrics that a model reports of itself",
             response="Figures",
             media="application/json",
         ),
     }
-    return RouteDescriptions(described, schemas=schemas)
+    return extension.RouteDescriptions(described, schemas=schemas)
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

@@ -19,9 +19,7 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpRequest,
     NotLoaded,
-    Operation,
     Route,
-    RouteDescriptions,
     attempt,
     bearer_tokens,
     extension,
@@ -69,17 +67,21 @@ _MAX_PLACE = 1 << 62
 _NONE = "there is no such job; GET /v2/jobs lists yours"
 _UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
-DESCRIPTIONS = RouteDescriptions(
+DESCRIPTIONS = extension.RouteDescriptions(
     operations={
-        "JobRoutes.list_all": Operation("The newest jobs of the client's token", "", "Jobs", _JSON),
-        "JobRoutes.show": Operation(
+        "JobRoutes.list_all": extension.Operation(
+            "The newest jobs of the client's token", "", "Jobs", _JSON
+        ),
+        "JobRoutes.show": extension.Operation(
             "State of a job; with the outputs once it has succeeded", "", "Job", _JSON
         ),
-        "JobRoutes.result": Operation("The answer of a job, as the model's route would give it"),
-        "JobRoutes.responses": Operation(
+        "JobRoutes.result": extension.Operation(
+            "The answer of a job, as the model's route would give it"
+        ),
+        "JobRoutes.responses": extension.Operation(
             "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
         ),
-        "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
+        "JobRoutes.delete": extension.Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
         "Job": extension.object_of(

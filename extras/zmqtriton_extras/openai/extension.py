@@ -12,9 +12,7 @@ from zmqtriton.sdk.frontend import (
     HttpExtension,
     HttpRequest,
     ModelVersion,
-    Operation,
     Route,
-    RouteDescriptions,
     extension,
 )
 from zmqtriton_extras.openai import fields, problems
@@ -30,42 +28,42 @@ _HEALTH = ("/health", "/health/ready")
 _JSON = "application/json"
 
 _OPERATIONS = {
-    "Texts.chat": Operation(
+    "Texts.chat": extension.Operation(
         "Continue a chat; with `stream` as server-sent events, the last one `[DONE]`",
         "ChatCompletionRequest",
         "ChatCompletion",
         _JSON,
     ),
-    "Texts.complete": Operation(
+    "Texts.complete": extension.Operation(
         "Continue a text; with `stream` as server-sent events, the last one `[DONE]`",
         "CompletionRequest",
         "Completion",
         _JSON,
     ),
-    "Texts.respond": Operation(
+    "Texts.respond": extension.Operation(
         "Continue a chat; with `stream` as server-sent events, each with its type",
         "ResponseRequest",
         "ResponseDocument",
         _JSON,
     ),
-    "Realtime.converse": Operation(
+    "Realtime.converse": extension.Operation(
         "A WebSocket: a chat in the events of OpenAI's Realtime API, as far as texts go",
         query={"model": extension.STRING},
     ),
-    "Embeddings.embed": Operation(
+    "Embeddings.embed": extension.Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),
-    "Speech.speak": Operation("Say a text: a sound, as it is made", "SpeechRequest"),
-    "Transcriptions.transcribe": Operation(
+    "Speech.speak": extension.Operation("Say a text: a sound, as it is made", "SpeechRequest"),
+    "Transcriptions.transcribe": extension.Operation(
         "Write down a sound, the `file` of a form; with `stream` as server-sent events",
         "",
         "Transcription",
         _JSON,
     ),
-    "Models.list_all": Operation(
+    "Models.list_all": extension.Operation(
         "All models that serve, and their adapters", "", "OpenAIModels", _JSON
     ),
-    "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
+    "Models.show": extension.Operation("One model that serves", "", "OpenAIModel", _JSON),
 }
 
 
@@ -318,7 +316,7 @@ _SCHEMAS: dict[str, Any] = {
     ),
 }
 
-DESCRIPTIONS = RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
+DESCRIPTIONS = extension.RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
 
 
 class Realtime:
@@ -372,8 +370,10 @@ def _with_health(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, *(ready._replace(path=path) for path in _HEALTH)]
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
-    return DESCRIPTIONS if gateway.settings.option("allow_openai") else RouteDescriptions()
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+    return (
+        DESCRIPTIONS if gateway.settings.option("allow_openai") else extension.RouteDescriptions()
+    )
 
 
 EXTENSION = HttpExtension(

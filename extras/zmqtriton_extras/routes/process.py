@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Gateway, load, on_behalf_of
+from zmqtriton.sdk.frontend import Gateway, on_behalf_of
+from zmqtriton.sdk.frontend import loads as model_loads
 from zmqtriton.sdk.process import Service, prctl, run
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.routes import names
@@ -164,7 +165,7 @@ class RoutesService(Service):
             return
         try:
             with on_behalf_of("the process of routes"):
-                await load(
+                await model_loads.load(
                     self._gateway,
                     routed,
                     {"config": json.dumps(document)},

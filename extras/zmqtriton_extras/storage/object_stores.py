@@ -22,7 +22,7 @@ from zmqtriton.sdk.supervisor import (
     helper_processes,
     story,
 )
-from zmqtriton.sdk.wire import InternalError, Reason, ZmqTritonError, errors, wire
+from zmqtriton.sdk.wire import InternalError, ZmqTritonError, errors, reasons, wire
 
 ROLE = "storage"
 #: Maximum age in seconds of a listing that answers a question for all models.
@@ -253,7 +253,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
                 self._revisions[url] = revision
                 self._plan.log("I", f"{url} is {revision}, as long as this server runs")
 
-    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
         """Fail all questions to a dead process. The next question starts another one."""
         if serial != self._serial:
             return

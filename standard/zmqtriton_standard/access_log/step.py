@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from zmqtriton.sdk.frontend import AccessRefused, Ask, CheckedRequest, Gateway, Stages
+from zmqtriton.sdk.frontend import Ask, CheckedRequest, Gateway, Stages, refusals
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import size_of
 from zmqtriton.sdk.wire import ZmqTritonError, clipped, wire
@@ -39,7 +39,7 @@ class AccessLog:
 
     def refused(self, ask: Ask, error: ZmqTritonError) -> None:
         """Write the line of a request that does not enter."""
-        if isinstance(error, AccessRefused):
+        if isinstance(error, refusals.AccessRefused):
             error.is_reported = True
         document = _document(ask, ask.target[1])
         document.update(status=error.code, error=_without_names(error))

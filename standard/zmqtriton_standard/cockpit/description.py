@@ -18,7 +18,6 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpRequest,
     ModelVersion,
-    Operation,
     Route,
     access,
     bearer_tokens,
@@ -130,7 +129,7 @@ class Description:
 
     def _operation(self, route: Route, path: str, grant: token_file.Grant | None) -> dict[str, Any]:
         responder = str(getattr(route.responder, "__qualname__", ""))
-        entry = self._operations.get(responder, Operation(responder))
+        entry = self._operations.get(responder, http_extension.Operation(responder))
         parameters = [_parameter(*match) for match in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
             "operationId": _operation_id(route.method, path),
@@ -186,7 +185,7 @@ class Description:
         return examples
 
 
-def all_operations(gateway: Gateway) -> dict[str, Operation]:
+def all_operations(gateway: Gateway) -> dict[str, http_extension.Operation]:
     """Return the descriptions of all responders of this server, by their qualified names."""
     more = [
         extension.descriptions(gateway).operations
@@ -212,7 +211,7 @@ def _operation_id(method: str, path: str) -> str:
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 
 
-def _response(entry: Operation) -> dict[str, Any]:
+def _response(entry: http_extension.Operation) -> dict[str, Any]:
     if not entry.media:
         return {"description": "Done; the body is empty."}
     schema: dict[str, Any] = (

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.sdk.frontend import Operation, extension
+from zmqtriton.sdk.frontend import extension
 from zmqtriton.sdk.wire import datatypes
 
 
-def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
-    return Operation(summary, request, response, "application/json", **more)
+def _answers(summary: str, response: str, request: str = "", **more: Any) -> extension.Operation:
+    return extension.Operation(summary, request, response, "application/json", **more)
 
 
 _HTML = "text/html"
@@ -20,9 +20,9 @@ _NUMBER = {"type": "number"}
 
 #: Descriptions of the HTTP operations, by the qualified name of their responder.
 OPERATIONS = {
-    "Metadata.live": Operation("Whether the server is alive: 200, or no answer"),
-    "Metadata.ready": Operation("Whether all models can execute: 200, else 400"),
-    "Metadata.model_ready": Operation("Whether a model can execute: 200, else 400"),
+    "Metadata.live": extension.Operation("Whether the server is alive: 200, or no answer"),
+    "Metadata.ready": extension.Operation("Whether all models can execute: 200, else 400"),
+    "Metadata.model_ready": extension.Operation("Whether a model can execute: 200, else 400"),
     "Metadata.server": _answers("Name, version and extensions of the server", "Server"),
     "Metadata.model": _answers("Versions, inputs and outputs of a model", "Model"),
     "Metadata.config": _answers("The complete configuration of a model", "Configuration"),
@@ -37,13 +37,15 @@ OPERATIONS = {
         "IndexRequest",
         is_body_required=False,
     ),
-    "RepositoryResponders.load": Operation(
+    "RepositoryResponders.load": extension.Operation(
         "Load a model, or load it anew", "LoadRequest", is_body_required=False
     ),
-    "RepositoryResponders.unload": Operation(
+    "RepositoryResponders.unload": extension.Operation(
         "Unload a model", "UnloadRequest", is_body_required=False
     ),
-    "RepositoryResponders.named_repository": Operation("Answers 501: repositories have no names"),
+    "RepositoryResponders.named_repository": extension.Operation(
+        "Answers 501: repositories have no names"
+    ),
     "Operations.scale": _answers("How many instances each version of a model has", "Scale"),
     "Operations.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
@@ -93,12 +95,12 @@ OPERATIONS = {
         "Generated",
         "GenerateRequest",
     ),
-    "Generate.generate_stream": Operation(
+    "Generate.generate_stream": extension.Operation(
         "Run a model with flat JSON, or bytes for its one such input; responses as events (SSE)",
         "GenerateRequest",
         media="text/event-stream",
     ),
-    "InferStream.infer_stream": Operation(
+    "InferStream.infer_stream": extension.Operation(
         "Run a model; responses with names and shapes as server-sent events, as they come",
         "InferRequest",
         media="text/event-stream",
@@ -114,13 +116,19 @@ OPERATIONS = {
     "RegionResponders.status": _answers(
         "The regions of shared memory that are registered", "Regions"
     ),
-    "RegionResponders.register": Operation("Register a region of shared memory", "RegisterRequest"),
-    "RegionResponders.register_nameless": Operation("Answers 400: a region needs a name"),
-    "RegionResponders.unregister": Operation("Forget one region of shared memory, or all"),
+    "RegionResponders.register": extension.Operation(
+        "Register a region of shared memory", "RegisterRequest"
+    ),
+    "RegionResponders.register_nameless": extension.Operation("Answers 400: a region needs a name"),
+    "RegionResponders.unregister": extension.Operation(
+        "Forget one region of shared memory, or all"
+    ),
     "Description.document": _answers("This description", "Description"),
-    "Pages.front": Operation("A page for browsers, for others where to look", media=_HTML),
-    "Pages.docs": Operation("This description as a page", media=_HTML),
-    "Pages.asset": Operation("What the pages load", media="text/plain"),
+    "Pages.front": extension.Operation(
+        "A page for browsers, for others where to look", media=_HTML
+    ),
+    "Pages.docs": extension.Operation("This description as a page", media=_HTML),
+    "Pages.asset": extension.Operation("What the pages load", media="text/plain"),
 }
 
 

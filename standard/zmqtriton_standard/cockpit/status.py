@@ -25,7 +25,6 @@ from zmqtriton.sdk.frontend import (
 from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import (
     InvalidArgument,
-    Kind,
     ZmqTritonError,
     is_loopback,
     numbers,
@@ -279,7 +278,7 @@ _MOST = 2
 _MIB = 1 << 20
 _PACE = "max_executions_per_second"
 #: Reasons of restarts that a user or a drain has asked for; they are no trouble.
-_ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
+_ON_PURPOSE = frozenset((reasons.Kind.RESTARTED, reasons.Kind.REPLACED_LATE))
 
 Row = Mapping[str, Any]
 

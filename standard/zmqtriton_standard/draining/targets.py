@@ -23,15 +23,7 @@ from zmqtriton.sdk.supervisor import (
     story,
 )
 from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.wire import (
-    InvalidArgument,
-    Kind,
-    NotFound,
-    Reason,
-    ZmqTritonError,
-    numbers,
-    wire,
-)
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, ZmqTritonError, numbers, reasons, wire
 
 #: Seconds without a new request after which an idle target counts as drained.
 QUIET_S = 1.0
@@ -166,7 +158,7 @@ class Replacement:
         """True if the generation has ended, or does: nothing of it returns."""
         return self._generation.state is not states.GenerationState.SERVING
 
-    def end_now(self, reason: Reason) -> None:
+    def end_now(self, reason: reasons.Reason) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
             if instance.state is states.InstanceState.DRAINING:
@@ -203,8 +195,8 @@ class Replacement:
 #: An entry of the broker's counts.
 Count = Mapping[str, Any]
 #: Why a model is not ready that answers all requests.
-_DRAINING = Reason.of(Kind.DRAINING, "draining")
-_LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
+_DRAINING = reasons.Reason.of(reasons.Kind.DRAINING, "draining")
+_LATE = reasons.Reason.of(reasons.Kind.REPLACED_LATE, "the time for its drain was over")
 #: Seconds for executions to end by themselves after the time of a drain is over. Clients that
 #: never stop sending may cause a late end, and their last requests should not fail for that.
 GRACE_S = 1.0

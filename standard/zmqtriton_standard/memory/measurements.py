@@ -11,7 +11,7 @@ from zmqtriton.sdk.process import available_bytes
 from zmqtriton.sdk.process import gpus as host_gpus
 from zmqtriton.sdk.supervisor import Generation, Policy, Promise, actions, helper_processes
 from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.wire import Reason
+from zmqtriton.sdk.wire import reasons
 from zmqtriton_standard.memory.readings import (
     family,
     gpu_memory,
@@ -96,7 +96,7 @@ class ModelProcesses(helper_processes.HelperOwner):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         self._pids[serial] = pid
 
-    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
         self._pids.pop(serial, None)
 
     def measure(

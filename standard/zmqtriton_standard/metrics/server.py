@@ -15,7 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
-from zmqtriton.sdk.frontend import AccessRefused, bearer_tokens, codecs, http1, refusals
+from zmqtriton.sdk.frontend import bearer_tokens, codecs, http1, refusals
 from zmqtriton.sdk.frontend import hosts as known_hosts
 from zmqtriton.sdk.wire import ZmqTritonError, token_file
 
@@ -141,7 +141,7 @@ class Page:
                     token_file.METRICS,
                     "",
                 )
-        except AccessRefused as error:
+        except refusals.AccessRefused as error:
             refusals.report(_source(head, answers.writer), error)
             status = HTTPStatus(error.http_status)
             await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)

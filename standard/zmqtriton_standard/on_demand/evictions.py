@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.sdk.supervisor import Policy, ServedModel, reaches
 from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, reasons
 from zmqtriton_standard.memory.measurements import (
     HOST,
     OnDemandOptions,
@@ -318,7 +318,12 @@ class Evictor:
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
             why = f"after {idle_s:.0f} s without requests"
-            self._evict(name, IDLE, why, Reason.of(Kind.IDLE, _text(why), idle_s=round(idle_s)))
+            self._evict(
+                name,
+                IDLE,
+                why,
+                reasons.Reason.of(reasons.Kind.IDLE, _text(why), idle_s=round(idle_s)),
+            )
         leaving, _ = self._choose(self._candidates(()), self._excess(self._used))
         return self._make_room(leaving, TOO_MUCH)
 
@@ -335,7 +340,7 @@ class Evictor:
         sleepers = [name for name in leaving if self._sizes_now.get(name) and self._can_sleep(name)]
         if sleepers:
             return Room(sleepers=sleepers)
-        reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
+        reason = reasons.Reason.of(reasons.Kind.EVICTED, _text(why), purpose=why)
         for name in leaving:
             self._evict(name, MEMORY, why, reason)
         return Room(leaving=leaving)
@@ -416,7 +421,7 @@ class Evictor:
             )
         return names
 
-    def _evict(self, name: str, kind: str, why: str, reason: Reason) -> None:
+    def _evict(self, name: str, kind: str, why: str, reason: reasons.Reason) -> None:
         self._plan.log("I", f"unloading '{name}': {why}")
         self._note(name, kind, f"unloaded {why}")
         self._sizes_now.pop(name, None)

@@ -25,12 +25,14 @@ from zmqtriton.sdk.supervisor import (
     story,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError, errors
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, errors, reasons
 from zmqtriton_standard.memory.measurements import ModelProcesses
 from zmqtriton_standard.on_demand.evictions import TOO_MUCH, Evictor
 
 #: The text of the index for a model that was never requested.
-AWAITING_FIRST_REQUEST = Reason.of(Kind.AWAITS_REQUEST, "not loaded: waits for its first request")
+AWAITING_FIRST_REQUEST = reasons.Reason.of(
+    reasons.Kind.AWAITS_REQUEST, "not loaded: waits for its first request"
+)
 #: The pause after a failed load, doubled each time.
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 #: Unknown names are looked up in the repositories no more often than this.
@@ -380,5 +382,5 @@ class OnDemandLoader(Feature):
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property
-    def why_never_loaded(self) -> Reason | None:
+    def why_never_loaded(self) -> reasons.Reason | None:
         return AWAITING_FIRST_REQUEST if self._is_on else None

@@ -19,9 +19,9 @@ from zmqtriton.sdk.supervisor import (
     story,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import InvalidArgument, Kind, Reason
+from zmqtriton.sdk.wire import InvalidArgument, reasons
 
-_REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
+_REASON = reasons.Reason.of(reasons.Kind.RESTARTED, "it was restarted by an operator")
 #: States of an instance with a process to end, and of one that will start by itself.
 _LIVING_STATES = frozenset({states.InstanceState.LOADING, states.InstanceState.READY})
 _RECOVERING_STATES = frozenset({states.InstanceState.STARTING, states.InstanceState.BACKOFF})

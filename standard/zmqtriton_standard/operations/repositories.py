@@ -10,15 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.sdk.supervisor import (
-    HOW_TO_BE_EXPLICIT,
-    ControlCall,
-    CoreParts,
-    Feature,
-    Verb,
-    Verbs,
-    actions,
-)
+from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, Verb, Verbs, actions
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, Unsupported
 
@@ -73,7 +65,7 @@ class RepositoryRegistry(Feature):
             noun = "registration" if is_registration else "unregistration"
             raise Unsupported(
                 f"repository {noun} is not allowed if model control mode is not EXPLICIT"
-                + HOW_TO_BE_EXPLICIT
+                + control_verbs.HOW_TO_BE_EXPLICIT
             )
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:

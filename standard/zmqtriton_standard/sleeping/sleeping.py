@@ -25,7 +25,7 @@ from zmqtriton.sdk.supervisor import (
     states,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import Reason, Unavailable, ZmqTritonError, errors, wire
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, errors, reasons, wire
 
 SLEEP, WAKE = "sleep", "wake"
 #: The numbers of these calls; below are others that stubs answer.
@@ -106,7 +106,7 @@ class Sleeping(Feature, helper_processes.HelperOwner):
             return True
         return False
 
-    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
         for turn in list(self._turns):
             for key in [key for key in turn.waiting if key[0] == serial]:
                 lost = Unavailable(f"'{turn.waiting.pop(key)}': {reason.text}")

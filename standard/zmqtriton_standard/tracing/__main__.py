@@ -19,8 +19,6 @@ import zmq
 
 from zmqtriton.sdk.process import (
     Lifeline,
-    TracerSettings,
-    decode,
     endpoints,
     prctl,
     spans,
@@ -110,11 +108,9 @@ class Service:
         self._is_over = self._is_over or self._lifeline.ended
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
-        settings = decode(TracerSettings, bootstrap.settings)
+        settings, self._socket = spans.open_receiver(bootstrap)
         logs.configure(settings.log)
-        self._sink = _sink(settings)
-        address = endpoints.spans_address(bootstrap.directory)
-        self._socket = zmq_sockets.open_puller(zmq.Context.instance(), address, spans.LIMIT)
+        self._sink = _sink(settings.mode, settings.file, settings.opentelemetry)
         if settings.mode == "opentelemetry":
             path = endpoints.local_service_path(bootstrap.directory, EXEMPLARS)
             self._exemplar_socket = ExemplarSocket(path, self._exemplars)
@@ -167,14 +163,14 @@ class Service:
             _log.warning(text, what)
 
 
-def _sink(settings: TracerSettings) -> Sink:
-    if settings.mode == "triton":
-        return TraceFile(settings.file)
+def _sink(mode: str, file: str, opentelemetry: tuple[tuple[str, str], ...]) -> Sink:
+    if mode == "triton":
+        return TraceFile(file)
     # only now, since it costs memory
     from zmqtriton.sdk.process import otlp_destination
     from zmqtriton_standard.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(otlp_destination.read(settings.opentelemetry, os.environ))
+    return OpenTelemetryExporter(otlp_destination.read(opentelemetry, os.environ))
 
 
 def main() -> int:

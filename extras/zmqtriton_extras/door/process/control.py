@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, load, on_behalf_of
-from zmqtriton.sdk.wire import PREFIX, InvalidArgument
+from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, loads, on_behalf_of
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
 from zmqtriton_extras.door.process.responses import Message
@@ -111,9 +111,11 @@ class Control:
         fields.check_known()
         if len(paths) != len(frames) or any(type(path) is not str for path in paths):
             raise InvalidArgument("'files' must name the frames behind the header, one for each")
-        files = {f"{PREFIX}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)}
+        files = {
+            f"{loads.PREFIX}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)
+        }
         with on_behalf_of(_CLIENT):
-            await load(self._gateway, name, parameters, files)
+            await loads.load(self._gateway, name, parameters, files)
         return {}
 
     async def _unload(self, fields: Fields, _: Sequence[Any]) -> Answer:

@@ -13,14 +13,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.frontend import (
-    Gateway,
-    HttpRequest,
-    Operation,
-    Route,
-    RouteDescriptions,
-    extension,
-)
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, extension
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors, numbers, shown
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
@@ -59,34 +52,34 @@ def _list_of(name: str) -> dict[str, Any]:
     )
 
 
-DESCRIPTIONS = RouteDescriptions(
+DESCRIPTIONS = extension.RouteDescriptions(
     operations={
-        "FileRoutes.create": Operation(
+        "FileRoutes.create": extension.Operation(
             "Keep a file of requests: a form with `purpose`, which is `batch`, and `file`",
             "",
             "OpenAIFile",
             _JSON,
         ),
-        "FileRoutes.list_all": Operation(
+        "FileRoutes.list_all": extension.Operation(
             "The files of the client's token: `purpose`, `limit`, `order`, `after`",
             "",
             "OpenAIFiles",
             _JSON,
         ),
-        "FileRoutes.show": Operation("One file", "", "OpenAIFile", _JSON),
-        "FileRoutes.content": Operation("What the file contains"),
-        "FileRoutes.delete": Operation("Remove a file"),
-        "BatchRoutes.create": Operation(
+        "FileRoutes.show": extension.Operation("One file", "", "OpenAIFile", _JSON),
+        "FileRoutes.content": extension.Operation("What the file contains"),
+        "FileRoutes.delete": extension.Operation("Remove a file"),
+        "BatchRoutes.create": extension.Operation(
             "Execute each line of a file", "BatchRequest", "OpenAIBatch", _JSON
         ),
-        "BatchRoutes.list_all": Operation(
+        "BatchRoutes.list_all": extension.Operation(
             "The batches of the client's token, the newest first: `limit`, `after`",
             "",
             "OpenAIBatches",
             _JSON,
         ),
-        "BatchRoutes.show": Operation("One batch", "", "OpenAIBatch", _JSON),
-        "BatchRoutes.cancel": Operation(
+        "BatchRoutes.show": extension.Operation("One batch", "", "OpenAIBatch", _JSON),
+        "BatchRoutes.cancel": extension.Operation(
             "Cancel a batch; what its lines have answered is kept", "", "OpenAIBatch", _JSON
         ),
     },

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.models import Finding, error, warning
-from zmqtriton.sdk.wire import Kind, Reason
+from zmqtriton.sdk.wire import reasons
 
 _RESTART = "zmqtriton-ctl restart {model}"
 #: Command that loads a model with new files; a restart of its processes does not.
@@ -249,211 +249,215 @@ class Row(NamedTuple):
 _CORRECT_CONFIG = "Correct the model's config.pbtxt; `zmqtriton check DIRECTORY` finds all errors."
 _NOTHING_WRONG = "Nothing is wrong."
 _COMES_BACK = "It is started again by itself; the log says more."
-ROWS: Mapping[Kind, Row] = {
-    Kind.OTHER: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
+ROWS: Mapping[reasons.Kind, Row] = {
+    reasons.Kind.OTHER: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
     # ------------------------------------------------------------- it is not to serve
-    Kind.UNLOADED: Row(
+    reasons.Kind.UNLOADED: Row(
         "an operator or a client has unloaded it",
         "Nothing is wrong. Load it if it is needed.",
         (_LOAD,),
     ),
-    Kind.AWAITS_REQUEST: Row(
+    reasons.Kind.AWAITS_REQUEST: Row(
         "it sleeps: it is loaded on demand, by its first request",
         "Nothing is wrong. Ask it, or load it if it should be ready from the start.",
         (_INFER, _LOAD),
     ),
-    Kind.IDLE: Row(
+    reasons.Kind.IDLE: Row(
         "it sleeps: it was unloaded after {idle_s:g} s without requests",
         "Nothing is wrong. The next request loads it; --unload-idle-after says how soon it sleeps.",
         (_INFER,),
     ),
-    Kind.EVICTED: Row(
+    reasons.Kind.EVICTED: Row(
         "it was evicted: memory was needed ({purpose})",
         "The next request loads it again. Raise --model-memory-budget if that happens too often.",
         ("zmqtriton-ctl status",),
     ),
-    Kind.DRAINING: Row(
+    reasons.Kind.DRAINING: Row(
         "it is drained: it finishes what it has and is announced as not ready",
         "An operator has asked for that, or the server stops; this takes it back.",
         ("zmqtriton-ctl undrain {model}",),
     ),
-    Kind.SERVER_STOPS: Row(
+    reasons.Kind.SERVER_STOPS: Row(
         "the server stops", "Nothing is loaded any more.", ("zmqtriton-ctl servers",)
     ),
-    Kind.GUEST_LEFT: Row(
+    reasons.Kind.GUEST_LEFT: Row(
         "the program that has bound it has ended",
         "Start that program again; it binds the model.",
         ("zmqtriton-ctl status",),
     ),
     # ------------------------------------------------------------- around another reason
-    Kind.LAST_LOAD_FAILED: Row("the last load failed, the earlier version serves: {cause}"),
-    Kind.OTHER_VERSION_FAILED: Row(
+    reasons.Kind.LAST_LOAD_FAILED: Row("the last load failed, the earlier version serves: {cause}"),
+    reasons.Kind.OTHER_VERSION_FAILED: Row(
         "version {versions} could not be loaded",
         "All versions of a load serve, or none does.",
         (_LOGS, _RESTART),
     ),
-    Kind.STUB_LOST: Row("{cause}"),
-    Kind.RESTARTING: Row("{cause}"),
-    Kind.GIVEN_UP: Row("given up after {deaths} deaths in a row{again}: {cause}"),
-    Kind.MEMBER_NOT_LOADED: Row("its member '{member}' is not loaded: {cause}"),
-    Kind.MEMBER_NOT_READY: Row("its member '{member}' is not ready: {cause}"),
+    reasons.Kind.STUB_LOST: Row("{cause}"),
+    reasons.Kind.RESTARTING: Row("{cause}"),
+    reasons.Kind.GIVEN_UP: Row("given up after {deaths} deaths in a row{again}: {cause}"),
+    reasons.Kind.MEMBER_NOT_LOADED: Row("its member '{member}' is not loaded: {cause}"),
+    reasons.Kind.MEMBER_NOT_READY: Row("its member '{member}' is not ready: {cause}"),
     # ------------------------------------------------------------- repositories
-    Kind.DUPLICATE: Row(
+    reasons.Kind.DUPLICATE: Row(
         "two repositories have a model of this name",
         "Remove or rename one of the two directories, then load it.",
         (_RESTART,),
     ),
-    Kind.NOT_FOUND: Row(
+    reasons.Kind.NOT_FOUND: Row(
         "no repository has a model '{model}'",
         "Add its directory to a repository, or correct the name.",
         ("zmqtriton-ctl models",),
     ),
-    Kind.NO_VERSION: Row(
+    reasons.Kind.NO_VERSION: Row(
         "it has no version to serve",
         "Put model.py in a directory with a number, as in {model}/1/model.py, and look at "
         "version_policy.",
         (_RESTART,),
     ),
-    Kind.FILE_MISSING: Row(
+    reasons.Kind.FILE_MISSING: Row(
         "its file {path} is missing",
         "Put the file there, or name another one by default_model_filename.",
         (_RESTART,),
     ),
-    Kind.FILE_SPECIAL: Row("{text}", "Put a regular file in its place.", (_RESTART,)),
-    Kind.REPOSITORY_SILENT: Row(
+    reasons.Kind.FILE_SPECIAL: Row("{text}", "Put a regular file in its place.", (_RESTART,)),
+    reasons.Kind.REPOSITORY_SILENT: Row(
         "its repository {repository} does not answer",
         "Its file system may hang: the server asks again, and goes on with what it has loaded.",
         ("zmqtriton-ctl doctor",),
     ),
     # ------------------------------------------------------------- configuration
-    Kind.CONFIG_UNREADABLE: Row(
+    reasons.Kind.CONFIG_UNREADABLE: Row(
         "config.pbtxt, line {line}: {detail}", _CORRECT_CONFIG, (_RESTART,)
     ),
-    Kind.CONFIG_WRONG: Row("its configuration is wrong: {text}", _CORRECT_CONFIG, (_RESTART,)),
-    Kind.DIRECTORY_NAME: Row(
+    reasons.Kind.CONFIG_WRONG: Row(
+        "its configuration is wrong: {text}", _CORRECT_CONFIG, (_RESTART,)
+    ),
+    reasons.Kind.DIRECTORY_NAME: Row(
         "its config.pbtxt calls it '{configured}', its directory '{directory}'",
         "Remove the line `name` from config.pbtxt, or rename the directory.",
         (_RESTART,),
     ),
-    Kind.BACKEND_UNKNOWN: Row(
+    reasons.Kind.BACKEND_UNKNOWN: Row(
         "there is no backend '{backend}'",
         'Correct `backend` in config.pbtxt; a model in Python has "python".',
         (_RESTART,),
     ),
-    Kind.GPU_MISSING: Row(
+    reasons.Kind.GPU_MISSING: Row(
         "it asks for a GPU that this machine does not have",
         "Correct instance_group, as in `kind: KIND_CPU`, or look why the GPU is not seen: "
         "`nvidia-smi`, CUDA_VISIBLE_DEVICES.",
         (_RESTART,),
     ),
-    Kind.GPU_FULL: Row(
+    reasons.Kind.GPU_FULL: Row(
         "GPU {gpu} is fuller than --model-load-gpu-limit allows",
         "Unload another model of that GPU, or raise the limit.",
         ("nvidia-smi", "zmqtriton-ctl models --ready"),
     ),
-    Kind.TOO_MANY_INSTANCES: Row(
+    reasons.Kind.TOO_MANY_INSTANCES: Row(
         "it asks for {instances} instances, and {limit} are allowed",
         "Correct `count` in instance_group.",
         (_RESTART,),
     ),
-    Kind.TOO_FEW_DESCRIPTORS: Row(
+    reasons.Kind.TOO_FEW_DESCRIPTORS: Row(
         "there are too few file descriptors for its instances: {text}",
         "Raise `ulimit -n` (LimitNOFILE= of systemd) and restart the server, or configure fewer "
         "instances.",
         ("zmqtriton-ctl status",),
     ),
     # ------------------------------------------------------------- environment
-    Kind.ENVIRONMENT_MISSING: Row(
+    reasons.Kind.ENVIRONMENT_MISSING: Row(
         "its environment does not exist: {path}",
         "Correct EXECUTION_ENV_PATH in config.pbtxt, or put the archive there.",
         (_RESTART,),
     ),
-    Kind.ENVIRONMENT_FAILED: Row(
+    reasons.Kind.ENVIRONMENT_FAILED: Row(
         "its environment cannot be made: {problem}",
         "Correct requirements.txt or the archive; this shows the whole output:",
         (_ENVIRONMENT, _RESTART),
     ),
-    Kind.INTERPRETER_MISSING: Row(
+    reasons.Kind.INTERPRETER_MISSING: Row(
         "the Python that it names is not here: {text}",
         "Correct PYTHON_EXECUTABLE in its config.pbtxt, or install that Python.",
         (_RESTART,),
     ),
-    Kind.INTERPRETER_FORBIDDEN: Row(
+    reasons.Kind.INTERPRETER_FORBIDDEN: Row(
         "its Python {action}: {problem}",
         "That user must be allowed to read it and to enter each directory on the way, also behind "
         "links: `namei -l {python}` shows their rights.",
         (_RESTART,),
     ),
-    Kind.INTERPRETER_BROKEN: Row(
+    reasons.Kind.INTERPRETER_BROKEN: Row(
         "its Python cannot start: {problem}",
         "Run `{python} -c 1` as the user of the models to see it; a Python that was moved, or "
         "whose environment was, must be installed or packed again.",
         (_RESTART,),
     ),
     # ------------------------------------------------------------- the model
-    Kind.EXCEPTION: Row(
+    reasons.Kind.EXCEPTION: Row(
         "it raises {exception}: {message}{at}",
         "Correct the model, or what it needs there.",
         (_LOGS, _RESTART),
         has_words=True,
     ),
     # ------------------------------------------------------------- the end of a process
-    Kind.EXITED: Row(
+    reasons.Kind.EXITED: Row(
         "its process ends itself, with status {status}{at}",
         "Something in it calls exit(); the last lines of its log come before.",
         (_LOGS, _RESTART),
         has_words=True,
     ),
-    Kind.CRASHED: Row(
+    reasons.Kind.CRASHED: Row(
         "it crashes in native code, {text}{at}",
         "A library that the model uses is broken, or of another version than it expects.",
         (_LOGS, _RESTART),
     ),
-    Kind.KILLED: Row(
+    reasons.Kind.KILLED: Row(
         "somebody has killed it ({signal})",
         "Nobody in the server did. Look into the kernel's log for the memory: `dmesg`.",
         (_LOGS, _RESTART),
     ),
-    Kind.REGION_TRUNCATED: Row(
+    reasons.Kind.REGION_TRUNCATED: Row(
         "a client has truncated shared memory that it had mapped: {regions}",
         "Clients keep a region as long as it is registered. The model reads copies of these from "
         "now on.",
         (_LOGS,),
     ),
-    Kind.OUT_OF_MEMORY: Row(
+    reasons.Kind.OUT_OF_MEMORY: Row(
         "the kernel has killed it: the machine or container is out of memory",
         "Give it more memory, use fewer instances, or unload other models; max_memory_bytes "
         "keeps one model from taking all.",
         (_STATUS, _RESTART),
     ),
-    Kind.OVER_MEMORY_QUOTA: Row(
+    reasons.Kind.OVER_MEMORY_QUOTA: Row(
         "it needs more memory than its quota: max_memory_bytes is {limit}",
         "Raise max_memory_bytes, or find out what the model keeps.",
         (_STATUS, _LOGS, _RELOAD),
     ),
-    Kind.NOT_STARTED: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
-    Kind.LOAD_TIMEOUT: Row(
+    reasons.Kind.NOT_STARTED: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
+    reasons.Kind.LOAD_TIMEOUT: Row(
         "loading took longer than max_load_seconds, {limit_s:g} s{at}",
         "Raise max_load_seconds if it only needs longer; the line says where it was.",
         (_LOGS, _RESTART),
     ),
-    Kind.EXECUTION_TIMEOUT: Row(
+    reasons.Kind.EXECUTION_TIMEOUT: Row(
         "a request took longer than max_execution_seconds, {limit_s:g} s{at}",
         "Raise max_execution_seconds if it only needs longer; the line says where it was.",
         (_LOGS, _RELOAD),
     ),
-    Kind.FINALIZE_TIMEOUT: Row(
+    reasons.Kind.FINALIZE_TIMEOUT: Row(
         "its finalize took longer than {limit_s:g} s", "The log says what it did.", (_LOGS,)
     ),
-    Kind.EXIT_TIMEOUT: Row(
+    reasons.Kind.EXIT_TIMEOUT: Row(
         "its process did not end when it should: {text}", "The log may say more.", (_LOGS,)
     ),
-    Kind.FROZEN: Row("a signal has stopped its process, so it was killed", _COMES_BACK, (_LOGS,)),
-    Kind.CONNECTION_LOST: Row(
+    reasons.Kind.FROZEN: Row(
+        "a signal has stopped its process, so it was killed", _COMES_BACK, (_LOGS,)
+    ),
+    reasons.Kind.CONNECTION_LOST: Row(
         "its connection to the broker has ended, so it was killed", _COMES_BACK, (_LOGS,)
     ),
-    Kind.RESTARTED: Row("an operator has restarted it", _NOTHING_WRONG, (_STATUS,)),
-    Kind.REPLACED_LATE: Row(
+    reasons.Kind.RESTARTED: Row("an operator has restarted it", _NOTHING_WRONG, (_STATUS,)),
+    reasons.Kind.REPLACED_LATE: Row(
         "it was drained, and had not finished in time", _NOTHING_WRONG, (_STATUS,)
     ),
 }
@@ -461,15 +465,15 @@ ROWS: Mapping[Kind, Row] = {
 _UNKNOWN = error("the server gives no reason", "The log may say more.", _LOGS)
 
 
-def reason_of(entry: Mapping[str, Any]) -> Reason | None:
+def reason_of(entry: Mapping[str, Any]) -> reasons.Reason | None:
     """Return the reason of an entry of the index, or the last one of a process in the status."""
     if "why" in entry:
-        return Reason.from_document(entry["why"])
+        return reasons.Reason.from_document(entry["why"])
     text = entry.get("reason", "") or entry.get("last_reason", "")
-    return Reason.of(Kind.OTHER, text) if text else None
+    return reasons.Reason.of(reasons.Kind.OTHER, text) if text else None
 
 
-def explain_reason(model: str, reason: Reason | None, prefix: str = "") -> Finding:
+def explain_reason(model: str, reason: reasons.Reason | None, prefix: str = "") -> Finding:
     """Explain a reason of the server behind a prefix; repeat an unknown reason."""
     finding = _UNKNOWN if reason is None else _explain(model, reason)
     return _typed(finding, model, prefix)
@@ -477,7 +481,7 @@ def explain_reason(model: str, reason: Reason | None, prefix: str = "") -> Findi
 
 def explain_text(model: str, text: str, prefix: str) -> Finding:
     """Explain a failed request by its lines in the log."""
-    return explain_reason(model, Reason.of(Kind.OTHER, text), prefix)
+    return explain_reason(model, reasons.Reason.of(reasons.Kind.OTHER, text), prefix)
 
 
 def explain_known(model: str, text: str, prefix: str) -> Finding | None:
@@ -492,11 +496,11 @@ def _typed(finding: Finding, model: str, prefix: str) -> Finding:
     return replace(finding, text=f"{prefix}{finding.text}", commands=commands)
 
 
-def _explain(model: str, reason: Reason) -> Finding:
+def _explain(model: str, reason: reasons.Reason) -> Finding:
     """Return the explanation; its commands still have {model} in them."""
-    row = ROWS.get(reason.kind) or ROWS[Kind.OTHER]  # type: ignore[call-overload]
+    row = ROWS.get(reason.kind) or ROWS[reasons.Kind.OTHER]  # type: ignore[call-overload]
     if row.has_words:
-        said, is_any = reason.values.get("output", reason.text), reason.kind == Kind.OTHER
+        said, is_any = reason.values.get("output", reason.text), reason.kind == reasons.Kind.OTHER
         if finding := _explain_words(model, said, _place(reason), is_any=is_any):
             return finding
     cause = _UNKNOWN if reason.cause is None else _explain(model, reason.cause)
@@ -520,7 +524,7 @@ def _in_a_line(value: Any) -> Any:
     return "; ".join(map(str.strip, value.splitlines())) if isinstance(value, str) else value
 
 
-def _place(reason: Reason) -> str:
+def _place(reason: reasons.Reason) -> str:
     """Return the place in the model, as in ` (model.py, line 8, in initialize)`; "" if unknown."""
     if not reason.values.get("file"):
         return find_place(reason.text)
@@ -552,7 +556,9 @@ def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 def judge_places(paths: Iterable[str]) -> Iterator[Finding]:
     """Explain each place of models that does not answer the server."""
     for path in paths:
-        yield explain_reason("", Reason.of(Kind.REPOSITORY_SILENT, "", repository=path))
+        yield explain_reason(
+            "", reasons.Reason.of(reasons.Kind.REPOSITORY_SILENT, "", repository=path)
+        )
 
 
 def judge_pressure(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:

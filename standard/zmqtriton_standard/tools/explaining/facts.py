@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.sdk.models import Finding
-from zmqtriton.sdk.wire import Kind
+from zmqtriton.sdk.wire import reasons
 from zmqtriton_standard.ctl.tables import format_duration
 from zmqtriton_standard.tools.explaining.causes import own_frame, place_text, reason_of
 
@@ -148,7 +148,7 @@ class Facts:
     def is_retired(self, entry: Document) -> bool:
         """True of a version that a policy, a canary or a load of another version has unloaded."""
         reason = reason_of(entry)
-        return self.serves and reason is not None and reason.kind == Kind.UNLOADED
+        return self.serves and reason is not None and reason.kind == reasons.Kind.UNLOADED
 
     def _is_meant(self, row: Document) -> bool:
         versions = (0, row.get("version", self.version))

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zmqtriton.sdk.models import Finding, error, note, warning
-from zmqtriton.sdk.wire import Kind, Reason, errors
+from zmqtriton.sdk.wire import errors
+from zmqtriton.sdk.wire import reasons as reason_kinds
 from zmqtriton_standard.ctl.status import format_bytes
 from zmqtriton_standard.ctl.tables import format_duration
 from zmqtriton_standard.tools.explaining.causes import explain_reason, judge_pressure, reason_of
@@ -18,7 +19,7 @@ from zmqtriton_standard.tools.explaining.requests import find_in_requests, find_
 #: Seconds of a load after which it may hang.
 _LONG_LOAD_S = 30.0
 #: Causes outside the model: an instance that has come back after one needs no other restart.
-_FROM_OUTSIDE = {Kind.KILLED, Kind.OUT_OF_MEMORY}
+_FROM_OUTSIDE = {reason_kinds.Kind.KILLED, reason_kinds.Kind.OUT_OF_MEMORY}
 _MEMORY = "max_memory_bytes"
 _TURNS = "--model-load-thread-count says how many are loaded at a time."
 
@@ -146,8 +147,10 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
             yield from _unavailable(facts, f"{whose}not ready: ", reason)
 
 
-def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[Finding]:
-    if reason is not None and reason.kind == Kind.MEMBER_NOT_LOADED:
+def _unavailable(
+    facts: Facts, prefix: str, reason: reason_kinds.Reason | None
+) -> Iterator[Finding]:
+    if reason is not None and reason.kind == reason_kinds.Kind.MEMBER_NOT_LOADED:
         yield _missing_member(facts, prefix, reason)
         return
     finding = explain_reason(facts.model, reason, prefix)
@@ -156,7 +159,7 @@ def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[F
     yield finding
 
 
-def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
+def _missing_member(facts: Facts, prefix: str, reason: reason_kinds.Reason) -> Finding:
     """Explain why a member of an ensemble is not there."""
     member: str = reason.values["member"]
     again = f"zmqtriton-ctl restart {facts.word}"
@@ -297,9 +300,15 @@ def _directory_findings(facts: Facts) -> Iterator[Finding]:
     """Report what a check finds beyond what the server says."""
     reasons = " ".join(entry.get("reason", "") for entry in facts.entries)
     kinds = {reason.kind for entry in facts.entries if (reason := reason_of(entry))}
-    if not facts.serves and not facts.directories and Kind.REPOSITORY_SILENT not in kinds:
+    if (
+        not facts.serves
+        and not facts.directories
+        and reason_kinds.Kind.REPOSITORY_SILENT not in kinds
+    ):
         for repository in facts.silent_repositories:
-            silent = Reason.of(Kind.REPOSITORY_SILENT, "", repository=repository)
+            silent = reason_kinds.Reason.of(
+                reason_kinds.Kind.REPOSITORY_SILENT, "", repository=repository
+            )
             yield explain_reason(facts.model, silent)
     for problem in facts.problems:
         text, place = problem.reason, problem.place
