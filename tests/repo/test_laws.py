@@ -81,6 +81,7 @@ NUMBERS = {
     "gateway/token_marks.py": _CONFIG,
     "gateway/trace_settings.py": _DIGITS,
     "transport/call_headers.py": _DIGITS,
+    "transport/grpcio_server.py": "the grpc library's own numbers",
     "zmqtriton_frontends/http1.py": _DIGITS,
     "http2/budget.py": _OWN,
     "http2/connection.py": _DIGITS,

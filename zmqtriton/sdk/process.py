@@ -1,4 +1,4 @@
-"""Processes and commands of add-ons: their servers, their options, and what is on the machine.
+"""Processes and commands of add-ons: services, clients, options, the machine.
 
 `zmqtriton-ctl`, commands of `zmqtriton`, and processes import this. `Service` is for those that
 answer, `connect` and `control_client` are for those that ask.

@@ -1,4 +1,4 @@
-"""What all processes share: errors, messages, tensors and their datatypes, texts and numbers.
+"""Names of all processes: errors, messages, tensors and their datatypes, texts and numbers.
 
 Steps, routes, processes of add-ons and features import this. A module counts as one name: it is
 imported as a whole, as in `wire.Tensor`. Code in a model's own Python has `zmqtriton_floor.sdk`.

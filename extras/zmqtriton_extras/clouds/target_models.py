@@ -23,7 +23,7 @@ from zmqtriton.sdk.frontend import (
     Threads,
     json_documents,
     ledger,
-    loads,
+    load,
     problems,
     refusals,
     tensor_data,
@@ -183,7 +183,7 @@ class TargetModels:
             _answer(resp, {"error": error.text})
             return
         try:
-            await loads.load(self._gateway, model, {}, {})
+            await load(self._gateway, model, {}, {})
         except ZmqTritonError:
             await self._gateway.call("repository.unregister", {"path": place.repository})
             raise

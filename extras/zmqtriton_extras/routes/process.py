@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Gateway, on_behalf_of
-from zmqtriton.sdk.frontend import loads as model_loads
+from zmqtriton.sdk.frontend import Gateway, load, on_behalf_of
 from zmqtriton.sdk.process import Service, prctl, run
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.routes import names
@@ -165,7 +164,7 @@ class RoutesService(Service):
             return
         try:
             with on_behalf_of("the process of routes"):
-                await model_loads.load(
+                await load(
                     self._gateway,
                     routed,
                     {"config": json.dumps(document)},

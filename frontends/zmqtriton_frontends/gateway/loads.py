@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton_floor import staging
-from zmqtriton_floor.staging import PREFIX as PREFIX
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.process.own_threads import Threads
 

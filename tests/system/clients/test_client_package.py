@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.distributions import build
+from tests.releases.distributions import build
 from tests.support.needs import ROOT
 from tests.support.server import Server
 from zmqtriton_floor import __version__

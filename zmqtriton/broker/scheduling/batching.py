@@ -193,7 +193,7 @@ class Queue:
         return []
 
     def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
-        """Take these waiting requests as a batch, whichever come before them."""
+        """Take a batch of waiting requests that are not the next ones."""
         for request in requests:
             self.levels.of(request).take(request)
         return requests

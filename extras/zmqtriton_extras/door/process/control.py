@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, loads, on_behalf_of
+from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, load, on_behalf_of
 from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
 from zmqtriton_extras.door.process.responses import Message
 
+#: Prefix of a file's name among the parameters of a load, as in Triton's protocol.
+_FILE = "file:"
 #: A model's configuration in a header.
 _MAX_CONFIG = 1 << 20
 #: Name in the log of clients that change something.
@@ -111,11 +113,9 @@ class Control:
         fields.check_known()
         if len(paths) != len(frames) or any(type(path) is not str for path in paths):
             raise InvalidArgument("'files' must name the frames behind the header, one for each")
-        files = {
-            f"{loads.PREFIX}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)
-        }
+        files = {f"{_FILE}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)}
         with on_behalf_of(_CLIENT):
-            await loads.load(self._gateway, name, parameters, files)
+            await load(self._gateway, name, parameters, files)
         return {}
 
     async def _unload(self, fields: Fields, _: Sequence[Any]) -> Answer:

@@ -22,7 +22,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tests.repo.distributions import build, run, unpacked
+from tests.releases.distributions import build, run, unpacked
 from tests.support.needs import ROOT, find_tool
 from tools import editable_finder, optimized_python
 from zmqtriton.commit import read_installation
@@ -149,7 +149,7 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> 
     assert [] == sorted(name for _, name in files if name not in packed)
 
 
-@pytest.mark.long("repo/test_packaging.py::test_the_wheel_holds_every_file_of_every_package")
+@pytest.mark.long("releases/test_packaging.py::test_the_wheel_holds_every_file_of_every_package")
 def test_the_sdist_holds_every_file_where_it_is_here(tmp_path: Path) -> None:
     with tarfile.open(built(tmp_path, "sdist")) as archive:
         packed = set(archive.getnames())
@@ -251,7 +251,7 @@ def test_a_model_is_tested_without_a_server_as_the_guide_says(
     assert " ".join(str(tmp_path / file) for file in files) == result.stdout.strip()
 
 
-@pytest.mark.long("repo/test_packaging.py::test_the_packages_say_that_they_are_typed")
+@pytest.mark.long("releases/test_packaging.py::test_the_packages_say_that_they_are_typed")
 def test_type_checkers_find_public_names_of_add_ons(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     [packages] = (tmp_path / "venv").glob("lib/python3*/site-packages")
@@ -343,7 +343,7 @@ def test_an_sdist_keeps_its_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(
-    "repo/test_packaging.py::test_each_build_has_a_version_and_a_later_one_a_later_version"
+    "releases/test_packaging.py::test_each_build_has_a_version_and_a_later_one_a_later_version"
 )
 def test_pip_installs_a_later_build_over_an_earlier_one(tmp_path: Path) -> None:
     source, venv = tmp_path / "source", tmp_path / "venv"
@@ -444,7 +444,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long(
-    "repo/test_packaging.py::test_a_program_finds_one_module_by_both_names_in_the_wheel"
+    "releases/test_packaging.py::test_a_program_finds_one_module_by_both_names_in_the_wheel"
 )
 def test_scripts_find_our_names_under_pytritons(target: Path) -> None:
     path, differing = json.loads(run(target, SCRIPT, NAMES))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.distributions import run, unpacked
+from tests.releases.distributions import run, unpacked
 from tests.support.needs import ROOT
 from zmqtriton_floor import TRITON_VERSION, __version__
 
@@ -72,7 +72,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long(
     "command_line/test_public_names.py::test_a_module_is_the_same_by_both_names",
-    "repo/test_tritonserver_package.py::test_its_version_is_that_of_zmqtriton",
+    "releases/test_tritonserver_package.py::test_its_version_is_that_of_zmqtriton",
 )
 def test_programs_find_our_names_under_tritons(target: Path) -> None:
     path, version, wrong, is_same = json.loads(run(target, SCRIPT, [NAMES, NUMBERS]))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.repo import distributions
+from tests.releases import distributions
 from tests.support.needs import ROOT, find_tool
 from tests.system.docs.examples import read_blocks
 from tools import release
@@ -313,8 +313,8 @@ def test_the_version_is_written_once_wherever_it_stands(checkout: Path) -> None:
 
 
 @pytest.mark.long(
-    "repo/test_packaging.py::test_the_wheel_holds_every_file_of_every_package",
-    "repo/test_deploy.py::test_a_package_of_an_extra_that_is_left_out_is_not_built",
+    "releases/test_packaging.py::test_the_wheel_holds_every_file_of_every_package",
+    "releases/test_deploy.py::test_a_package_of_an_extra_that_is_left_out_is_not_built",
 )
 def test_a_wheel_without_some_extras_names_them_where_they_are_asked_for(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
