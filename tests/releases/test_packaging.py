@@ -24,10 +24,10 @@ from packaging.version import Version
 
 from tests.releases.distributions import build, run, unpacked
 from tests.support.needs import ROOT, find_tool
+from tests.support.server import DEMO_MODELS
 from tools import editable_finder, optimized_python
 from zmqtriton.commit import read_installation
 from zmqtriton_floor import __version__
-from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 # --------------------------------------------------------------------------- packaging
 # Wheel and sdist hold every file of the packages, documentation and manual, and all commands.

@@ -24,7 +24,11 @@ IN_MODELS = (
     "zmqtriton_extras.inspection.debugger",
 )
 #: Rooms that import more of the core, and are to become rooms of it.
-WITHIN = tuple(f"zmqtriton_standard.tools.{room}" for room in ("checking", "doctor", "testing"))
+WITHIN = (
+    "zmqtriton_standard.tools.checking",
+    "zmqtriton_standard.tools.doctor",
+    "zmqtriton_extras.authoring.testing",
+)
 SDK, MODELS_SDK = ("zmqtriton.sdk", "zmqtriton_protos"), ("zmqtriton_floor.sdk",)
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.stub import interpreters
 from tests.support.server import ROOT
 from zmqtriton.main import main
+from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.functions.tests.test_functions import BATCH, STREAM
-from zmqtriton_standard.tools.testing import load_model
 
 pytestmark = pytest.mark.slow
 

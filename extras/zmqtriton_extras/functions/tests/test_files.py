@@ -11,10 +11,10 @@ from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import ModelReading
 from zmqtriton.repository.scan import ModelPlace
 from zmqtriton.sdk.models import Severity
+from zmqtriton_extras.authoring.run import check_file
+from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.functions import backend
 from zmqtriton_standard.tools.checking.repositories import check_files
-from zmqtriton_standard.tools.run import check_file
-from zmqtriton_standard.tools.testing import load_model
 
 SOURCE = "from zmqtriton import model\n\n@model\ndef caption(text: str) -> str: return text\n"
 RUNTIME = str(Path(backend.__file__).with_name("model.py"))

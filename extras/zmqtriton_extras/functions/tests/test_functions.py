@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from zmqtriton.sdk.wire import ZmqTritonError
-from zmqtriton_standard.tools.testing import load_model
+from zmqtriton_extras.authoring.testing import load_model
 
 
 @contextmanager

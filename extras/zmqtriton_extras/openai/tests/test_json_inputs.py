@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqtriton.options.parser import parse
-from zmqtriton_standard.tools.run import guide
+from zmqtriton_extras.authoring.run import guide
 
 CONFIG = {
     "backend": "functions",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from zmqtriton.sdk.wire import NotFound
+from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.routes.testing import RouteAnswer
-from zmqtriton_standard.tools.testing import load_model
 
 _CONFIG = """
 backend: "python"

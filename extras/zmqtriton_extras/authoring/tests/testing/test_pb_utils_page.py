@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.needs import ROOT
-from zmqtriton_standard.tools.testing import InferenceRequest, ZmqTritonError, load_model
+from zmqtriton_extras.authoring.testing import InferenceRequest, ZmqTritonError, load_model
 
 pytestmark = pytest.mark.slow
 

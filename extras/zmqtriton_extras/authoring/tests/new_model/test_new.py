@@ -15,7 +15,7 @@ import pytest
 from tests.support.needs import ROOT, find_tool
 from tests.support.server import Server
 from zmqtriton.main import main
-from zmqtriton_standard.tools.testing import load_model
+from zmqtriton_extras.authoring.testing import load_model
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,7 @@ def run(*command: str | Path) -> str:
         pytest.param(
             [*VARIETIES],
             marks=pytest.mark.long(
-                "standard/tools/new_model/test_new.py::test_every_variety_is_checked_tested_served_and_answered"
+                "extras/authoring/new_model/test_new.py::test_every_variety_is_checked_tested_served_and_answered"
             ),
         ),
     ],

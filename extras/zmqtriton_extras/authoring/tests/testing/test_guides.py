@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.needs import ROOT
 from zmqtriton.main import main
-from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
+from zmqtriton_extras.authoring.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ import pytest
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 from zmqtriton.options import parse
-from zmqtriton_standard.tools import demo
-from zmqtriton_standard.tools.demo import ADDRESSES, guide, server_arguments
-from zmqtriton_standard.tools.examples import copy_missing
+from zmqtriton_extras.authoring import demo
+from zmqtriton_extras.authoring.demo import ADDRESSES, guide, server_arguments
+from zmqtriton_extras.authoring.example import copy_missing
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton_standard.tools.new_model.draft import RESPONSES, Draft, Kind, TensorSpec, listed
+from zmqtriton_extras.authoring.new_model.draft import RESPONSES, Draft, Kind, TensorSpec, listed
 
 _HEAD = '''\
 """{title}"""

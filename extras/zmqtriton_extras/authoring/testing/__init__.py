@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons
 from zmqtriton.sdk.wire import ZmqTritonError
-from zmqtriton_standard.tools.testing.batch import OutputError
-from zmqtriton_standard.tools.testing.model import LoadedModel, load_model
+from zmqtriton_extras.authoring.testing.batch import OutputError
+from zmqtriton_extras.authoring.testing.model import LoadedModel, load_model
 
 __all__ = [
     "InferenceRequest",

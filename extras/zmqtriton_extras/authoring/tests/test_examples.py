@@ -21,7 +21,7 @@ from tests.support.needs import import_or_skip
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
 from zmqtriton.main import main
-from zmqtriton_standard.tools.examples import folders
+from zmqtriton_extras.authoring.example import folders
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ CLIENTS = [
     if name != "image" and (folder / "client.py").exists()
 ]
 ANOTHER = pytest.mark.long(
-    "standard/tools/examples/test_examples.py::test_a_client_without_a_server_says_so_in_one_sentence"
+    "extras/authoring/test_examples.py::test_a_client_without_a_server_says_so_in_one_sentence"
 )
 
 

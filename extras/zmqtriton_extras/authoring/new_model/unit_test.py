@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from zmqtriton_standard.tools.new_model.draft import RESPONSES, Draft, Kind
+from zmqtriton_extras.authoring.new_model.draft import RESPONSES, Draft, Kind
 
 _HEAD = '''\
 """The model {name}, tested without a server: pytest test_{name}.py"""

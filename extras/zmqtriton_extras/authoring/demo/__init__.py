@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zmqtriton.sdk.process import command_line
 from zmqtriton.sdk.supervisor import OpenedServer
-from zmqtriton_standard.tools.examples import copy_missing
+from zmqtriton_extras.authoring.example import copy_missing
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"

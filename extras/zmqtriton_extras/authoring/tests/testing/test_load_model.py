@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.server import MODELS_DIRECTORY
-from zmqtriton_standard.tools.testing import (
+from zmqtriton_extras.authoring.testing import (
     InferenceRequest,
     OutputError,
     ZmqTritonError,

@@ -6,7 +6,7 @@ import json
 import shlex
 from urllib.parse import quote
 
-from zmqtriton_standard.tools.new_model.draft import Draft, Kind
+from zmqtriton_extras.authoring.new_model.draft import Draft, Kind
 
 #: Default ports of a server.
 HTTP_PORT, GRPC_PORT = 8000, 8001

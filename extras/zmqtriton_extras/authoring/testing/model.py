@@ -27,14 +27,14 @@ from zmqtriton.sdk.models import instances, load_config, pbtxt, scan
 from zmqtriton.sdk.models import model as stub_model
 from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, gpus
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
-from zmqtriton_floor.execution_progress import SIZE, ProgressView
-from zmqtriton_standard.tools.testing.batch import (
+from zmqtriton_extras.authoring.testing.batch import (
     Answer,
     Batch,
     CalledModels,
     check_names,
     check_tensors,
 )
+from zmqtriton_floor.execution_progress import SIZE, ProgressView
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.execution.executions import Execution, Executions
 from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody

@@ -158,7 +158,9 @@ def test_a_file_is_served_and_every_save_is_loaded(file: Path) -> None:
     assert f"{file}(" in str(refusal), "the traceback names the file that is edited"
 
 
-@pytest.mark.long("standard/tools/run/test_run.py::test_a_file_is_served_and_every_save_is_loaded")
+@pytest.mark.long(
+    "extras/authoring/run/test_run.py::test_a_file_is_served_and_every_save_is_loaded"
+)
 @pytest.mark.system
 def test_a_model_that_fails_at_start_is_awaited_and_nothing_is_left_of_it(file: Path) -> None:
     (file.parent / "helper.py").write_text("raise RuntimeError('not yet')")
@@ -179,8 +181,8 @@ def test_a_model_that_fails_at_start_is_awaited_and_nothing_is_left_of_it(file: 
 
 
 @pytest.mark.long(
-    "standard/tools/run/test_run.py::test_a_file_is_served_and_every_save_is_loaded",
-    "standard/tools/run/test_run_guide.py::test_the_address_can_be_typed",
+    "extras/authoring/run/test_run.py::test_a_file_is_served_and_every_save_is_loaded",
+    "extras/authoring/run/test_run_guide.py::test_the_address_can_be_typed",
 )
 @pytest.mark.system
 def test_a_models_directory_is_served_and_a_neighbour_when_it_is_asked_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 
-from zmqtriton_standard.tools.new_model.client_code import HTTP_PORT
+from zmqtriton_extras.authoring.new_model.client_code import HTTP_PORT
 
 _QUESTION = "tell me a story"
 _CONFIG = """\

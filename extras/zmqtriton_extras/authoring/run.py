@@ -20,9 +20,9 @@ from zmqtriton.sdk.process import Hook, addons, command_line
 from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton.sdk.wire import ZmqTritonError, datatypes, signature
+from zmqtriton_extras.authoring.new_model.client_code import curl_text
+from zmqtriton_extras.authoring.new_model.draft import Draft, Kind, TensorSpec
 from zmqtriton_standard.tools.checking.sources import SourceFact, check_sources
-from zmqtriton_standard.tools.new_model.client_code import curl_text
-from zmqtriton_standard.tools.new_model.draft import Draft, Kind, TensorSpec
 
 #: Yields the requests that are printed for a model in place of one with tensors: paths, and JSON
 #: for a POST. Takes the model's name, its configuration and the options.

@@ -12,8 +12,8 @@ import pytest
 
 from zmqtriton.command_line import ctl_command
 from zmqtriton.options import Options, parse
-from zmqtriton_standard.tools import demo
-from zmqtriton_standard.tools.run import guide
+from zmqtriton_extras.authoring import demo
+from zmqtriton_extras.authoring.run import guide
 
 pytestmark = pytest.mark.slow
 
