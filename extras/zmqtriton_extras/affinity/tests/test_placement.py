@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.broker.world import MILLISECOND, S2, S3, BrokerHarness, F, Page, S, request
-from zmqtriton.sdk.broker import BrokerSettings
-from zmqtriton.sdk.process import addons
-from zmqtriton.sdk.wire import wire
+from zmqtriton import addons
 from zmqtriton_extras.affinity.rule import number_of, weight
+from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 _STUBS = (S, S2, S3)
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.frontends.fake_gateway import FakeGateway
+from zmqtriton import addons
 from zmqtriton.options.result import Options
-from zmqtriton.sdk.frontend import Ask, Content, Entrance
-from zmqtriton.sdk.process import addons
 from zmqtriton_extras.affinity.rule import number_of
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, VersionInfo
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.model_settings import apply_settings
 
 _TEXT, _FP32 = BY_CONFIG_NAME["TYPE_STRING"].number, BY_CONFIG_NAME["TYPE_FP32"].number

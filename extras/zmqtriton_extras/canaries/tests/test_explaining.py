@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.standard.tools.explaining.test_findings import READY, stub
-from zmqtriton.sdk.models import Finding
+from zmqtriton.findings import Finding
 from zmqtriton_extras.canaries import explaining
 from zmqtriton_standard.tools.explaining import findings as standard
 from zmqtriton_standard.tools.explaining.facts import Facts

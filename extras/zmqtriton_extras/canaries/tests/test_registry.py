@@ -11,7 +11,6 @@ import pytest
 from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
 from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness
-from zmqtriton.sdk.wire import InvalidArgument, NotFound, wire
 from zmqtriton_extras.canaries.tests.told import (
     count,
     parameters,
@@ -20,7 +19,8 @@ from zmqtriton_extras.canaries.tests.told import (
     status,
     told_split,
 )
-from zmqtriton_floor.errors import AlreadyExists
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, NotFound
 from zmqtriton_floor.routing import ALL
 
 OVER = wire.TrafficSplit("m", 0, 0, 0)

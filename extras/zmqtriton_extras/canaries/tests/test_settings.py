@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.canaries.settings import (
     CanarySettings,
     LatencyMeasure,
     parse_settings,
 )
+from zmqtriton_floor.errors import InvalidArgument
 
 
 @pytest.mark.row("L16")

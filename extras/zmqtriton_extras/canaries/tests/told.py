@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.supervisor.model_directory import PLAIN
 from tests.supervisor.world import SupervisorHarness
-from zmqtriton.sdk.wire import wire
+from zmqtriton_floor import wire
 
 
 def parameters(**values: str) -> str:

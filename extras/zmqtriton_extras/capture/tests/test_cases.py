@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from zmqtriton.main import main
-from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_extras.capture.cases import captured, run_new_test
 from zmqtriton_extras.capture.records import LINES
 from zmqtriton_extras.capture.tests.test_segments import capture, tensor, written
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 X = {"name": "X", "datatype": "FP32", "shape": [2], "data": [1.0, 2.0]}
 

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.foreign_directories import foreign, needs_root, own_and_foreign
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.capture.frames import REQUEST, RESPONSE, Frame
 from zmqtriton_extras.capture.process import segments
 from zmqtriton_extras.capture.process.assembly import Budget, Capture
@@ -22,6 +21,7 @@ from zmqtriton_extras.capture.process.segments import Segments
 from zmqtriton_extras.capture.process.writer import Writer
 from zmqtriton_extras.capture.records import Record, read, v2_request
 from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes
 from zmqtriton_floor.wire import Tensor
 

@@ -11,13 +11,13 @@ import pytest
 
 from tests.frontends.fake_gateway import version_info
 from tests.support.scenarios import scenario
-from zmqtriton.sdk.frontend import Ask, CheckedRequest, Content
 from zmqtriton.sdk.lines.line import MAX_BYTES, Line
 from zmqtriton_extras.capture import rates
 from zmqtriton_extras.capture.frames import END, LENGTHS, REQUEST, RESPONSE, Frame, decode
 from zmqtriton_extras.capture.step import Capture
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.inference.admission import SchedulingOptions, prepare
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.request_trace import Observer
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import FakeGateway
-from zmqtriton.sdk.wire import Unsupported
 from zmqtriton_extras.clouds.target_models import TargetModels
+from zmqtriton_floor.errors import Unsupported
 
 
 class Request:

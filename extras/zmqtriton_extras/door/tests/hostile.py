@@ -12,8 +12,8 @@ import numpy as np
 
 from tests.faults.attacks.hostile import OTHER, VICTIM, Answer, Attack, House, drawn
 from tests.support.server import Server
-from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.door.client.connection import Door
+from zmqtriton_floor.errors import ZmqTritonError
 
 _ONE = np.ones(1, np.float32)
 

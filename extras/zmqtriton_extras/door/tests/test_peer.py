@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.support.shares import share_of
-from zmqtriton.sdk.frontend import Arrivals
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.door import messages
 from zmqtriton_extras.door.process import peer, responses
 from zmqtriton_extras.door.process.peer import Asked, Peer
 from zmqtriton_extras.door.process.responses import Message
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import Ledger
 
 MIB = 1 << 20

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.backend.media import Audio
 from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import loaded
 from zmqtriton_extras.functions.tests.test_interface import ask
+from zmqtriton_floor.errors import ZmqTritonError
 
 SOURCE = """
 from dataclasses import dataclass, field

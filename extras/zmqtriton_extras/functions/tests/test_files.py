@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton.findings import Severity
 from zmqtriton.options.parser import parse
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import ModelReading
 from zmqtriton.repository.scan import ModelPlace
-from zmqtriton.sdk.models import Severity
 from zmqtriton_extras.authoring.run import check_file
 from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.functions import backend

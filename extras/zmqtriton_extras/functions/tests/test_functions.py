@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.authoring.testing import load_model
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.example_requests import requests
 from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import BATCH, SCALARS, loaded
 from zmqtriton_extras.routes.backend.multipart import RefusedError
+from zmqtriton_floor.errors import InvalidArgument
 
 JSON = "application/json"
 SOURCE = """

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton.sdk.wire import documents
 from zmqtriton_extras.functions.backend import kinds
 from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError
 from zmqtriton_extras.functions.interface import has_long_number
+from zmqtriton_floor import documents
 
 
 class Recorder:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import ZmqTritonError, described
 from zmqtriton_extras.functions.backend import streams
 from zmqtriton_extras.functions.backend.api import model
 from zmqtriton_extras.functions.tests.stream_orders import World, explore
 from zmqtriton_extras.functions.tests.test_functions import loaded
+from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.errors import ZmqTritonError
 
 # ---------------------------------------------------------------- all orders
 

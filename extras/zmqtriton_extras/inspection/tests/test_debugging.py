@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
-from zmqtriton.sdk.wire import wire
+from zmqtriton_floor import wire
 
 PLACE = "/models/m/1/model.py:7"
 

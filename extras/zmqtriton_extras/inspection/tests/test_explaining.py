@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.standard.tools.explaining.test_findings import READY, counts, steps_of, stub
-from zmqtriton.sdk.models import Finding
+from zmqtriton.findings import Finding
 from zmqtriton_extras.inspection import explaining
 from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.reading import steps_of as steps_in

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
-from zmqtriton.sdk.wire import InternalError, wire
 from zmqtriton.supervisor.actions import Send, Signal
 from zmqtriton_extras.inspection import sampler
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError
 
 SEEN = {"seconds": 1.0}
 

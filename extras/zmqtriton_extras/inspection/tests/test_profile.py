@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.inspection.command import _print, describe
 from zmqtriton_extras.inspection.files import BY_FORM
 from zmqtriton_extras.inspection.flame_graph import draw
@@ -22,6 +21,7 @@ from zmqtriton_extras.inspection.profile import (
     read,
 )
 from zmqtriton_extras.inspection.tests.documents import FUNCTIONS, MODEL, MS, answer, part
+from zmqtriton_floor.errors import InternalError
 
 
 def test_time_belongs_to_the_innermost_line_of_the_model() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs import channel as channels
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import PART_BYTES, Document
+from zmqtriton_floor.errors import Unavailable
 
 
 class Process:

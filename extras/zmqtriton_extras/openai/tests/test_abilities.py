@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.text_models import text_model
-from zmqtriton.sdk.frontend import ModelVersion
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.openai.call_text import CallText, ForcedCall
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.request_tensors import call_reader, check, text_body
 from zmqtriton_extras.openai.requests import TextRequest, read_chat
 from zmqtriton_extras.openai.tensor_names import TensorNames
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import to_numpy
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 OTHER = {"type": "function", "function": {"name": "g"}}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.text_models import response, text_model
-from zmqtriton.sdk.frontend import ModelVersion
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.openai.call_text import FORMS, CallText
 from zmqtriton_extras.openai.choices import Addition, ChoiceRules, Choices
 from zmqtriton_extras.openai.tensor_names import OUTPUTS, TensorNames
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 _NUMBERS = ("num_input_tokens", "num_output_tokens", "embedding")
 _OUTPUTS = tuple((name, "INT64" if name in _NUMBERS else "STRING") for name in OUTPUTS.values())

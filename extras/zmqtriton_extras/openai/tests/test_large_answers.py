@@ -12,8 +12,8 @@ import pytest
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.text_models import response, text_model
 from tests.support.raw_http import connect_narrow, raw_request
-from zmqtriton.sdk.frontend import StreamItem
 from zmqtriton_extras.openai.call_text import CallText
+from zmqtriton_frontends.gateway.streams import StreamItem
 
 SIZE = 128 << 10
 END = StreamItem(None, None, True)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.openai.choices import (
     chat_document,
     completion_document,
     read_logprobs,
 )
+from zmqtriton_floor.errors import InternalError
 
 
 def step(*alternatives: tuple[str, float, int]) -> dict[str, Any]:

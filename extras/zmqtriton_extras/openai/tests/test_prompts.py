@@ -8,12 +8,12 @@ import pytest
 import uvloop
 
 from tests.frontends.http_api.text_models import text_model
-from zmqtriton.sdk.frontend import ModelVersion
 from zmqtriton_extras.openai import text
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.templates.children import Children
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_extras.openai.text import prompt_of
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},

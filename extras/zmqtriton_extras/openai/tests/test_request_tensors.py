@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.frontends.fake_gateway import tensor_config
 from tests.frontends.http_api.text_models import text_model
-from zmqtriton.sdk.frontend import ModelVersion
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.request_tensors import text_body
 from zmqtriton_extras.openai.requests import read_chat, read_completion
 from zmqtriton_extras.openai.tensor_names import TensorNames
 from zmqtriton_floor.tensors import to_numpy
 from zmqtriton_floor.wire import VersionInfo
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 VLLM = text_model(
     inputs=(

@@ -14,7 +14,7 @@ from tests.frontends.http_api.text_models import response, text_model
 from tests.support.raw_http import connect_narrow, raw_request, read_some
 from tests.support.scenarios import scenario
 from tests.support.waiting import value_at_rest
-from zmqtriton.sdk.frontend import StreamItem
+from zmqtriton_frontends.gateway.streams import StreamItem
 
 MIB = 1 << 20
 LIMIT, SIZE, CLIENTS = 32 * MIB, 4 * MIB, 12

@@ -9,12 +9,12 @@ import pytest
 
 from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.http_api.text_models import response
-from zmqtriton.sdk.frontend import ModelVersion
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.openai.embeddings import Batch, batches, document, read
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.tensor_names import TensorNames
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 TEXTS = ["a", "bc", "def", "g", "h"]
 

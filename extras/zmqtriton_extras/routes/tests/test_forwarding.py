@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from zmqtriton.sdk.frontend import ModelVersion
 from zmqtriton_extras.routes.forwarding import Paths
 from zmqtriton_floor.wire import ForgetModel, VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 
 class Counting(Catalogue):

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zmqtriton.sdk.wire import NotFound
 from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.routes.testing import RouteAnswer
+from zmqtriton_floor.errors import NotFound
 
 _CONFIG = """
 backend: "python"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage.trees import StoredObject
+from zmqtriton_floor.errors import InternalError
 
 #: Long ago, so that nobody waits for more.
 OLD = datetime(2020, 1, 1, tzinfo=timezone.utc)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.storage import credentials
 from zmqtriton_extras.storage.credentials import CREDENTIALS_VARIABLE, store_options
 from zmqtriton_extras.storage.places import parse_bucket_url
+from zmqtriton_floor.errors import InvalidArgument
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
 FOUND = {"access_key_id": "id", "secret_access_key": "key"}

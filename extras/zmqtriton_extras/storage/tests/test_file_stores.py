@@ -13,7 +13,6 @@ import pytest
 from tests.support.model_sources import Hub, Registry, digest_of, layer
 from tests.support.needs import skip_missing
 from tests.support.reports import Reports
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage import web
 from zmqtriton_extras.storage.blobs import BlobCache
 from zmqtriton_extras.storage.file_stores import FileStore
@@ -21,6 +20,7 @@ from zmqtriton_extras.storage.mirror import Mirror
 from zmqtriton_extras.storage.places import HubPath, parse_url
 from zmqtriton_extras.storage.registry import RegistryStore
 from zmqtriton_extras.storage.trees import InvalidObjectName, build_tree
+from zmqtriton_floor.errors import InternalError
 
 FILES = {"m/1/model.py": b"x", "m/config.pbtxt": b"", "README.md": b"about"}
 WEIGHTS = bytes(range(256)) * 2000

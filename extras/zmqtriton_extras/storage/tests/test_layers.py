@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.model_sources import layer, link
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage.blobs import BlobCache
 from zmqtriton_extras.storage.registry import merge_layers, unpack_layer
-from zmqtriton_floor.errors import Cancelled
+from zmqtriton_floor.errors import Cancelled, InternalError
 
 A, B = b"a" * 10, b"b" * 20
 

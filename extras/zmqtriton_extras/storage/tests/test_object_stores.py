@@ -12,14 +12,15 @@ import pytest
 from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
 from zmqtriton.reading.blueprint import FileSource, LoadOverride, ReadFailure
-from zmqtriton.sdk.models import is_remote
-from zmqtriton.sdk.supervisor import Policy
-from zmqtriton.sdk.wire import InternalError, ZmqTritonError, wire
+from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import ListRepository, LocalCopy, Log, ReadModel, Send, Spawn
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.story import Story, tell
 from zmqtriton_extras.storage.object_stores import ObjectStores
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 URL = "s3://bucket"
 COPIED = "it is copied from the store"

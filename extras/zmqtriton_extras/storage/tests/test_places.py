@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.sdk.models import is_remote
-from zmqtriton.sdk.wire import InvalidArgument
+from zmqtriton.store_places import is_remote
 from zmqtriton_extras.storage.places import (
     ArtifactPath,
     HubPath,
@@ -12,6 +11,7 @@ from zmqtriton_extras.storage.places import (
     local_directory,
     parse_url,
 )
+from zmqtriton_floor.errors import InvalidArgument
 
 
 @pytest.mark.row("F21")

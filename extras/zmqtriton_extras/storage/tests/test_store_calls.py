@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.support.reports import Reports
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage import __main__ as store_calls
 from zmqtriton_extras.storage.mirror import Mirror
 from zmqtriton_extras.storage.tests.fake_store import FakeStore
+from zmqtriton_floor.errors import InternalError
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.storage.tests.fake_store import OLD
 from zmqtriton_extras.storage.trees import StoredObject, build_tree, digest, group_by_model
+from zmqtriton_floor.errors import InvalidArgument
 
 
 def entry(path: str, size: int = 1, tag: str = "t") -> StoredObject:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tests.support.host_gpu import HostGpu
-from zmqtriton.sdk.models import dlpack, gpu
 from zmqtriton_extras.tritonserver.api import (
     DataType,
     DLDeviceType,
@@ -23,6 +22,8 @@ from zmqtriton_extras.tritonserver.api import (
     Tensor,
     UnsupportedError,
 )
+from zmqtriton_stub.api import dlpack
+from zmqtriton_stub.memory import gpu
 
 
 @pytest.mark.parametrize(

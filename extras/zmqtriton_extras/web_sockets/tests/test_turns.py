@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.support.shares import share_of
-from zmqtriton.sdk.frontend import StreamItem, turns
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.web_sockets.frames import TEXT, Message
 from zmqtriton_extras.web_sockets.stream import _Conversation, _id_of
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.process.turns import Cost, RequestShares, TaskTurn, Turns
 

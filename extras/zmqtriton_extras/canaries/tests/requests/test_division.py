@@ -8,12 +8,13 @@ from functools import cache
 import pytest
 
 from tests.frontends.fake_gateway import FakeGateway
+from zmqtriton import addons
 from zmqtriton.options.result import Options
-from zmqtriton.sdk.frontend import Ask, CheckedRequest, Content, Entrance
-from zmqtriton.sdk.process import addons
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
-from zmqtriton_frontends.inference.admission import SchedulingOptions
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import Catalogue
 
 NO_INPUTS = RequestBody("", {}, [], [])

@@ -14,10 +14,10 @@ import pytest
 from tests.frontends.fake_gateway import tensor_config, version_info
 from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.support.scenarios import scenario
-from zmqtriton.sdk.frontend import CheckedRequest
-from zmqtriton.sdk.wire import INLINE_BYTES, Unavailable
 from zmqtriton_extras.canaries import requests as division
 from zmqtriton_extras.canaries.requests import Shadows
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import (
     WANT_STAGES,
     RequestBody,
@@ -27,7 +27,7 @@ from zmqtriton_floor.wire import (
     encode_body,
 )
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.inference.admission import Copy, SchedulingOptions, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import RegionContents
 

@@ -22,8 +22,8 @@ import tritonclient.grpc as triton
 from tests.support.needs import find_tool
 from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.capture.records import Record, read
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system

@@ -23,9 +23,9 @@ from tests.support.journal import read_journal
 from tests.support.needs import find_tool
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import InvalidArgument, Unavailable
 from zmqtriton_extras.door.client.connection import Door
 from zmqtriton_extras.door.tests.raw_door import RawDoor
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
 MODELS = ("identity_fp32", "add_sub", "string_upper", "tokens", "doubled")
 pytestmark = [

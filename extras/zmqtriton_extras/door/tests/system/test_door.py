@@ -25,7 +25,7 @@ from tests.support.journal import (
 )
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.process import control_client as ctl
+from zmqtriton import control_client as ctl
 from zmqtriton_extras.door.tests.raw_door import RawDoor, floats, held, tokens
 
 FRONTENDS = ()

@@ -15,9 +15,9 @@ import pytest
 from tests.faults.replacements.ways import ByTakeOver
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_extras.door.client.connection import Door
 from zmqtriton_extras.door.tests.raw_door import RawDoor, floats
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 pytestmark = pytest.mark.system
 

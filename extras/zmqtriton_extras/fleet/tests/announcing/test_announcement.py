@@ -9,8 +9,6 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.settings import frontend_settings
-from zmqtriton.sdk.frontend import ModelVersion
-from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton_extras.fleet.announcing.announcement import (
     Process,
     Stamp,
@@ -18,8 +16,10 @@ from zmqtriton_extras.fleet.announcing.announcement import (
     describe_server,
     server_state,
 )
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 PROCESS = Process("node7", 4711, 1764000000)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.proxies.following import Follower, Running, Target, serve_receiver
 from zmqtriton_extras.fleet.servers.membership import MISSES
 from zmqtriton_extras.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
 
 pytestmark = pytest.mark.slow
 

@@ -18,12 +18,12 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.server import free_ports, status_of
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.proxies import haproxy
 from zmqtriton_extras.fleet.proxies.haproxy import HaproxyCommands
 from zmqtriton_extras.fleet.proxies.layout import Layout
 from zmqtriton_extras.fleet.servers.nodes import Node
 from zmqtriton_extras.fleet.tests.proxies.programs import run_command
+from zmqtriton_floor.errors import InvalidArgument
 
 pytestmark = pytest.mark.system
 

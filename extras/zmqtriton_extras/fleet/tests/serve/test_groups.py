@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.support.needs import ROOT
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.serve.groups import (
     Change,
     FleetFile,
@@ -18,6 +17,7 @@ from zmqtriton_extras.fleet.serve.groups import (
     choose_group,
     parse_fleet,
 )
+from zmqtriton_floor.errors import InvalidArgument
 
 
 def group(**fields: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.servers.nodes import (
     Node,
     merge,
@@ -15,6 +14,7 @@ from zmqtriton_extras.fleet.servers.nodes import (
     parse_address_list,
     parse_announcements,
 )
+from zmqtriton_floor.errors import InvalidArgument
 
 
 def announcement(**changes: Any) -> dict[str, Any]:

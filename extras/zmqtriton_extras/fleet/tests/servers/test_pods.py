@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.servers.nodes import Node
 from zmqtriton_extras.fleet.servers.sources import find_nodes, list_servers, nodes_of
+from zmqtriton_floor.errors import InvalidArgument
 
 
 def pod(address: str, *ports: dict[str, Any], phase: str = "Running", **about: Any) -> Any:

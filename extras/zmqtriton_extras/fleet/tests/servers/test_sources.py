@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.servers.sources import find_nodes
+from zmqtriton_floor.errors import InvalidArgument
 
 
 def write(path: Path, http: str, **changes: object) -> Path:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from zmqtriton.sdk.wire import InvalidArgument, NotFound
 from zmqtriton_extras.fleet.servers import sources
 from zmqtriton_extras.fleet.servers.sources import SrvRecord, find_nodes, look_up
+from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 NAME = "_zmqtriton._tcp.example"
 RECORDS = [SrvRecord(10, 5, 8000, "b.example"), SrvRecord(5, 1, 8000, "a.example")]

@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client import ServerSelector, connect
-from zmqtriton.sdk.process import Client
+from zmqtriton.control_client import Client, ServerSelector, connect
 from zmqtriton_extras.fleet.tests.announcing.receiver import Receiver
 
 pytestmark = pytest.mark.system

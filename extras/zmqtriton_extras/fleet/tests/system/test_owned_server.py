@@ -16,9 +16,9 @@ import pytest
 from tests.support.needs import ROOT
 from tests.support.server import status_of
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_extras.fleet.serve.groups import Group
 from zmqtriton_extras.fleet.serve.owned_server import OwnedServer, server_options
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 pytestmark = pytest.mark.system
 

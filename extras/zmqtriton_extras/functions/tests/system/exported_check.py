@@ -11,7 +11,7 @@ from typing import Any
 def call(directory: str) -> Any:
     import numpy as np
 
-    from zmqtriton.sdk.wire import wire
+    from zmqtriton_floor import wire
     from zmqtriton_stub import instance
     from zmqtriton_stub.api import inference, tensor
     from zmqtriton_stub.model import PythonModel, import_class

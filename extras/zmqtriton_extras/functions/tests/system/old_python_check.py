@@ -101,7 +101,7 @@ def check_documents(directory: str) -> None:
 def check(directory: str) -> None:
     import numpy as np
 
-    from zmqtriton.sdk.wire import wire
+    from zmqtriton_floor import wire
     from zmqtriton_stub import instance
     from zmqtriton_stub.api import inference, tensor
     from zmqtriton_stub.model import PythonModel, import_class

@@ -20,8 +20,8 @@ from tritonclient.utils import InferenceServerException
 import zmqtriton
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.functions.backend.media import Audio
+from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system
 

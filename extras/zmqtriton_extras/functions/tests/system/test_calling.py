@@ -11,7 +11,7 @@ import pytest
 import zmqtriton
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument
 
 pytestmark = pytest.mark.system
 

@@ -15,8 +15,8 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from tests.support.server import Answer, Server, exchange
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.functions.exporting import run_export
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system

@@ -19,7 +19,6 @@ from tests.standard.tools.advice.world import BODY, World
 from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
 from zmqtriton.control_client import ServerSelector, connect
-from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.inspection import debug_command
 from zmqtriton_extras.inspection.tests.operators import (
     RUNS,
@@ -31,6 +30,7 @@ from zmqtriton_extras.inspection.tests.operators import (
     received,
     wait_for,
 )
+from zmqtriton_floor.errors import Unavailable
 
 pytestmark = [
     pytest.mark.system,

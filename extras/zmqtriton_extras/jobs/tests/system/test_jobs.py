@@ -22,7 +22,6 @@ from tests.support.journal import (
 from tests.support.needs import find_tool
 from tests.support.scraping import pending_requests
 from tests.support.server import Server
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.jobs.process.store import FILE_BYTES
 from zmqtriton_extras.jobs.tests.asking import (
     add_journal,
@@ -33,6 +32,7 @@ from zmqtriton_extras.jobs.tests.asking import (
     state_of,
     submit,
 )
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system

@@ -12,9 +12,9 @@ import pytest
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.scraping import read_series
 from tests.support.server import Server
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.jobs.metrics import metrics
 from zmqtriton_extras.jobs.tests.asking import add_journal, ask, ended, journal_body, soon, submit
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_standard.metrics import services
 

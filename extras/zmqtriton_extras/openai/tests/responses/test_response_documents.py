@@ -10,13 +10,13 @@ from pydantic import TypeAdapter
 
 from tests.frontends.http_api.text_models import response, text_model
 from tests.support.needs import Later
-from zmqtriton.sdk.frontend import ModelVersion
-from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.openai.call_text import FORMS, CallText
 from zmqtriton_extras.openai.choices import ChoiceRules, Choices
 from zmqtriton_extras.openai.documents import AnswerEvents
 from zmqtriton_extras.openai.responses import Response, read_response
 from zmqtriton_extras.openai.tensor_names import OUTPUTS, TensorNames
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 openai: Any = Later("openai")
 client_types: Any = Later("openai.types.responses")

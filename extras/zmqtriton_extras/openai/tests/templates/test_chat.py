@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from zmqtriton.sdk.wire import InternalError, InvalidArgument, Unsupported
 from zmqtriton_extras.openai.templates import RefusedChatError, render
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 
 CHAT = [{"role": "user", "content": "{{ 1 + 1 }} é"}]
 

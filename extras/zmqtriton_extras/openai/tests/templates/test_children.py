@@ -13,9 +13,9 @@ import uvloop
 
 from tests.support.scenarios import scenario
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.openai.templates import children as module
 from zmqtriton_extras.openai.templates.children import Children, request_of
+from zmqtriton_floor.errors import InternalError
 
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 NUMBERS = "{% set n = 10 ** (10 ** 9) %}"

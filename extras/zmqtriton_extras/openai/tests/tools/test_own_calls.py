@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.openai.choices import read_calls
+from zmqtriton_floor.errors import InternalError
 
 
 def test_a_model_tells_its_calls_in_either_form() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from zmqtriton.config.instances import instance_specs
+from zmqtriton.config.model_config import load_config
 from zmqtriton.config.pbtxt import to_dict
-from zmqtriton.sdk.models import load_config
 from zmqtriton_extras.pytriton.exceptions import PyTritonBadParameterError
 from zmqtriton_extras.pytriton.model_config import (
     DeviceKind,

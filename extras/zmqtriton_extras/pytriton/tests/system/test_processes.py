@@ -16,7 +16,6 @@ import pytest
 
 from tests.support.waiting import eventually
 from zmqtriton.embedded.server import Server
-from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.pytriton.binding import Binding
 from zmqtriton_extras.pytriton.decorators import TritonContext
 from zmqtriton_extras.pytriton.exceptions import (
@@ -26,6 +25,7 @@ from zmqtriton_extras.pytriton.exceptions import (
 from zmqtriton_extras.pytriton.model_config import ModelConfig, Tensor
 from zmqtriton_extras.pytriton.tests.system.served import FLOATS, Served, configured, ones
 from zmqtriton_extras.pytriton.triton import RemoteTriton, Triton
+from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system
 

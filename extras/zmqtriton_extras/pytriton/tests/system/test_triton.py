@@ -23,7 +23,6 @@ import pytest
 
 from tests.support.server import ROOT, free_ports, status_of
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.pytriton.check.add_sub import add_sub_example
 from zmqtriton_extras.pytriton.decorators import batch
 from zmqtriton_extras.pytriton.exceptions import (
@@ -35,6 +34,7 @@ from zmqtriton_extras.pytriton.model_config import DynamicBatcher, ModelConfig, 
 from zmqtriton_extras.pytriton.model_config.common import WarmupInput
 from zmqtriton_extras.pytriton.tests.system.served import FLOATS, Served, configured, ones
 from zmqtriton_extras.pytriton.triton import Triton
+from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system
 

@@ -21,8 +21,8 @@ from tests.support.needs import find_tool
 from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.jobs.tests.asking import ask
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system

@@ -24,10 +24,9 @@ from tritonclient.utils import InferenceServerException
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.process import Lifeline
-from zmqtriton.sdk.wire import wire
 from zmqtriton_extras.storage.tests.object_store import ObjectStore, held_after_first_piece
-from zmqtriton_floor.lifeline import pair
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline, pair
 
 pytestmark = pytest.mark.system
 

@@ -27,7 +27,6 @@ from tests.support.needs import find_tool
 from tests.support.scraping import pending_requests
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.web_sockets.frames import (
     BINARY,
     CLOSE,
@@ -39,6 +38,7 @@ from zmqtriton_extras.web_sockets.frames import (
 )
 from zmqtriton_extras.web_sockets.tests import conversations
 from zmqtriton_extras.web_sockets.tests.conversations import client_frame
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system

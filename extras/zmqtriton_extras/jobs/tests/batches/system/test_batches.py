@@ -17,9 +17,9 @@ from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.journal import read_journal
 from tests.support.needs import Later, find_tool
 from tests.support.server import Server
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.jobs.tests.asking import ask, soon
 from zmqtriton_extras.jobs.tests.batches.requests import CHAT, line, text_of
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tritonclient.utils import InferenceServerException
 from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.openai.tests.token_metrics.system.test_token_metrics import CONFIG, MODEL
+from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 
 pytestmark = pytest.mark.system
