@@ -121,7 +121,7 @@ LISTENERS = {
     "zmqtriton_frontends.serving.listener": "HTTP and gRPC, for clients",
     "zmqtriton.supervisor.machine.control_socket": "SOCK_SEQPACKET, refuses others' users itself",
     "zmqtriton.sdk.lines.receiver": _OF_SERVER,
-    "zmqtriton_standard.metrics.server": "HTTP, for scrapers",
+    "zmqtriton_frontends.serving.page_server": "HTTP, for scrapers",
     "zmqtriton_standard.tracing.exemplars": _OF_SERVER,
     "zmqtriton_extras.door.process.server": "ZMTP, for clients",
     "zmqtriton_extras.fleet.agent_check": "a line for load balancers; reads nothing",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from zmqtriton_floor.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends import http1 as http1
     from zmqtriton_frontends.access import bearer_tokens as bearer_tokens, refusals as refusals
     from zmqtriton_frontends.entrance.ask import (
         Ask as Ask,
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.inference.restrictions import by_category as by_category
     from zmqtriton_frontends.inference.stage_times import Stages as Stages
     from zmqtriton_frontends.process import (
-        codecs as codecs,
-        hosts as hosts,
         ledger as ledger,
         own_threads as own_threads,
         request_log as request_log,
@@ -78,6 +75,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.handshakes import not_after_s as not_after_s
     from zmqtriton_frontends.process.own_threads import Threads as Threads
     from zmqtriton_frontends.process.room import max_connections as max_connections
+    from zmqtriton_frontends.serving.page_server import PageServer as PageServer
     from zmqtriton_frontends.tensors import arena_body as arena_body
     from zmqtriton_frontends.tensors.references import is_large as is_large
 else:

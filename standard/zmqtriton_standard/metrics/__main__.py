@@ -13,15 +13,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from zmqtriton.sdk.frontend import Gateway, bearer_tokens
-from zmqtriton.sdk.frontend import hosts as known_hosts
+from zmqtriton.sdk.frontend import Gateway, PageServer
 from zmqtriton.sdk.process import Hook, Service, address_of, load_reference, prctl, run
 from zmqtriton.sdk.wire import wire
 from zmqtriton_standard.metrics import exposition
 from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
 from zmqtriton_standard.metrics.scraper import Scraper
-from zmqtriton_standard.metrics.server import Page
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +75,7 @@ class MetricsService(Service):
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._parts.callback(asyncio.get_running_loop().create_task(work).cancel)
 
-    def _make_page(self, listener: socket.socket) -> Page:
+    def _make_page(self, listener: socket.socket) -> PageServer:
         settings = self._gateway.settings
         machine = Machine() if settings.metrics_service.allow_cpu_metrics else None
         interval_s = max(0.01, settings.metrics_service.interval_ms / 1000)
@@ -89,11 +87,15 @@ class MetricsService(Service):
             gpus.watch(interval_s)
             self._parts.callback(gpus.close)
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
-        hosts = known_hosts.AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
-        tokens = bearer_tokens.bearer_tokens_of(settings)
         make_form = PAGE_FORM.first_of(settings.offers)
-        negotiate = make_form(self._gateway) if make_form else None
-        return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
+        return PageServer.of(
+            settings,
+            listener,
+            scraper.scrape,
+            path="/metrics",
+            content_type=exposition.CONTENT_TYPE,
+            negotiate=make_form(self._gateway) if make_form else None,
+        )
 
     async def close(self) -> None:
         await self._parts.aclose()

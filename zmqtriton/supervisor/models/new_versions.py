@@ -291,7 +291,7 @@ class NewVersions(GenerationOwner):
         self.failures[number] = reason
         self._generations.pop(number, None)
         self._outstanding.discard(number)
-        self.has_failed |= not self._blueprint.is_tried(number)
+        self.has_failed |= not self._blueprint.is_on_trial(number)
         self._refuse(number, reason)
         self._news()
 

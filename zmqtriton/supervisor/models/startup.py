@@ -71,7 +71,7 @@ class Startup:
         self._server = served
         self._story = Story[None]()
         self._left: set[str] = set()
-        self._is_tried = Change()
+        self._attempted = Change()
         self._failed: list[str] = []
         self._progress = StartupProgress(plan, self._find_phases)
         self.is_over = False
@@ -148,7 +148,7 @@ class Startup:
         for name in names:
             loaded = self._server.get_or_create_model(name).load()
             loaded.then(partial(self._on_load_attempted, name))
-        await self._is_tried.until(lambda: not self._left)
+        await self._attempted.until(lambda: not self._left)
         self.is_over = True
         self._progress.end()
         if self.is_repository_missing:
@@ -160,7 +160,7 @@ class Startup:
         if error is not None:
             self._failed.append(name)
         self._left.discard(name)
-        self._is_tried()
+        self._attempted()
 
     def _find_phases(self) -> list[tuple[str, str]]:
         """Return the models that are not tried yet, each with what it waits for."""

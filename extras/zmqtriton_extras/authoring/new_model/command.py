@@ -18,7 +18,7 @@ from zmqtriton_extras.authoring.new_model.chat import chat_curl, chat_texts
 from zmqtriton_extras.authoring.new_model.client_code import client_text, curl_text
 from zmqtriton_extras.authoring.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
 from zmqtriton_extras.authoring.new_model.model_code import config_text, model_text
-from zmqtriton_extras.authoring.new_model.unit_test import test_text
+from zmqtriton_extras.authoring.new_model.unit_tests import test_text
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DIRECTORY = "models"

@@ -11,11 +11,11 @@ from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.http1 import MAX_FIELDS, MAX_LINE_BYTES
 from zmqtriton_frontends.process.hosts import AllowedHosts
-from zmqtriton_standard.metrics import server
-from zmqtriton_standard.metrics.server import Negotiate, Page
+from zmqtriton_frontends.serving import page_server
+from zmqtriton_frontends.serving.page_server import Negotiate, PageServer
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-Conversation = Callable[[Page, "tuple[str, int]"], Awaitable[None]]
+Conversation = Callable[[PageServer, "tuple[str, int]"], Awaitable[None]]
 
 
 async def page() -> str:
@@ -32,7 +32,7 @@ def play(
         listener = socket.create_server(("127.0.0.1", 0))
         hosts = AllowedHosts(listening, [])
         form = "text/plain; charset=utf-8"
-        served = Page("/metrics", form, scrape, hosts, negotiate=negotiate)
+        served = PageServer("/metrics", form, scrape, hosts, negotiate=negotiate)
         await served.start(listener)
         try:
             await asyncio.wait_for(conversation(served, listener.getsockname()), 20)
@@ -56,7 +56,7 @@ def closing(request: bytes) -> bytes:
 
 @scenario(play)
 async def test_the_page_is_served_to_one_scrape_after_another(
-    served: Page, address: tuple[str, int], /
+    served: PageServer, address: tuple[str, int], /
 ) -> None:
     answer = await talk(address, GET + GET + closing(GET))
 
@@ -97,7 +97,7 @@ async def test_the_page_is_served_to_one_scrape_after_another(
 )
 @scenario(play)
 async def test_anything_else_is_refused(
-    served: Page, address: tuple[str, int], /, request_head: bytes, status: bytes, body: bytes
+    served: PageServer, address: tuple[str, int], /, request_head: bytes, status: bytes, body: bytes
 ) -> None:
     answer = await talk(address, request_head + b"\r\nConnection: close\r\n\r\n")
 
@@ -116,7 +116,7 @@ async def test_anything_else_is_refused(
 )
 @scenario(play)
 async def test_a_body_is_never_taken_for_the_next_request(
-    served: Page, address: tuple[str, int], /, field: bytes
+    served: PageServer, address: tuple[str, int], /, field: bytes
 ) -> None:
     assert (await talk(address, GET[:-2] + field + b"\r\n\r\n" + GET)).count(b"HTTP/1.1 ") == 1
 
@@ -125,7 +125,7 @@ def test_an_error_of_the_server_keeps_its_status_and_text() -> None:
     async def scrape() -> str:
         raise Unavailable("no broker")
 
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
+    async def conversation(served: PageServer, address: tuple[str, int]) -> None:
         answer = await talk(address, closing(GET))
 
         assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
@@ -142,7 +142,7 @@ def test_a_scrape_under_way_is_finished_at_the_end_and_idle_connections_are_clos
         await go.wait()
         return "late\n"
 
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
+    async def conversation(served: PageServer, address: tuple[str, int]) -> None:
         idle_reader, idle_writer = await asyncio.open_connection(*address)
         busy = asyncio.ensure_future(talk(address, GET))
         await begun.wait()
@@ -172,7 +172,7 @@ def test_a_scrape_under_way_is_finished_at_the_end_and_idle_connections_are_clos
 )
 @scenario(play, listening="127.0.0.1")
 async def test_on_loopback_it_answers_to_its_own_names_only(
-    served: Page, address: tuple[str, int], /, host: str, status: bytes
+    served: PageServer, address: tuple[str, int], /, host: str, status: bytes
 ) -> None:
     head = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
 
@@ -184,9 +184,9 @@ async def test_on_loopback_it_answers_to_its_own_names_only(
 
 @scenario(play)
 async def test_half_requests_keep_nobody_out(
-    served: Page, address: tuple[str, int], /, monkeypatch: pytest.MonkeyPatch
+    served: PageServer, address: tuple[str, int], /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(page_server, "MAX_CONNECTIONS", 3)
 
     halves = [await asyncio.open_connection(*address) for _ in range(10)]
     for _, writer in halves:
@@ -199,7 +199,9 @@ async def test_half_requests_keep_nobody_out(
 
 
 @scenario(play)
-async def test_head_is_get_without_its_body(served: Page, address: tuple[str, int], /) -> None:
+async def test_head_is_get_without_its_body(
+    served: PageServer, address: tuple[str, int], /
+) -> None:
     head = GET.replace(b"GET", b"HEAD")
     of_get, of_head = await talk(address, closing(GET)), await talk(address, closing(head))
     missing = await talk(address, head.replace(b"/metrics", b"/") + closing(head))
@@ -223,7 +225,7 @@ def test_a_long_page_is_compressed_if_that_is_accepted(
     async def long_page() -> str:
         return text
 
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
+    async def conversation(served: PageServer, address: tuple[str, int]) -> None:
         request = GET[:-2] + b"Accept-Encoding: " + accepted + b"\r\n\r\n"
         head, _, body = (await talk(address, closing(request))).partition(b"\r\n\r\n")
 
@@ -240,7 +242,7 @@ def test_a_page_is_plain_otherwise(field: bytes) -> None:
     async def long_page() -> str:
         return "x" * 5000
 
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
+    async def conversation(served: PageServer, address: tuple[str, int]) -> None:
         answer = await talk(address, closing(GET[:-2] + field + b"\r\n"))
 
         assert answer.endswith(b"\r\n\r\n" + b"x" * 5000)
@@ -252,7 +254,7 @@ def test_the_form_may_be_another_by_what_a_scraper_accepts() -> None:
     async def negotiate(accept: str, content_type: str, text: str) -> tuple[str, str]:
         return ("x/y", text.upper()) if accept == "x/y,*/*" else (content_type, text)
 
-    async def conversation(served: Page, address: tuple[str, int]) -> None:
+    async def conversation(served: PageServer, address: tuple[str, int]) -> None:
         wish = b"Accept: x/y\r\nAccept: */*\r\n\r\n"
 
         answer = await talk(address, GET[:-2] + wish + closing(GET))

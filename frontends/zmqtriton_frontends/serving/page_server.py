@@ -1,4 +1,4 @@
-"""The connections of scrapers: GET and HEAD of /metrics, one after another, no bodies.
+"""The connections of a page, such as /metrics: GET and HEAD in turn, no bodies.
 
 Everything is limited: heads, the time they may take, connections. Knows nothing of metrics.
 
@@ -14,10 +14,18 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Any
 
-from zmqtriton.sdk.frontend import bearer_tokens, codecs, http1, refusals
-from zmqtriton.sdk.frontend import hosts as known_hosts
-from zmqtriton.sdk.wire import ZmqTritonError, token_file
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.token_file import METRICS
+from zmqtriton_frontends import http1
+from zmqtriton_frontends.access import refusals
+from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, bearer_tokens_of
+from zmqtriton_frontends.access.refusals import AccessRefused, Headers, Source
+from zmqtriton_frontends.http1 import Head, Refused, RequestReader
+from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +45,7 @@ Scrape = Callable[[], Awaitable[str]]
 Negotiate = Callable[[str, str, str], Awaitable[tuple[str, str]]]
 
 
-class Page:
+class PageServer:
     """The server of one page."""
 
     def __init__(
@@ -45,8 +53,8 @@ class Page:
         path: str,
         content_type: str,
         scrape: Scrape,
-        hosts: known_hosts.AllowedHosts,
-        tokens: bearer_tokens.BearerTokens | None = None,
+        hosts: AllowedHosts,
+        tokens: BearerTokens | None = None,
         negotiate: Negotiate | None = None,
     ) -> None:
         """Set up; without `negotiate` there is one form of the page."""
@@ -60,6 +68,14 @@ class Page:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._busy: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+
+    @classmethod
+    def of(
+        cls, settings: FrontendSettings, listener: socket.socket, scrape: Scrape, **form: Any
+    ) -> PageServer:
+        """Return a server for a bound socket, with the allowed hosts and tokens of the settings."""
+        hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
+        return cls(scrape=scrape, hosts=hosts, tokens=bearer_tokens_of(settings), **form)
 
     async def start(self, listener: socket.socket) -> None:
         self._server = await asyncio.start_server(
@@ -86,7 +102,7 @@ class Page:
             return
         self._open[task] = writer
         answers = _Answers(writer)
-        requests = http1.RequestReader()
+        requests = RequestReader()
         try:
             while await self._serve_one(task, reader, requests, answers):
                 requests.end()
@@ -112,7 +128,7 @@ class Page:
         self,
         task: asyncio.Task[None],
         reader: asyncio.StreamReader,
-        requests: http1.RequestReader,
+        requests: RequestReader,
         answers: _Answers,
     ) -> bool:
         """Serve a request; True if the connection may be used again."""
@@ -120,7 +136,7 @@ class Page:
         answers.method = ""
         try:
             head = await asyncio.wait_for(_receive_head(reader, requests), HEAD_WITHIN_S)
-        except http1.Refused as error:
+        except Refused as error:
             await answers.refuse(HTTPStatus(error.status), keep_alive=False, text=error.text)
             return False
         self._busy.add(task)
@@ -129,19 +145,14 @@ class Page:
         keep_alive = head.keeps_alive and head.body_bytes == 0 and not self._is_stopping
         for host in _values(head, "host"):
             if not self._hosts.admits(host):
-                status, text = HTTPStatus.MISDIRECTED_REQUEST, known_hosts.host_refusal(host)
+                status, text = HTTPStatus.MISDIRECTED_REQUEST, host_refusal(host)
                 refusals.report_text(_source(head, answers.writer), refusals.NOT_PERMITTED, text)
                 await answers.refuse(status, keep_alive=False, text=text)
                 return False
         try:
             if self._tokens is not None:
-                self._tokens.check(
-                    _values(head, bearer_tokens.HEADER),
-                    _address(answers.writer),
-                    token_file.METRICS,
-                    "",
-                )
-        except refusals.AccessRefused as error:
+                self._tokens.check(_values(head, HEADER), _address(answers.writer), METRICS, "")
+        except AccessRefused as error:
             refusals.report(_source(head, answers.writer), error)
             status = HTTPStatus(error.http_status)
             await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)
@@ -149,7 +160,7 @@ class Page:
         await self._respond(answers, head, keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
-    async def _respond(self, answers: _Answers, head: http1.Head, keep_alive: bool) -> None:
+    async def _respond(self, answers: _Answers, head: Head, keep_alive: bool) -> None:
         path = head.target.partition(b"?")[0].decode("latin-1")
         if path not in (self._path, f"{self._path}/"):
             await answers.refuse(HTTPStatus.NOT_FOUND, keep_alive)
@@ -177,12 +188,12 @@ def _address(writer: asyncio.StreamWriter) -> str:
     return place[0] if isinstance(place, tuple) else ""
 
 
-def _source(head: http1.Head, writer: asyncio.StreamWriter) -> refusals.Source:
+def _source(head: Head, writer: asyncio.StreamWriter) -> Source:
     path = head.target.partition(b"?")[0].decode("latin-1")
-    return refusals.Source("http", _address(writer), f"{head.method} {path}")
+    return Source("http", _address(writer), f"{head.method} {path}")
 
 
-async def _encode(page: bytes, coding: str) -> tuple[bytes, refusals.Headers]:
+async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
     """Return the page in a coding, and the headers that say so."""
     if not coding or len(page) < _LEAST_COMPRESSED_BYTES:
         return page, ()
@@ -191,7 +202,7 @@ async def _encode(page: bytes, coding: str) -> tuple[bytes, refusals.Headers]:
     return data, (("Content-Encoding", coding), ("Vary", "Accept-Encoding"))
 
 
-async def _receive_head(reader: asyncio.StreamReader, requests: http1.RequestReader) -> http1.Head:
+async def _receive_head(reader: asyncio.StreamReader, requests: RequestReader) -> Head:
     """Return the next head. Raises Refused, and ConnectionError at the end of the connection."""
     while (head := requests.read_head()) is None:
         data = await reader.read(_READ_BYTES)
@@ -201,7 +212,7 @@ async def _receive_head(reader: asyncio.StreamReader, requests: http1.RequestRea
     return head
 
 
-def _values(head: http1.Head, name: str) -> list[str]:
+def _values(head: Head, name: str) -> list[str]:
     """Return the values of a header, given in lower case."""
     return [value.decode("latin-1") for key, value in head.fields if key == name.encode()]
 
@@ -215,12 +226,7 @@ class _Answers:
         self.method = ""
 
     async def refuse(
-        self,
-        status: HTTPStatus,
-        keep_alive: bool,
-        *,
-        text: str = "",
-        headers: refusals.Headers = (),
+        self, status: HTTPStatus, keep_alive: bool, *, text: str = "", headers: Headers = ()
     ) -> None:
         data = json.dumps({"error": text or status.phrase}).encode()
         await self.write(status, "application/json", data, keep_alive, headers)
@@ -231,7 +237,7 @@ class _Answers:
         content_type: str,
         data: bytes,
         keep_alive: bool,
-        headers: refusals.Headers = (),
+        headers: Headers = (),
     ) -> None:
         rows = [("Content-Type", content_type), ("Content-Length", str(len(data))), *headers]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
