@@ -17,6 +17,8 @@ from zmqtriton import addons
 #: The pages of `zmqtriton.sdk`; it has declarations, lines and checks of files, too.
 PAGES = "broker frontend models process supervisor wire".split()
 MAX_NAMES = 200
+#: The limit for names in use of modules that pages have as a whole, such as `wire.Tensor`.
+MAX_INSIDE = 405
 #: Code in models' own Pythons: it has no `zmqtriton`, but the page of the floor.
 IN_MODELS = (
     "zmqtriton_extras.functions.backend",
@@ -107,6 +109,29 @@ def test_the_sdk_is_small_and_all_of_it_is_there() -> None:
     ]
     assert sum(map(len, names.values())) + len(_of_the_package()) <= MAX_NAMES
     assert _names("zmqtriton_floor.sdk") <= set().union(*names.values())
+
+
+def test_few_names_are_reached_through_modules_of_the_pages() -> None:
+    modules = {
+        (page.__name__, name): getattr(page, name).__name__
+        for page in _pages().values()
+        for name in _names(page.__name__)
+        if isinstance(getattr(page, name), ModuleType)
+    }
+    inside = set()
+    for source in sources():
+        local = {
+            alias.asname or alias.name: modules[node.module or "", alias.name]
+            for node in source.nodes
+            if isinstance(node, ast.ImportFrom) and within(source.module, ADD_ONS)
+            for alias in node.names
+            if (node.module or "", alias.name) in modules
+        }
+        for node in source.nodes if local else ():
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in local:
+                inside.add((local[ast.unparse(node.value)], node.attr))
+
+    assert len(inside) <= MAX_INSIDE
 
 
 def _of_the_package() -> list[str]:

@@ -19,7 +19,7 @@ from tools.report import packages, sizes, statements
 CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of the tests but those of extras.
-STATEMENTS = {"core and standard": 57_230, "tests": 72_370}
+STATEMENTS = {"core and standard": 57_230, "tests": 72_390}
 #: The modules of core and standard.
 FILES = 610
 #: So far above what is there a budget may stand.
