@@ -9,13 +9,6 @@ from typing import TYPE_CHECKING
 from zmqtriton_floor.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from zmqtriton.findings import (
-        Finding as Finding,
-        Severity as Severity,
-        error as error,
-        note as note,
-        warning as warning,
-    )
     from zmqtriton.config import instances as instances, parameters as parameters, pbtxt as pbtxt
     from zmqtriton.config.backends import models_in as models_in
     from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
@@ -23,6 +16,13 @@ if TYPE_CHECKING:
     from zmqtriton.config.model_config import load_config as load_config
     from zmqtriton.config.parameters import parameter_text as parameter_text
     from zmqtriton.environments import demand as demand, users as users
+    from zmqtriton.findings import (
+        Finding as Finding,
+        Severity as Severity,
+        error as error,
+        note as note,
+        warning as warning,
+    )
     from zmqtriton.repository import decisions as decisions, scan as scan
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from zmqtriton.console import table as table
     from zmqtriton.control_client import Client as Client, NoServerError as NoServerError
     from zmqtriton.embedded import connection as connection, server as server
+    from zmqtriton.embedded.hosted_process import report as report
+    from zmqtriton.embedded.model import Model as Model
     from zmqtriton.embedded.parent import connect as connect
     from zmqtriton.embedded.requests import (
         InferenceRequest as InferenceRequest,
         InferenceResponse as InferenceResponse,
     )
-    from zmqtriton.embedded.hosted_process import report as report
-    from zmqtriton.embedded.model import Model as Model
     from zmqtriton.file_names import write_obstacle as write_obstacle
     from zmqtriton.host import gpus as gpus
     from zmqtriton.host.capacity import available_bytes as available_bytes
