@@ -12,8 +12,9 @@ import pytest
 from tests.stub import interpreters
 from tests.support.server import ROOT
 from zmqtriton.main import main
-from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.functions.tests.test_functions import BATCH, STREAM
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
 
 pytestmark = pytest.mark.slow
 

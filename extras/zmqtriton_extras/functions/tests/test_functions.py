@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_floor.errors import ZmqTritonError
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zmqtriton_extras.authoring.testing import load_model
 from zmqtriton_extras.routes.testing import RouteAnswer
 from zmqtriton_floor.errors import NotFound
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
 
 _CONFIG = """
 backend: "python"
