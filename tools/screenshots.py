@@ -34,7 +34,7 @@ from rich.text import Text
 
 from tests.support.browser import Browser
 from tests.support.server import Server
-from zmqtriton_standard.tools.demo import MODELS
+from zmqtriton_extras.authoring.demo import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDES = ROOT / "docs" / "guides"

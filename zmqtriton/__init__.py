@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from zmqtriton.embedded.connection import connect as connect
     from zmqtriton.embedded.server import Server as Server
 else:
-    _PLACES = {"embedded.connection": "connect", "embedded.server": "Server"}
-    _own_name = lazy_names(__name__, _PLACES)
+    _own_name = lazy_names(__name__)
 
     def __getattr__(name):
         # `from zmqtriton import addons` asks here first: it imports the file when this has raised
-        if name in _PLACES.values() or PathFinder.find_spec(f"{__name__}.{name}", __path__):
+        if name in ("Server", "connect") or PathFinder.find_spec(f"{__name__}.{name}", __path__):
             return _own_name(name)
         from zmqtriton.addons import load_public
 

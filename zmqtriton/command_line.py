@@ -81,7 +81,6 @@ def _check_add_ons(options: Options) -> Options:
     Raises OptionError for another option whose add-on is not installed.
     """
     options_by_add_on = {
-        "grpcio": options.grpc_transport == "grpcio" and "--grpc-transport",
         "on_demand": (options.load_on_demand and "--load-on-demand")
         or (options.one_by_one and "--one-by-one"),
         "tracing": options.trace.can_trace and "--trace-config",

@@ -72,12 +72,12 @@ def is_for_types(node: ast.AST) -> bool:
 
 
 def lazy_names(module: str) -> dict[str, str]:
-    """Return the modules of the names that a package imports when they are asked for."""
+    """Return the modules of the names that a module imports when they are asked for."""
     file = file_of(module)
-    if file is None or file.name != "__init__.py":
+    if file is None:
         return {}
     return {
-        alias.name: node.module
+        alias.name: name if file_of(name := f"{node.module}.{alias.name}") else node.module
         for branch in ast.parse(file.read_text("utf-8")).body
         if is_for_types(branch)
         for node in ast.walk(branch)

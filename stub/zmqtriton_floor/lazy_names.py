@@ -7,32 +7,50 @@ needs one name would load all modules of the package.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Dict, Tuple
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package; `modules` have the names of each module, in words."""
-    places = {name: module for module, names in modules.items() for name in names.split()}
+def lazy_names(module: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module: its names are those below `if TYPE_CHECKING:`."""
 
     def find(name: str) -> Any:
-        if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        place, original = _names_of(module).get(name, ("", ""))
+        if not place:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         try:
-            module = import_module(f"{package}.{places[name]}")
+            value = _value_of(place, original)
         except AttributeError as error:
             # `from package import name` would hide it and say that there is no such name
-            raise ImportError(f"{package}.{places[name]} cannot be imported: {error}") from error
+            raise ImportError(f"{place} cannot be imported: {error}") from error
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("zmqtriton"):
                 raise
-            text = f"{error}: {package}.{name} is in zmqtriton, not in zmqtriton-client"
+            text = f"{error}: {module}.{name} is in zmqtriton, not in zmqtriton-client"
             raise ModuleNotFoundError(text, name=error.name) from None
-        value = getattr(module, name)
-        setattr(sys.modules[package], name, value)
+        setattr(sys.modules[module], name, value)
         return value
 
     return find
+
+
+@lru_cache(maxsize=None)
+def _names_of(module: str) -> Dict[str, Tuple[str, str]]:
+    """Return module and name there of each name, from the source, which type checkers read."""
+    loader: Any = sys.modules[module].__loader__
+    block = loader.get_source(module).partition("\nif TYPE_CHECKING:")[2].partition("\nelse:")[0]
+    return {
+        name.split()[-1]: (place, name.split()[0])
+        for place, names in (each.split(" import ") for each in block.split("\n    from ")[1:])
+        for name in names.strip("()\n ").split(",")
+        if name.strip()
+    }
+
+
+def _value_of(place: str, name: str) -> Any:
+    module = import_module(place)
+    return getattr(module, name) if hasattr(module, name) else import_module(f"{place}.{name}")
 
 
 def load_reference(reference: str) -> Any:

@@ -13,6 +13,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.tracing import TracerSettings
 
 if TYPE_CHECKING:
     from zmqtriton_floor.process.zmq_sockets import Pusher
@@ -27,6 +29,18 @@ _ODD = 0x9E3779B97F4A7C15
 LIMIT = 10_000
 #: Time that the last spans of a process get to be taken by the tracing process.
 _LINGER_MS = 1000
+
+
+def open_receiver(bootstrap: wire.Bootstrap) -> tuple[TracerSettings, Any]:
+    """Return the settings of the tracing process, and the socket where spans arrive."""
+    # only now: most processes send
+    import zmq
+
+    from zmqtriton_floor.process.zmq_sockets import open_puller
+
+    address = endpoints.spans_address(bootstrap.directory)
+    settings = decode(TracerSettings, bootstrap.settings)
+    return settings, open_puller(zmq.Context.instance(), address, LIMIT)
 
 
 def span_of(trace: str) -> str:

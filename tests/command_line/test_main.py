@@ -24,11 +24,11 @@ from zmqtriton.command_line import read_options
 from zmqtriton.commit import full_version, read_checkout, read_installation
 from zmqtriton.config.backends import backend_package
 from zmqtriton.control_client import NoServerError
+from zmqtriton.embedded.parent import connect
 from zmqtriton.main import main
 from zmqtriton.options import Options
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.otlp_destination import DestinationError, read
-from zmqtriton.sdk.process import connect
 from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton_floor import __version__, lazy_names
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -255,7 +255,7 @@ def test_each_stands_behind_those_that_it_comes_after(path: Path) -> None:
 def test_a_new_kind_touches_its_host_and_its_guest_alone(path: Path) -> None:
     kind = "host_of_test.form"
     (path / "host_of_test.py").write_text(
-        "from zmqtriton.sdk import AddOn\nfrom zmqtriton.sdk.offers import Hook\n\n"
+        "from zmqtriton.sdk import AddOn\nfrom zmqtriton.sdk.process import Hook\n\n"
         f"FORM = Hook('{kind}')\nADDON = AddOn('host')\n"
     )
     install(path, "first", "host = host_of_test")

@@ -48,8 +48,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def extra(name: str, *values: object) -> object:
-    return pytest.param(*values, marks=pytest.mark.extra(name))
+def extra(names: str, *values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.extra(*names.split()))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def extra(name: str, *values: object) -> object:
         ),
         extra("door", "import zmqtriton.door as it", "zmqtriton_extras.door.client"),
         extra("routes", "import zmqtriton.routes as it", "zmqtriton_extras.routes.backend.api"),
-        ("import zmqtriton.testing as it", "zmqtriton_standard.tools.testing"),
+        extra("authoring", "import zmqtriton.testing as it", "zmqtriton_extras.authoring.testing"),
     ],
 )
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_module_is_the_same_by_both_names(code: str, place: str, is_public_fir
         extra("pytriton", "from zmqtriton.pytriton.decorators import batch as it"),
         extra("door", "from zmqtriton import Door as it"),
         extra("routes", "from zmqtriton.routes import route as it"),
-        "from zmqtriton.testing import load_model as it",
-        extra("capture", "from zmqtriton.testing import Case as it"),
-        extra("routes", "import zmqtriton.testing; it = zmqtriton.testing.RouteAnswer"),
+        extra("authoring", "from zmqtriton.testing import load_model as it"),
+        extra("authoring capture", "from zmqtriton.testing import Case as it"),
+        extra("authoring routes", "import zmqtriton.testing; it = zmqtriton.testing.RouteAnswer"),
         "import zmqtriton; it = zmqtriton.connect",
     ],
 )

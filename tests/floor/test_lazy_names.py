@@ -25,8 +25,14 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / PACKAGE
     folder.mkdir()
     (folder / "__init__.py").write_text(
-        "from zmqtriton_floor.lazy_names import lazy_names\n"
-        "__getattr__ = lazy_names(__name__, {'one': 'first second', 'two': 'third'})\n"
+        "from typing import TYPE_CHECKING\n"
+        "from zmqtriton_floor.lazy_names import lazy_names\n\n"
+        "if TYPE_CHECKING:\n"
+        f"    from {PACKAGE} import one as one\n"
+        f"    from {PACKAGE}.one import (\n        first as first,\n        second,\n    )\n"
+        f"    from {PACKAGE}.two import third as third\n"
+        "else:\n"
+        "    __getattr__ = lazy_names(__name__)\n"
     )
     (folder / "one.py").write_text("first, second = 1, 2\n")
     (folder / "two.py").write_text("third = 3\n")

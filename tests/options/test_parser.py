@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.commit import full_version
-from zmqtriton.options import (
-    HelpRequested,
-    OptionError,
-    Options,
-    Restriction,
-    Setting,
-    parse,
-)
+from zmqtriton.options import HelpRequested, OptionError, Options, Restriction, Setting, parse
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.options.table import OPTIONS_BY_NAME
 

@@ -205,7 +205,7 @@ def test_help_about_nothing_names_the_groups() -> None:
 
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.addons
-@pytest.mark.extra("bench", "fleet")
+@pytest.mark.extra("authoring", "bench", "fleet")
 def test_help_tells_of_each_command(command: str, text: str) -> None:
     assert f"\n       zmqtriton {command} " in text
 
@@ -213,7 +213,7 @@ def test_help_tells_of_each_command(command: str, text: str) -> None:
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.parametrize("word", ["-h", "--help"])
 @pytest.mark.addons
-@pytest.mark.extra("bench", "canaries")
+@pytest.mark.extra("authoring", "bench", "canaries")
 def test_each_command_has_help_of_its_own(
     command: str, word: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,7 +232,7 @@ def test_each_command_has_help_of_its_own(
     ("word", "meant"),
     [
         pytest.param("chek", "zmqtriton check", marks=pytest.mark.addons),
-        pytest.param("examples", "zmqtriton example", marks=pytest.mark.addons),
+        pytest.param("examples", "zmqtriton example", marks=pytest.mark.extra("authoring")),
         ("/srv/models", "--model-repository=/srv/models"),
         ("models", "--model-repository=models"),
         ("http-port=80", "--http-port=80"),

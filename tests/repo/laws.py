@@ -3,7 +3,7 @@
 Each returns the lines of a tree that break one law; LAWS has them by number, and `broken` applies
 all to the files below a folder: of this repository, or of another package with an add-on.
 
-1. JSON of clients is read and written by `zmqtriton.sdk.clients`.
+1. JSON of clients is read and written by `json_documents`.
 2. Errors have no values of clients.
 3. A local socket for a person's tool has a ToolListener.
 4. Files, tasks and timers of a request have an owner, or no name.

@@ -18,6 +18,10 @@ from tests.support.needs import ROOT
 PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT / "standard", ROOT / "extras", ROOT)
 
 
+#: The packages of add-ons: standard ones, and extras.
+ADD_ONS = ("zmqtriton_standard", "zmqtriton_extras")
+
+
 class Source(NamedTuple):
     module: str
     path: Path

@@ -23,7 +23,7 @@ NOT_RUN = {
     "deploy/debian/README.md": "installs packages on the machine",
     "deploy/docker/README.md": "needs a Docker engine",
     "deploy/grafana/README.md": "installs files on the machine",
-    "deploy/haproxy/README.md": "tests/repo/test_deploy.py checks the file; the rest installs it",
+    "deploy/haproxy/README.md": "tests/releases/test_deploy.py checks it; the rest installs it",
     "deploy/kserve/README.md": "needs a cluster",
     "deploy/kubernetes/README.md": "needs a cluster",
     "deploy/prometheus/README.md": "installs files on the machine",

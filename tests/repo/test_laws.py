@@ -82,6 +82,7 @@ NUMBERS = {
     "gateway/token_marks.py": _CONFIG,
     "gateway/trace_settings.py": _DIGITS,
     "transport/call_headers.py": _DIGITS,
+    "transport/grpcio_server.py": "the grpc library's own numbers",
     "zmqtriton_frontends/http1.py": _DIGITS,
     "http2/budget.py": _OWN,
     "http2/connection.py": _DIGITS,
@@ -158,7 +159,7 @@ _BROKEN = {
     6: "float(text)\nint(document['n'])\nfloat(req.get_param('n'))",
 }
 _KEPT = """
-from zmqtriton.sdk.listeners import ToolListener
+from zmqtriton.sdk.process import ToolListener
 import socket
 s.listen(4)
 raise Error(f'{name} is {described(value)}')
@@ -194,10 +195,9 @@ import socket
 import tempfile
 import time
 
-from zmqtriton.sdk.clients import Tasks, Threads, described, integer, parse, read
-from zmqtriton.sdk.errors import InvalidArgument
-from zmqtriton.sdk.http import HttpExtension, Route
-from zmqtriton.sdk.listeners import ToolListener
+from zmqtriton.sdk.frontend import HttpExtension, Route, Tasks, Threads, json_documents
+from zmqtriton.sdk.process import ToolListener
+from zmqtriton.sdk.wire import InvalidArgument, described, numbers
 
 threads, tasks = Threads("echo", 1), Tasks()
 
@@ -221,10 +221,10 @@ async def keep(body):
 
 async def echo(req, resp):
     body = await req.read_body(1 << 20)
-    fields = await read(req.hold, body, parse)
+    fields = await json_documents.read(req.hold, body, json_documents.parse)
     if type(fields) is not dict:
         raise InvalidArgument(f"expected an object, got {described(fields)}")
-    times = integer("times", fields.get("times", 1), 1, 1000)
+    times = numbers.integer("times", fields.get("times", 1), 1, 1000)
     file = await tasks.begin(keep(body))
     file.seek(0)
     resp.data = file.read() * times
@@ -239,15 +239,17 @@ from zmqtriton.sdk import AddOn
 ADDON = AddOn("echo", offers={"http.extension": ".parts:EXTENSION"})
 """
 ATTEMPTS = {
-    1: [("await read(req.hold, body, parse)", "json.loads(body)")],
+    1: [("await json_documents.read(req.hold, body, json_documents.parse)", "json.loads(body)")],
     2: [("got {described(fields)}", "got {body!r}")],
     3: [
         ("ToolListener(bound, [0], head).admit(time.monotonic() + 60)", "bound.accept()"),
-        ("from zmqtriton.sdk.listeners import ToolListener\n", ""),
+        ("from zmqtriton.sdk.process import ToolListener\n", ""),
     ],
     4: [("tempfile.TemporaryFile()", "open(tempfile.mkstemp()[0], 'w+b')")],
     5: [("threads.run(kept, body)", "asyncio.to_thread(kept, body)")],
-    6: [('integer("times", fields.get("times", 1), 1, 1000)', 'int(fields.get("times", 1))')],
+    6: [
+        ('numbers.integer("times", fields.get("times", 1), 1, 1000)', 'int(fields.get("times", 1))')
+    ],
 }
 
 

@@ -1,10 +1,8 @@
-"""Layers of the code, and its surface for others."""
+"""Layers of the core, and what a module of any room may do."""
 
 from __future__ import annotations
 
 import ast
-import importlib
-import re
 import sys
 from collections.abc import Callable, Iterator
 
@@ -12,10 +10,8 @@ import pytest
 
 from tests.repo.laws import listening
 from tests.repo.layers import LAYERS, Layer
-from tests.repo.sources import Source, imported, modules, sources, within
-from tests.repo.surface import SURFACE
+from tests.repo.sources import ADD_ONS, Source, imported, sources, within
 from tests.support.needs import ROOT
-from zmqtriton import addons
 
 # ------------------------------------------------------------------------------ layers
 # The rules on imports between packages, and on the size of files.
@@ -71,32 +67,11 @@ BRAINS = (
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 
 
-#: The rooms of the features of the supervisor. The seam, `feature.py`, is for all; the list is read
-#: where a core is built; a feature knows its own room.
-FEATURES = "zmqtriton.supervisor.features"
-
-
-FEATURE_LISTS = (f"{FEATURES}.table",)
-
-
-CORE_BUILDERS = {"zmqtriton.supervisor.service"}
-
-
 FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util utils".split())
 
 
-#: Modules with such names, and why.
-FORBIDDEN_NAMES_IN_USE = {
-    "zmqtriton_extras.pytriton.check.utils": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.client.utils": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.model_config.common": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.utils": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.utils.distribution": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.utils.endpoint_utils": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.utils.logging": "scripts written for PyTriton import it",
-    "zmqtriton_extras.pytriton.utils.workspace": "scripts written for PyTriton import it",
-}
+#: Scripts written for PyTriton import modules with such names.
+FORBIDDEN_NAMES_IN_USE = ("zmqtriton_extras.pytriton",)
 
 
 #: Where a thing may stand, and nowhere else.
@@ -146,7 +121,7 @@ LISTENERS = {
     "zmqtriton_frontends.serving.listener": "HTTP and gRPC, for clients",
     "zmqtriton.supervisor.machine.control_socket": "SOCK_SEQPACKET, refuses others' users itself",
     "zmqtriton.sdk.lines.receiver": _OF_SERVER,
-    "zmqtriton_standard.metrics.server": "HTTP, for scrapers",
+    "zmqtriton_frontends.serving.page_server": "HTTP, for scrapers",
     "zmqtriton_standard.tracing.exemplars": _OF_SERVER,
     "zmqtriton_extras.door.process.server": "ZMTP, for clients",
     "zmqtriton_extras.fleet.agent_check": "a line for load balancers; reads nothing",
@@ -155,14 +130,6 @@ LISTENERS = {
     "zmqtriton_extras.openai.token_metrics.process": _OF_SERVER,
     "zmqtriton_extras.otlp_metrics.pusher": _OF_SERVER,
 }
-
-
-#: Declarations and their readers know the kinds of add-ons.
-SDK_USERS = ("zmqtriton.", "zmqtriton_standard.", "zmqtriton_extras.")
-
-
-#: Rooms of the core whose kinds and helpers are for each add-on.
-HOSTS = ("zmqtriton.diagnosis", "zmqtriton.figures")
 
 
 FUNCTION_LINES = 60
@@ -184,13 +151,9 @@ def import_faults(source: Source) -> Iterator[str]:
     layer = layer_of(source.module)
     for line, name in imported(source):
         top = name.partition(".")[0]
-        if top.startswith("zmqtriton"):
-            is_kind = source.module.startswith(SDK_USERS) and within(name, ("zmqtriton.sdk",))
-            is_kind |= source.module.startswith(SDK_USERS[1:]) and within(name, HOSTS)
-            allowed = within(name, layer.ours) or is_kind
-        else:
-            allowed = top in STDLIB or top in layer.others or "*" in layer.others
-        if not allowed:
+        ours = within(name, layer.ours) and not within(name, layer.never)
+        is_kind = source.module.startswith("zmqtriton.") and within(name, ("zmqtriton.sdk.addon",))
+        if not (ours or is_kind or top in STDLIB or top in layer.others):
             yield f"{source.path.relative_to(ROOT)}:{line} imports {name}; it {layer.reason}"
 
 
@@ -199,7 +162,12 @@ def every(check: Callable[[Source], Iterator[str]]) -> list[str]:
 
 
 def test_imports_go_downward_only() -> None:
-    assert [] == every(import_faults)
+    assert [] == [
+        fault
+        for source in sources()
+        if not within(source.module, ADD_ONS)
+        for fault in import_faults(source)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -245,51 +213,6 @@ def test_what_decides_does_not_act() -> None:
     assert [] == every(faults)
 
 
-def _feature_room(module: str) -> str:
-    """The room of a feature of the supervisor that a module or a name in it is of, or ""."""
-    _, _, rest = module.partition(f"{FEATURES}.")
-    return rest.partition(".")[0]
-
-
-def feature_faults(source: Source) -> Iterator[str]:
-    room = _feature_room(source.module)
-    may_list = within(source.module, FEATURE_LISTS)
-    for line, name in imported(source):
-        is_seam = within(name, (f"{FEATURES}.feature",))
-        is_list = within(name, (f"{FEATURES}.table",))
-        if not within(name, (FEATURES,)) or is_seam or (is_list and source.module in CORE_BUILDERS):
-            continue
-        if not may_list and (is_list or _feature_room(name) != room):
-            yield f"{source.path.relative_to(ROOT)}:{line} imports {name}"
-
-
-def test_the_core_and_other_features_know_no_feature() -> None:
-    assert [] == every(feature_faults)
-
-
-@pytest.mark.parametrize(
-    ("module", "text", "is_allowed"),
-    [
-        ("core", "from zmqtriton.supervisor.features.feature import Feature", True),
-        ("core", "from zmqtriton.supervisor.features.settings import LogSettings", False),
-        ("core", "from zmqtriton.supervisor.features.table import FEATURES", False),
-        ("core", "from zmqtriton.supervisor.features import settings", False),
-        ("service", "from zmqtriton.supervisor.features.table import FEATURES", True),
-        ("features.table", "from zmqtriton.supervisor.features.settings import LogSettings", True),
-        (
-            "features.quotas",
-            "from zmqtriton.supervisor.features.settings import LogSettings",
-            False,
-        ),
-        ("features.settings.x", "from zmqtriton.supervisor.features.settings import y", True),
-    ],
-)
-def test_an_import_of_a_feature_is_noticed(module: str, text: str, is_allowed: bool) -> None:
-    source = Source(f"zmqtriton.supervisor.{module}", ROOT / "x.py", ast.parse(text))
-
-    assert is_allowed is not any(feature_faults(source))
-
-
 @pytest.mark.parametrize(("library", "allowed", "reason"), ONLY_IN)
 def test_a_library_stands_only_where_it_may(library: str, allowed: set[str], reason: str) -> None:
     def faults(source: Source) -> Iterator[str]:
@@ -319,9 +242,8 @@ def test_sockets_for_a_person_s_tool_have_one_law() -> None:
 
 def test_a_module_is_named_for_what_it_does() -> None:
     def faults(source: Source) -> Iterator[str]:
-        if source.module in FORBIDDEN_NAMES_IN_USE:
-            return
-        if FORBIDDEN_NAMES & set(source.module.split(".")):
+        is_given = within(source.module, FORBIDDEN_NAMES_IN_USE)
+        if FORBIDDEN_NAMES & set(source.module.split(".")) and not is_given:
             yield source.module
 
     assert [] == every(faults)
@@ -383,185 +305,3 @@ def test_an_error_that_is_kept_is_not_raised() -> None:
                 yield f"{source.path.relative_to(ROOT)}:{raised.lineno} raises {raised.id}"
 
     assert [] == every(faults)
-
-
-# ----------------------------------------------------------------------------- surface
-# Add-ons import of the core what a list has, and packages on it have exactly the names in use.
-
-
-#: One stands where scripts import it.
-ADD_ONS = ("zmqtriton_standard", "zmqtriton_extras", "zmqtriton.embedded")
-
-
-#: Everybody's, as the kinds of add-ons are.
-FLOOR = ("zmqtriton_floor", "zmqtriton.sdk")
-
-
-#: The modules of the core that have names of an add-on.
-PUBLIC_NAMES = {"zmqtriton", "zmqtriton.ctl", "zmqtriton.ctl.main", "zmqtriton.sdk.process"}
-
-
-#: The packages on the list whose names come from their modules.
-FRONTS = sorted(
-    module
-    for module, path in modules().items()
-    if module in SURFACE and "= lazy_names(" in path.read_text("utf-8")
-)
-
-
-def core_imports(source: Source) -> Iterator[tuple[int, str, str]]:
-    """(line, module, name in it) of what an add-on imports of the core; of a module alone ""."""
-    for line, full_name in imported(source):
-        if full_name.startswith("zmqtriton") and not within(full_name, (*ADD_ONS, *FLOOR)):
-            is_module = full_name in modules()
-            module, _, name = (full_name, "", "") if is_module else full_name.rpartition(".")
-            yield line, module, name
-
-
-def of_add_ons() -> list[Source]:
-    return [source for source in sources() if within(source.module, ADD_ONS)]
-
-
-def faults(source: Source) -> list[str]:
-    return [
-        f"{source.path.relative_to(ROOT)}:{line} imports {module}, which surface.py does not list"
-        for line, module, name in core_imports(source)
-        if module not in SURFACE or name.startswith("_")
-    ]
-
-
-def test_add_ons_import_nothing_else_of_the_core() -> None:
-    assert [] == [fault for source in of_add_ons() for fault in faults(source)]
-
-
-def test_standard_imports_no_extra() -> None:
-    """It asks for kinds: each extra may be left out of a wheel."""
-    assert [] == [
-        f"{source.path.relative_to(ROOT)}:{line} imports {name}"
-        for source in sources()
-        if within(source.module, ("zmqtriton_standard",))
-        for line, name in imported(source)
-        if within(name, ("zmqtriton_extras",))
-    ]
-
-
-def test_extras_import_of_each_other_what_they_say_that_they_need() -> None:
-    needs = {name: {name, *each.declared.needs} for name, each in addons.own_add_ons().items()}
-
-    assert [] == [
-        f"{source.path.relative_to(ROOT)}:{line} imports {name}"
-        for source in sources()
-        if within(source.module, ("zmqtriton_extras",)) and "." in source.module
-        for line, name in imported(source)
-        if within(name, ("zmqtriton_extras",))
-        and name.split(".")[1] not in needs[source.module.split(".")[1]]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "is_allowed"),
-    [
-        ("from zmqtriton.config import Problem", True),
-        ("from zmqtriton_floor import wire", True),
-        ("from zmqtriton_standard.tools import doctor", True),
-        ("from zmqtriton.config.errors import Problem", False),
-        ("from zmqtriton.config import errors", False),
-        ("import zmqtriton.broker.requests.lifecycle", False),
-        ("def f():\n    from zmqtriton.supervisor.core import Core", False),
-    ],
-)
-def test_an_import_of_something_else_is_noticed(text: str, is_allowed: bool) -> None:
-    source = Source("zmqtriton_standard.tools.x", ROOT / "x.py", ast.parse(text))
-
-    assert is_allowed is not bool(faults(source))
-
-
-def test_the_core_knows_no_add_on() -> None:
-    """But by the names that programs import."""
-    of_core = [source for source in sources() if not within(source.module, ADD_ONS)]
-
-    assert PUBLIC_NAMES == {
-        source.module for source in of_core for _, name in imported(source) if within(name, ADD_ONS)
-    }
-
-
-#: Words for extras that mean nothing else, beside their options and parameters.
-_WORDS = (
-    "jobs? canary canaries affinity captures? openai vertex sagemaker webhooks? door fleet pytriton"
-).split()
-#: Places where they may stand: a file, what the line has, and why.
-_NAMED = (
-    ("stub/zmqtriton_floor/token_file.py", "--token-metrics", "what a limit of tokens needs"),
-    ("broker_counts.py", '"affinity_', "figures as the status has them"),
-    ("", "capture_output=", "an argument of the standard library"),
-)
-
-
-def _names_of_extras() -> re.Pattern[str]:
-    """The words, and the options and parameters of several, as command lines and code have them."""
-    lines = (ROOT / "extras/zmqtriton_extras/names.txt").read_text("utf-8").splitlines()
-    names = {line.split()[1].removeprefix("--").replace("-", "[-_]") for line in lines}
-    words = "|".join((*_WORDS, *sorted(name for name in names if "_" in name)))
-    return re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE)
-
-
-def _named_extras(path: str, text: str, pattern: re.Pattern[str]) -> list[str]:
-    allowed = [part for place, part, _ in _NAMED if place in path]
-    return [
-        f"{path}: {line.strip()}"
-        for line in text.splitlines()
-        if pattern.search(line) and not any(part in line for part in allowed)
-    ]
-
-
-def test_the_core_asks_extras_by_kind_and_names_none() -> None:
-    pattern = _names_of_extras()
-
-    found = [
-        line
-        for root in ("zmqtriton", "stub", "frontends")
-        for path in sorted((ROOT / root).rglob("*.py"))
-        for line in _named_extras(f"{path.relative_to(ROOT)}", path.read_text("utf-8"), pattern)
-    ]
-
-    assert [] == found
-
-
-@pytest.mark.parametrize(
-    ("line", "is_found"),
-    [
-        ('if options.value("allow_openai"):', True),
-        ("SAGEMAKER = 1  # --sagemaker-port", True),
-        ("agent_check_port: int", True),
-        ("os.sched_getaffinity(0)", False),
-        ("outdoor = fleeting", False),
-    ],
-)
-def test_a_name_of_an_extra_is_noticed(line: str, is_found: bool) -> None:
-    assert is_found is bool(_named_extras("zmqtriton/core.py", line, _names_of_extras()))
-
-
-def test_each_line_of_the_list_is_used() -> None:
-    used = {module for source in of_add_ons() for _, module, _ in core_imports(source)}
-
-    assert [] == sorted(SURFACE.keys() - used), "take it off the list"
-
-
-@pytest.mark.parametrize("package", FRONTS)
-def test_a_package_has_the_names_that_are_used_and_types_see_the_same(package: str) -> None:
-    used = {
-        name for each in of_add_ons() for _, module, name in core_imports(each) if module == package
-    }
-    [source] = [source for source in sources() if source.module == package]
-    typed = {
-        name.removeprefix(f"{package}.") for _, name in imported(source) if within(name, (package,))
-    }
-    loaded = importlib.import_module(package)
-    # what the package looks its names up in when they are asked for
-    named = {
-        f"{module}.{name}" for module, names in loaded._NAMES.items() for name in names.split()
-    }
-
-    assert named == typed
-    assert used == {name.rpartition(".")[2] for name in named}
-    assert [] == [name for name in used if not hasattr(loaded, name)]

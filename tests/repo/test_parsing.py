@@ -15,7 +15,7 @@ from tests.support.needs import ROOT
 #: in processes of their own.
 ROOMS = (
     "frontends/zmqtriton_frontends",
-    *(f"standard/zmqtriton_standard/{room}" for room in ("access_log", "generate", "grpcio")),
+    *(f"standard/zmqtriton_standard/{room}" for room in ("access_log", "generate")),
     *(
         f"extras/zmqtriton_extras/{room}"
         for room in (

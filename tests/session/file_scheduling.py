@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadFileScheduling
 
-#: Folders whose files share what takes long to make: the syntax trees of all sources.
-TOGETHER = ("tests/repo/",)
+#: Folders whose files share what takes long to make: the syntax trees of all sources, and wheels.
+TOGETHER = ("tests/repo/", "tests/releases/")
 
 
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]

@@ -35,6 +35,7 @@ SLOW = (
     "peers",
     "protos",
     "repo",
+    "releases",
     "command_line",
     "environments",
 )

@@ -36,6 +36,8 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS_DIRECTORY = ROOT / "tests" / "models"
+#: The models of `zmqtriton demo`.
+DEMO_MODELS = ROOT / "extras/zmqtriton_extras/authoring/demo/models"
 
 #: How a process of each role shows itself on its command line; the first that fits counts.
 _ROLE_PATTERNS = (

@@ -1,3 +1,3 @@
 """Commands of `zmqtriton-ctl`, which is an add-on; this is the name that further ones import."""
 
-from zmqtriton_standard.ctl import run_with_client as run_with_client
+from zmqtriton_standard.ctl.asking import run_with_client

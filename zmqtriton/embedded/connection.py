@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,11 +27,11 @@ from zmqtriton.embedded.own_inputs import array_over
 from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.descriptions import described
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_frontends.gateway import load, on_behalf_of
-from zmqtriton_standard.metrics.scraper import Scraper
+from zmqtriton_frontends.gateway.control_calls import on_behalf_of
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.loads import load
 
 Options = TypeVar("Options")
 
@@ -41,6 +41,11 @@ _UNBIND_WITHIN_S = 30.0
 #: Text in the server's copy of a bound model, for a reader who looks for the code there.
 _BOUND = "# Model '{name}' is bound by process {pid}, which has its code and runs it.\n"
 _LATE = "the request's deadline has passed"
+
+
+class Scraper(Protocol):
+    async def scrape(self) -> str:
+        """Return the text of the page of metrics."""
 
 
 class GuestChannel:
@@ -182,6 +187,8 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
 
 #: Returns the function that `zmqtriton.connect()` has by a model's name, or None.
 CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
+#: Makes what gathers the server's metrics as Prometheus reads them.
+SCRAPER = Hook[Callable[[Gateway], Scraper]]("embedded.scraper")
 
 
 class Connection(AbstractContextManager["Connection"]):
@@ -249,7 +256,10 @@ class Connection(AbstractContextManager["Connection"]):
 
     def metrics(self) -> str:
         """Return the server's metrics as Prometheus reads them."""
-        return self._guest.wait(Scraper(self._guest.gateway).scrape())
+        make = SCRAPER.first_of(addons.offers())
+        if make is None:
+            raise Unsupported("the add-on 'metrics' is not installed")
+        return self._guest.wait(make(self._guest.gateway).scrape())
 
     def call(self, name: str, /, *values: Any, **named: Any) -> Any:
         """Return the answer of the function with this name, also if this has it, such as `load`."""
@@ -378,11 +388,6 @@ class Connection(AbstractContextManager["Connection"]):
         with on_behalf_of(own_name()):
             self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
         self._guest.hosting.replace(name)
-
-
-def connect_by(lifeline: int) -> Connection:
-    """Connect to the server that has started this process with a lifeline."""
-    return Connection(Guest(Lifeline.inherited(lifeline), is_invited=True))
 
 
 def connect(id: str = "", *, path: str = "") -> Connection:

@@ -30,8 +30,8 @@ from zmqtriton_floor.arena import Allocation
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.entrance import Entrance
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory

@@ -13,16 +13,18 @@ from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
-from zmqtriton_frontends.entrance import Ask, Content, Entrance
-from zmqtriton_frontends.gateway import PendingRequest, StreamItem
-from zmqtriton_frontends.inference import (
+from zmqtriton_frontends.entrance.ask import Ask, Content
+from zmqtriton_frontends.entrance.entrance import Entrance
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.inference.admission import (
     CheckedRequest,
-    ModelVersion,
     SchedulingOptions,
     check_parameter_name,
-    now_ns,
 )
-from zmqtriton_frontends.process import Tasks
+from zmqtriton_frontends.inference.model_version import ModelVersion
+from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.process.futures import Tasks
 
 # ------------------------------------ reading a request of this process's own code
 #

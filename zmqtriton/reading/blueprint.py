@@ -180,7 +180,7 @@ class Blueprint:
     #: Settings of a trial, with the `version` that is tried; None without one.
     trial: Any = None
 
-    def is_tried(self, number: int) -> bool:
+    def is_on_trial(self, number: int) -> bool:
         """True for a version that is tried, whose failure keeps no other version from serving."""
         is_configured = self.trial is not None and self.trial.version == number
         return is_configured or bool(self.policy_versions and number not in self.policy_versions)

@@ -1,4 +1,4 @@
-"""Kinds of things that add-ons have; an extra imports this, and what it says that it needs."""
+"""Declarations of add-ons. An add-on imports this, the pages of the sdk, its needs, and itself."""
 
 from zmqtriton.sdk.addon import (
     AddOn,

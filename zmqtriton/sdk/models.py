@@ -1,9 +1,49 @@
-"""Models' configurations, as their directories and the broker have them."""
+"""Models on disk: their configurations, directories and environments, and findings about them.
 
-from zmqtriton.config.errors import Problem
-from zmqtriton.config.files import ClientFile
-from zmqtriton.config.parameters import parameter_text
-from zmqtriton.findings import Severity
-from zmqtriton_floor.signature import config_parameter
+Checks, commands and the processes that prepare models import this; features of the supervisor use
+it for names and texts alone.
+"""
 
-__all__ = ["ClientFile", "Problem", "Severity", "config_parameter", "parameter_text"]
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from zmqtriton import figures as figures
+    from zmqtriton.config import instances as instances, parameters as parameters, pbtxt as pbtxt
+    from zmqtriton.config.backends import PYTHON_FILE as PYTHON_FILE, models_in as models_in
+    from zmqtriton.config.errors import (
+        ConfigError as ConfigError,
+        FieldPath as FieldPath,
+        Problem as Problem,
+    )
+    from zmqtriton.config.files import ClientFile as ClientFile
+    from zmqtriton.config.model_config import load_config as load_config
+    from zmqtriton.config.parameters import parameter_text as parameter_text
+    from zmqtriton.diagnosis import doctor as doctor, examination as examination, explain as explain
+    from zmqtriton.diagnosis.facts import (
+        asking as asking,
+        places as places,
+        served as served,
+        server as server,
+        sources as sources,
+        target as target,
+    )
+    from zmqtriton.diagnosis.rules import causes as causes, files as files
+    from zmqtriton.environments import demand as demand, users as users
+    from zmqtriton.findings import (
+        Finding as Finding,
+        Severity as Severity,
+        error as error,
+        note as note,
+        warning as warning,
+    )
+    from zmqtriton.repository import decisions as decisions, scan as scan
+    from zmqtriton.repository.file_state import file_state as file_state
+    from zmqtriton.store_places import is_remote as is_remote
+    from zmqtriton_floor.signature import config_parameter as config_parameter
+    from zmqtriton_stub import api as api, model as model
+    from zmqtriton_stub.api import dlpack as dlpack
+    from zmqtriton_stub.memory import gpu as gpu
+else:
+    __getattr__ = lazy_names(__name__)

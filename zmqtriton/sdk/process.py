@@ -1,24 +1,54 @@
-"""Processes of the server: `connect` is for those that ask, `Service` for those that answer."""
+"""Processes and commands of add-ons: services, clients, options, the machine.
 
-from __future__ import annotations
+`zmqtriton-ctl`, commands of `zmqtriton`, and processes import this. `Service` is for those that
+answer, `connect` and `control_client` are for those that ask.
+"""
 
-import argparse
+from typing import TYPE_CHECKING
 
-from zmqtriton.control_client import NoServerError
-from zmqtriton.embedded.connection import Connection, connect_by
-from zmqtriton_frontends.serving.process import Service, run, run_local
+from zmqtriton_floor.lazy_names import lazy_names
 
-__all__ = ["Service", "connect", "run", "run_local"]
-
-
-def connect() -> Connection:
-    """Connect to the server that has started this process, with the server's own rights.
-
-    Such a process has `--lifeline FD` on its command line. Raises NoServerError without one.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--lifeline", type=int)
-    lifeline = parser.parse_known_args()[0].lifeline
-    if lifeline is None:
-        raise NoServerError("a server must start this process: it has no --lifeline")
-    return connect_by(lifeline)
+if TYPE_CHECKING:
+    from zmqtriton import (
+        addons as addons,
+        command_line as command_line,
+        control_client as control_client,
+        long_steps as long_steps,
+        options as options,
+        otlp_destination as otlp_destination,
+        runtime_places as runtime_places,
+        standard_output as standard_output,
+        systemd as systemd,
+    )
+    from zmqtriton.commit import full_version as full_version
+    from zmqtriton.console import table as table
+    from zmqtriton.control_client import Client as Client, NoServerError as NoServerError
+    from zmqtriton.embedded import connection as connection, server as server
+    from zmqtriton.embedded.hosted_process import report as report
+    from zmqtriton.embedded.model import Model as Model
+    from zmqtriton.embedded.parent import connect as connect
+    from zmqtriton.embedded.requests import (
+        InferenceRequest as InferenceRequest,
+        InferenceResponse as InferenceResponse,
+    )
+    from zmqtriton.file_names import write_obstacle as write_obstacle
+    from zmqtriton.host import gpus as gpus
+    from zmqtriton.host.capacity import available_bytes as available_bytes
+    from zmqtriton.start.ports import describe_listener as describe_listener
+    from zmqtriton_floor import endpoints as endpoints, prctl as prctl, spans as spans
+    from zmqtriton_floor.lazy_names import load_reference as load_reference
+    from zmqtriton_floor.lifeline import Lifeline as Lifeline
+    from zmqtriton_floor.process import wall_clock as wall_clock, zmq_sockets as zmq_sockets
+    from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
+    from zmqtriton_floor.settings.frontends import FrontendSettings as FrontendSettings
+    from zmqtriton_floor.settings.offers import Hook as Hook
+    from zmqtriton_floor.tool_listener import ToolListener as ToolListener, peer_of as peer_of
+    from zmqtriton_frontends.process.peer_user import user_of_client as user_of_client
+    from zmqtriton_frontends.serving.listener import address_of as address_of
+    from zmqtriton_frontends.serving.process import (
+        Service as Service,
+        run as run,
+        run_local as run_local,
+    )
+else:
+    __getattr__ = lazy_names(__name__)

@@ -26,7 +26,7 @@ ADDON = AddOn(
     offers={
         "models.problems": ".problems:affinity_problems",
         "diagnosis.config": ".problems:affinity_warnings",
-        "broker.placement": {"AFFINITY": ".placement:follow"},
+        "broker.placement": {"AFFINITY": ".placement:placement_of"},
         "requests.steps_of_model": ".step:steps_of",
     },
 )

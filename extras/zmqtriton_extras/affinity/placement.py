@@ -6,11 +6,12 @@ model's one queue, with all its rules, and nothing is to be moved when an instan
 
 from __future__ import annotations
 
-from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.batching import BatchingQueue, Queue
-from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.placement import Placement
-from zmqtriton.broker.scheduling.scheduler import Scheduler
+from collections.abc import Iterable
+from itertools import islice
+
+from zmqtriton.sdk.broker import InflightRequest, Instance, Placement, Scheduler
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import errors, wire
 from zmqtriton_extras.affinity.rule import (
     AFFINITY,
     Rule,
@@ -20,9 +21,6 @@ from zmqtriton_extras.affinity.rule import (
     value_in,
     weight,
 )
-from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_floor.wire import UNCHECKED, decode_request
 
 #: The instances of this many numbers are remembered.
 _MAX_HOMES = 10_000
@@ -31,17 +29,13 @@ _NO_NUMBER = -1
 HITS, MISSES = "affinity_hits", "affinity_misses"
 
 
-def follow(scheduler: Scheduler) -> None:
-    """Have a scheduler that is still empty follow its model's rule."""
+def placement_of(scheduler: Scheduler) -> Placement | None:
+    """Return the placement for a scheduler that is still empty; None without a rule."""
     config = scheduler.generation.config
     rule = parse(config_parameter(config, AFFINITY))
     if rule is None:
-        return
-    queue = SharedQueue(scheduler.queue)
-    scheduler.queue = queue
-    scheduler.placement = AffinePlacement(
-        scheduler.placement, queue, rule, busier_by(config), _most_at_once(config)
-    )
+        return None
+    return AffinePlacement(scheduler, rule, busier_by(config), _most_at_once(config))
 
 
 def _most_at_once(config: dict[str, object]) -> int:
@@ -49,57 +43,17 @@ def _most_at_once(config: dict[str, object]) -> int:
     return size if "dynamic_batching" in config and isinstance(size, int) and size else 1
 
 
-class SharedQueue(Queue):
-    """The queue of a model with affinity: an instance can get requests out of their order."""
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self.levels = queue.levels
-        self.due_ns = 0
-        self.counts = {HITS: 0, MISSES: 0}
-        #: Requests of the next batch; None for the queue's own order, if there is one instance.
-        self.share: list[InflightRequest] | None = None
-
-    def is_ready(self, now_ns: int) -> bool:
-        return self._queue.is_ready(now_ns)
-
-    def size_of_batch(self, share: list[InflightRequest], now_ns: int) -> int:
-        """Return the number of these requests to execute together now."""
-        if not isinstance(self._queue, BatchingQueue):
-            return min(1, len(share))
-        size = self._queue.size_of_batch(share, now_ns)
-        self.due_ns = self._queue.due_ns
-        return size
-
-    def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        share, self.share = self.share, None
-        if share is None:
-            batch = self._queue.pop_batch(now_ns)
-            self.due_ns = self._queue.due_ns
-            self.counts[HITS] += sum(request.row.placement > 0 for request in batch)
-            return batch
-        for request in share:
-            self.levels.of(request).take(request)
-        self.due_ns = 0
-        return share
-
-
 class AffinePlacement(Placement):
     """The instances of one model, chosen by what requests have in common."""
 
-    def __init__(
-        self,
-        before: Placement,
-        queue: SharedQueue,
-        rule: Rule,
-        busier_by: int,
-        most_at_once: int,
-    ) -> None:
-        """Take the place of another placement, which has placed nothing."""
+    def __init__(self, scheduler: Scheduler, rule: Rule, busier_by: int, most_at_once: int) -> None:
         super().__init__(
-            before.instances, ahead=before.ahead, has_concurrent_batches=True, has_sequences=False
+            scheduler.instances,
+            ahead=scheduler.placement.ahead,
+            has_concurrent_batches=True,
+            notes_idle=False,
         )
-        self._queue = queue
+        self._queue = scheduler.queue
         self._rule = rule
         self._busier_by = busier_by
         #: Maximum number of requests in a batch.
@@ -107,16 +61,12 @@ class AffinePlacement(Placement):
         self._homes: dict[int, Instance] = {}
         #: The instances among which homes were chosen.
         self._ready: frozenset[Instance] = frozenset()
-        self.counts = queue.counts
+        self.counts = {HITS: 0, MISSES: 0}
 
     def take_instance(self, waiting: int, now_ns: int) -> Instance | None:
-        self._idle.clear()  # states tell who is idle
         loads = {one: len(one.open_requests) for one in self.instances.values() if one.is_open}
         if len(loads) < 2:
-            for one in loads:
-                if one.startable_batches > 0:
-                    return one
-            return self.ahead.target(self.instances, waiting, now_ns)
+            return self._take_only(loads, waiting, now_ns)
         if self._ready != loads.keys():
             self._ready = frozenset(loads)
             self._homes.clear()
@@ -127,13 +77,25 @@ class AffinePlacement(Placement):
             share = shares[instance]
             size = self._queue.size_of_batch(share, now_ns)
             if size:
-                self._queue.share = share[:size]
+                self.share = share[:size]
                 self._count(instance, share[:size])
                 return instance
             due_ns = self._queue.due_ns
             if due_ns and (not self.ahead.due_ns or due_ns < self.ahead.due_ns):
                 self.ahead.due_ns = due_ns
         return None
+
+    def _take_only(self, loads: Iterable[Instance], waiting: int, now_ns: int) -> Instance | None:
+        """Take the one instance, for the first batch of the queue, or none."""
+        free = [one for one in loads if one.startable_batches > 0]
+        instance = free[0] if free else self.ahead.target(self.instances, waiting, now_ns)
+        if instance is None:
+            return None
+        size = self._queue.size_of_batch(self._queue.levels, now_ns)
+        self.ahead.due_ns = self._queue.due_ns
+        self.share = [*islice(self._queue.levels, size)]
+        self.counts[HITS] += sum(request.row.placement > 0 for request in self.share)
+        return instance if size else None
 
     def _deal(self, loads: dict[Instance, int]) -> dict[Instance, list[InflightRequest]]:
         """Return the requests for each free instance, up to the first instance that is full.
@@ -161,7 +123,7 @@ class AffinePlacement(Placement):
         It is that of its own parameter or input, else that of the request that it is asked for.
         """
         row = request.row
-        if not row.placement and row.flags & UNCHECKED:
+        if not row.placement and row.flags & wire.UNCHECKED:
             number = self._number_in(request.body)
             asked_for = row.caller_peer, row.caller_id
             for one in request.caller.requests if request.caller else ():
@@ -172,8 +134,8 @@ class AffinePlacement(Placement):
 
     def _number_in(self, body: bytes) -> int:
         try:
-            value = value_in(self._rule, decode_request(body))
-        except ProtocolError:
+            value = value_in(self._rule, wire.decode_request(body))
+        except errors.ProtocolError:
             return 0  # the stub will refuse it
         return 0 if value is None else number_of(value)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.config import Problem, parameter_text
-from zmqtriton.findings import Severity
+from zmqtriton.sdk.models import Problem, Severity, parameter_text
+from zmqtriton.sdk.wire import errors
 from zmqtriton_extras.affinity.rule import (
     AFFINITY,
     BUSIER_BY,
@@ -14,7 +14,6 @@ from zmqtriton_extras.affinity.rule import (
     MAX_BUSIER_BY,
     parse,
 )
-from zmqtriton_floor.errors import closest_match
 
 _FIELD = ("parameters", AFFINITY)
 
@@ -44,7 +43,7 @@ def affinity_warnings(config: Any) -> Iterator[Problem]:
     rule, names = parse(parameter_text(config, AFFINITY)), [one.name for one in config.input]
     if rule is not None and rule.source == INPUT and names and rule.name not in names:
         text = f"{AFFINITY} names the input '{rule.name}', which model {config.name} has not"
-        meant = closest_match(rule.name, names)
+        meant = errors.closest_match(rule.name, names)
         yield Problem(text, _FIELD, severity=Severity.WARNING, suggestion=meant)
     if BUSIER_BY in config.parameters and AFFINITY not in config.parameters:
         text = f"{BUSIER_BY} means nothing without {AFFINITY}"

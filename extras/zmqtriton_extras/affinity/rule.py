@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_floor.signature import READABLE, config_parameter
-from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import datatypes, signature, wire
 
 AFFINITY, BUSIER_BY = "AFFINITY", "AFFINITY_BUSIER_BY"
 HEADER, PARAMETER, INPUT = "header", "parameter", "input"
@@ -21,7 +20,7 @@ _MAX_NAME = 1024
 _MAX_BYTES = 1 << 30
 #: The length before an element of BYTES.
 _PREFIX_BYTES = 4
-_STRINGS = BY_CONFIG_NAME["TYPE_STRING"].number
+_STRINGS = datatypes.BY_CONFIG_NAME["TYPE_STRING"].number
 
 
 class Rule(NamedTuple):
@@ -58,7 +57,7 @@ def busier_by(config: Mapping[str, Any]) -> int:
     return max(_USUALLY_BUSIER_BY, config.get("max_batch_size", 0) if is_batching else 0)
 
 
-def value_in(rule: Rule, body: RequestBody) -> Any:
+def value_in(rule: Rule, body: wire.RequestBody) -> Any:
     """Return bytes of a request; None if its body lacks the rule's field."""
     source, name, size = rule
     if source == PARAMETER:
@@ -68,9 +67,9 @@ def value_in(rule: Rule, body: RequestBody) -> Any:
     return next((_bytes(one, size) for one in inputs if one.name == name), None)
 
 
-def _bytes(tensor: Tensor, size: int) -> Any:
+def _bytes(tensor: wire.Tensor, size: int) -> Any:
     """Return the first bytes of a tensor, of strings those of the first one; None on a GPU."""
-    if type(tensor.data) not in READABLE:
+    if type(tensor.data) not in signature.READABLE:
         return None
     data = memoryview(tensor.data).cast("B")
     if not size:

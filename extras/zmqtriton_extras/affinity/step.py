@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from zmqtriton.sdk.frontend import Ask, CheckedRequest, ModelVersion
+from zmqtriton.sdk.models import config_parameter
 from zmqtriton_extras.affinity.rule import AFFINITY, HEADER, Rule, number_of, parse, value_in
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_frontends.entrance import Ask
-from zmqtriton_frontends.inference import CheckedRequest, ModelVersion
 
 
 def steps_of(version: ModelVersion) -> tuple[Mark, ...]:

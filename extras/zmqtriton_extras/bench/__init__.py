@@ -6,6 +6,7 @@ from zmqtriton.sdk import AddOn, Command
 
 ADDON = AddOn(
     "bench",
+    needs=("ctl",),
     after=("tools",),
     commands={
         "simulate": Command(

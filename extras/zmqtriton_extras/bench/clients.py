@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, TypeVar
 
+from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.bench.results import Measurement
-from zmqtriton_floor.errors import InternalError
 
 State = TypeVar("State")
 

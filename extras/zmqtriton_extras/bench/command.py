@@ -11,28 +11,22 @@ from urllib.parse import quote, unquote
 import click
 
 import zmqtriton_protos
-from zmqtriton.control_client import Client, NoServerError
-from zmqtriton.diagnosis.facts.asking import check_name
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import Client, NoServerError
+from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_extras.bench import results
 from zmqtriton_extras.bench.clients import Clients
 from zmqtriton_extras.bench.results import Reading, make_row, server_totals
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_standard.ctl import (
-    EXIT_REFUSED,
-    LiveLine,
-    form_option,
-    print_document,
-    print_note,
-    print_table,
-    run_with_client,
-    seconds_option,
-)
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, run_with_client
 from zmqtriton_standard.ctl.http_service import HttpService, RefusedRequest, find_address
 from zmqtriton_standard.ctl.inferring import (
     PreparedRequest,
     RequestOptions,
     with_request_options,
 )
+from zmqtriton_standard.ctl.output import LiveLine, form_option, print_document, print_note
+from zmqtriton_standard.ctl.selecting import seconds_option
+from zmqtriton_standard.ctl.tables import print_table
 
 
 def encode(path: str, request: PreparedRequest, *, is_stream: bool) -> bytes:
@@ -140,7 +134,7 @@ def bench(
             request = request_options.prepare(service)
             plan = _plan(client, service, request_options.path, request, has_grpc=has_grpc)
         except RefusedRequest:
-            check_name(client, request_options.model)
+            asking.check_name(client, request_options.model)
             raise
         plan |= {"headers": request_options.headers, "timeout_s": request_options.timeout}
         return _measure(

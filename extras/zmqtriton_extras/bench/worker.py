@@ -18,9 +18,9 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+from zmqtriton.sdk.process import prctl
 from zmqtriton_extras.bench.clients import STOP
 from zmqtriton_extras.bench.connections import Connection, RequestFailed, make_connection
-from zmqtriton_floor import prctl
 
 #: Seconds between two looks for a stop, and for a response that is too late.
 _LOOK_EVERY_S = 0.2

@@ -7,7 +7,10 @@ from zmqtriton.sdk import AddOn, Parameter
 ADDON = AddOn(
     "canaries",
     title="Canaries",
-    needs=("capture",),
+    needs=(
+        "capture",
+        "ctl",
+    ),
     parameters={
         "canary_version": Parameter("the number of a version", "", "The version that is tried."),
         "canary_weight": Parameter(

@@ -16,15 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from zmqtriton.reading.blueprint import Blueprint
-from zmqtriton.repository import Decision, Promotion, VersionSelection
-from zmqtriton.supervisor import ServedModel, TransitionError, serving_generations
+from zmqtriton.sdk.models import decisions, scan
+from zmqtriton.sdk.supervisor import ServedModel, serving_generations, states
+from zmqtriton.sdk.supervisor import blueprint as blueprints
+from zmqtriton.sdk.wire import logs, routing, wire
+from zmqtriton.sdk.wire import reasons as reason_kinds
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
-from zmqtriton_floor.logs import escape
-from zmqtriton_floor.reasons import Kind
-from zmqtriton_floor.routing import ALL
-from zmqtriton_floor.wire import TrafficSplit
 
 #: Results of a request that should be copied. It is skipped if the stable version failed, if too
 #: many copies are under way, or if it cannot be copied, such as a model's.
@@ -58,7 +56,7 @@ def is_verdict(model: ServedModel, canary: Canary) -> bool:
     """True if a version has stopped by its own fault, and was not unloaded or removed."""
     tried = (model.versions.get(number) for number in (canary.version, canary.stable))
     reasons = (version.reason for version in tried if version is not None)
-    return any(reason is not None and reason.has(Kind.GIVEN_UP) for reason in reasons)
+    return any(reason is not None and reason.has(reason_kinds.Kind.GIVEN_UP) for reason in reasons)
 
 
 def is_decoupled(model: ServedModel, canary: Canary) -> bool:
@@ -107,16 +105,18 @@ def keep_both(model: ServedModel, canary: Canary) -> None:
     )
 
 
-def keep_decision(model: ServedModel, canary: Canary) -> tuple[Decision, ...]:
+def keep_decision(model: ServedModel, canary: Canary) -> tuple[decisions.Decision, ...]:
     """Have later loads follow the decision until the files change; return it for later servers."""
     decided = tuple(
-        Decision(number, canary.contents.get(number, ""), is_promotion, canary.policy, reason)
+        decisions.Decision(
+            number, canary.contents.get(number, ""), is_promotion, canary.policy, reason
+        )
         for number, is_promotion, reason in _outcomes(canary)
     )
     selection = model.selection
     rejected = [each[:2] for each in decided if not each.is_promotion]
-    promoted = [Promotion(*each[:2], canary.policy) for each in decided if each.is_promotion]
-    model.selection = VersionSelection(
+    promoted = [scan.Promotion(*each[:2], canary.policy) for each in decided if each.is_promotion]
+    model.selection = scan.VersionSelection(
         rejected=(*selection.rejected, *rejected), promoted=(*selection.promoted, *promoted)
     )
     return decided
@@ -221,7 +221,7 @@ class Comparisons:
         self.counts += new
         texts = report.get("differences")
         for text in texts[-_MAX_DIFFERENCES:] if isinstance(texts, list) else ():
-            self._add_difference(escape(str(text)[:_MAX_TEXT]))
+            self._add_difference(logs.escape(str(text)[:_MAX_TEXT]))
         return new
 
     def add_uncopied(self, total: int) -> Counter[str]:
@@ -335,13 +335,13 @@ class Canary:
     def _move(self, phase: Phase, now_s: float) -> None:
         """Change the phase; nothing else writes it."""
         if phase not in _MOVES.get(self.phase, ()):
-            raise TransitionError(
+            raise states.TransitionError(
                 f"the canary of model '{self.model}' is {self.phase.value}, so it cannot become "
                 f"{phase.value}: see `zmqtriton-ctl canary status`"
             )
         self.phase, self.since_s = phase, now_s
 
-    def take_over(self, blueprint: Blueprint, versions: Iterable[int]) -> None:
+    def take_over(self, blueprint: blueprints.Blueprint, versions: Iterable[int]) -> None:
         """Record the files that these versions are loaded from."""
         self.contents |= {number: blueprint.versions[number].contents for number in versions}
         self.directory, self.policy = blueprint.directory, blueprint.version_policy
@@ -386,15 +386,15 @@ class Canary:
         had = self.judge.total.canary.requests
         return now_s - self.since_s >= after_s and had >= self.settings.min_requests
 
-    def split(self) -> TrafficSplit:
+    def split(self) -> wire.TrafficSplit:
         """Return the current division of requests."""
         if self.is_over:
-            return TrafficSplit(self.model, 0, 0, 0)
+            return wire.TrafficSplit(self.model, 0, 0, 0)
         if self.phase is not Phase.RUNNING:
-            weight = ALL if self.phase is Phase.PROMOTING else 0
-            return TrafficSplit(self.model, self.stable, self.version, weight)
+            weight = routing.ALL if self.phase is Phase.PROMOTING else 0
+            return wire.TrafficSplit(self.model, self.stable, self.version, weight)
         settings = self.settings
-        return TrafficSplit(
+        return wire.TrafficSplit(
             self.model,
             self.stable,
             self.version,
@@ -442,4 +442,4 @@ class Canary:
 
 
 def _share(percentage: float) -> int:
-    return round(percentage * ALL / 100)
+    return round(percentage * routing.ALL / 100)

@@ -10,17 +10,11 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S
-from zmqtriton_standard.ctl import (
-    EXIT_REFUSED,
-    MODEL,
-    CommandGroup,
-    exit_on_error,
-    print_result,
-    print_table,
-    run_with_client,
-    with_format,
-)
+from zmqtriton.sdk.process import control_client
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error, run_with_client
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
+from zmqtriton_standard.ctl.tables import print_table
 
 _HEADER = ("Model", "Stable", "Canary", "Phase", "Share", "Requests", "Failed", "Mean", "Since")
 #: The percentage of a canary that is not running.
@@ -179,7 +173,7 @@ def status(context: click.Context, model: str, form: str) -> None:
 def _call(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
     """Make a call; a call that loads a version takes as long as the load."""
     is_change = verb != "canary.status"
-    timeout_s = None if is_change else QUICK_TIMEOUT_S
+    timeout_s = None if is_change else control_client.QUICK_TIMEOUT_S
     return run_with_client(
         context, lambda client: client.call(verb, arguments, timeout_s), to_change=is_change
     )

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.diagnosis.facts.served import AnswerReader, Document, Facts
-from zmqtriton.figures import count_of
-from zmqtriton.findings import Finding, note, warning
+from zmqtriton.sdk.models import Finding, figures, note, served, warning
 
 
-def read(reader: AnswerReader, facts: Facts) -> None:
+def read(reader: served.AnswerReader, facts: served.Facts) -> None:
     """Ask nothing: the status has all."""
 
 
-def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
+def findings(facts: served.Facts, nothing: None) -> Iterator[Finding]:
     """Return nothing: a canary is no trouble of the model."""
     return iter(())
 
 
-def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
+def notes(facts: served.Facts, nothing: None) -> Iterator[Finding]:
     """Tell how a version is tried beside the one that serves."""
     for canary in facts.status.get("canaries", {}).get("models", ()):
         if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
@@ -38,7 +36,9 @@ def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
         yield from _uncopied_findings(facts, canary, status)
 
 
-def _uncopied_findings(facts: Facts, canary: Document, status: str) -> Iterator[Finding]:
+def _uncopied_findings(
+    facts: served.Facts, canary: served.Document, status: str
+) -> Iterator[Finding]:
     """Tell of a canary that gets no copies, and so is no trial."""
     compared = canary.get("comparisons", {})
     skipped = compared.get("skipped", 0)
@@ -55,5 +55,6 @@ def _uncopied_findings(facts: Facts, canary: Document, status: str) -> Iterator[
             "but divided"
         )
     weight = f"zmqtriton-ctl canary weight {facts.word} 5"
-    text = f"version {canary['canary']} is not tried: none of {count_of(skipped, 'request')} was"
+    requests = figures.count_of(skipped, "request")
+    text = f"version {canary['canary']} is not tried: none of {requests} was"
     yield warning(f"{text} copied", f"{advice}; a weight gives it requests.", weight, status)

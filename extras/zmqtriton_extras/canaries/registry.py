@@ -12,26 +12,29 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from zmqtriton.reading.blueprint import Blueprint
-from zmqtriton.repository import KeepDecisions
-from zmqtriton.supervisor import (
-    OWN_CALLER,
-    BrokerCounts,
-    Change,
+from zmqtriton.sdk.models import decisions as decision_files
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
-    Plan,
     Promise,
-    RepeatedCall,
-    Scope,
     ServedModel,
     Verb,
     Verbs,
-    always,
-    required_model_name,
-    the_same,
+    broker_counts,
+    story,
+)
+from zmqtriton.sdk.supervisor import blueprint as blueprints
+from zmqtriton.sdk.supervisor import plan as plans
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+    errors,
+    reasons,
+    wire,
 )
 from zmqtriton_extras.canaries.canary import (
     Canary,
@@ -52,15 +55,6 @@ from zmqtriton_extras.canaries.canary import (
 )
 from zmqtriton_extras.canaries.judge import VersionCounts
 from zmqtriton_extras.canaries.settings import CANARY_SETTINGS, CanarySettings, parse_settings
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import (
-    AlreadyExists,
-    InvalidArgument,
-    NotFound,
-    Unavailable,
-    ZmqTritonError,
-)
-from zmqtriton_floor.reasons import Kind, Reason
 
 #: The description of the canary, or an error.
 Answer = Promise[Any]
@@ -85,8 +79,8 @@ class CanaryRegistry(Feature):
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
         #: Owner of each current canary's story, by model, and the change that lets it continue.
-        self._stories: dict[str, Scope] = {}
-        self._changes: dict[str, Change] = {}
+        self._stories: dict[str, story.Scope] = {}
+        self._changes: dict[str, story.Change] = {}
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
 
@@ -113,7 +107,7 @@ class CanaryRegistry(Feature):
         if last is not None and not last.is_over:
             text = f"version {last.version} of model '{name}' is"
             if last.is_undecided:
-                raise AlreadyExists(
+                raise errors.AlreadyExists(
                     f"{text} a canary already ({last.phase.value}); promote or abort it first"
                 )
             raise Unavailable(
@@ -186,7 +180,7 @@ class CanaryRegistry(Feature):
         names = [name] if name else sorted(self._canaries)
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
-    def repeated_calls(self) -> Iterable[RepeatedCall]:
+    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
         """Return the calls that start undecided canaries; decisions are kept on disk."""
         for name, canary in self._canaries.items():
             if canary.is_undecided:
@@ -208,7 +202,7 @@ class CanaryRegistry(Feature):
 
     # ----------------------------------------------------------- what happens
 
-    def load_began(self, blueprint: Blueprint) -> None:
+    def load_began(self, blueprint: blueprints.Blueprint) -> None:
         """Divide requests before a version serves that the configuration wants tried."""
         name, settings = blueprint.name, blueprint.trial
         canary = self._canaries.get(name)
@@ -225,7 +219,7 @@ class CanaryRegistry(Feature):
             self._reconfigure(canary, settings)
         canary.take_over(blueprint, blueprint.versions)
 
-    def load_succeeded(self, blueprint: Blueprint) -> None:
+    def load_succeeded(self, blueprint: blueprints.Blueprint) -> None:
         """End a canary that the configuration does not want any more: its policy decides."""
         canary = self._canaries.get(blueprint.name)
         if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
@@ -270,7 +264,7 @@ class CanaryRegistry(Feature):
         scope = self._stories[canary.model] = self._plan.scope()
         scope.tell(steps)
 
-    async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
+    async def _live(self, canary: Canary, model: ServedModel, change: story.Change) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
 
         Operators and the watch decide it at any time, also before it runs.
@@ -306,10 +300,12 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
-        self._changes[name] = Change()
+        self._changes[name] = story.Change()
         take_over(canary, self._models[name])
         keep_both(self._models[name], canary)
-        self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
+        self._plan.enqueue(
+            decision_files.KeepDecisions(name, canary.directory, undecided=(canary.version,))
+        )
         self._divide(canary)
         return canary
 
@@ -365,7 +361,9 @@ class CanaryRegistry(Feature):
         )
         decisions = keep_decision(self._models[canary.model], canary)
         if is_kept:
-            self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
+            self._plan.enqueue(
+                decision_files.KeepDecisions(canary.model, canary.directory, decisions)
+            )
         self._divide(canary)
         self._changes[canary.model]()
 
@@ -389,7 +387,12 @@ class LastExecutions:
     Sequences that are open and not executed just now go on.
     """
 
-    def __init__(self, plan: Plan, counts: BrokerCounts, models: Mapping[str, ServedModel]) -> None:
+    def __init__(
+        self,
+        plan: plans.Plan,
+        counts: broker_counts.BrokerCounts,
+        models: Mapping[str, ServedModel],
+    ) -> None:
         self._plan = plan
         self._counts = counts
         self._models = models
@@ -406,7 +409,7 @@ class LastExecutions:
                 return
             await self._plan.pause(_LOOK_S)
 
-    def _end(self, canary: Canary, within_s: float, report: CountsReport) -> bool:
+    def _end(self, canary: Canary, within_s: float, report: broker_counts.CountsReport) -> bool:
         """End the processes of the version if one executes for too long; return whether one did."""
         ages_ns = [
             oldest
@@ -420,7 +423,7 @@ class LastExecutions:
             return False
         text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
         self._plan.log("W", f"{text}: its processes are ended, with what they execute")
-        generation.abort(Reason.of(Kind.OTHER, text))
+        generation.abort(reasons.Reason.of(reasons.Kind.OTHER, text))
         return True
 
 
@@ -429,8 +432,8 @@ class CanaryWatch:
 
     def __init__(
         self,
-        plan: Plan,
-        counts: BrokerCounts,
+        plan: plans.Plan,
+        counts: broker_counts.BrokerCounts,
         canaries: Mapping[str, Canary],
         decide: Decide,
         totals: CanaryTotals,
@@ -500,7 +503,7 @@ class WaitingCallers(dict[str, Answer]):
         if answer is not None:
             answer.fail(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
 
-    def answer(self, canary: Canary, plan: Plan) -> None:
+    def answer(self, canary: Canary, plan: plans.Plan) -> None:
         answer = self.pop(canary.model, None)
         if answer is not None:
             answer(canary.describe(plan.now_s))
@@ -510,7 +513,9 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
     """Return the verbs; each is answered when it has taken effect."""
 
     def show(call: ControlCall) -> list[dict[str, Any]]:
-        name = required_model_name(call.arguments) if "model" in call.arguments else ""
+        name = (
+            control_verbs.required_model_name(call.arguments) if "model" in call.arguments else ""
+        )
         return canaries.describe_canaries(name)
 
     def start_elsewhere(call: ControlCall) -> dict[str, Any]:
@@ -523,23 +528,23 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
         "canary.start": Verb(
             lambda call: canaries.start_canary(_model_name(call), _values(call), _stable(call)),
             needs_repository=True,
-            changes=always,
+            changes=control_verbs.always,
             goes_over=start_elsewhere,
         ),
         "canary.change": Verb(
             lambda call: canaries.change(_model_name(call), _values(call)),
-            changes=always,
-            goes_over=the_same,
+            changes=control_verbs.always,
+            goes_over=control_verbs.the_same,
         ),
         "canary.promote": Verb(
             lambda call: canaries.promote(_model_name(call)),
-            changes=always,
-            goes_over=the_same,
+            changes=control_verbs.always,
+            goes_over=control_verbs.the_same,
         ),
         "canary.abort": Verb(
             lambda call: canaries.abort(_model_name(call)),
-            changes=always,
-            goes_over=the_same,
+            changes=control_verbs.always,
+            goes_over=control_verbs.the_same,
         ),
         "canary.status": Verb(show),
         "canary.compared": Verb(lambda call: canaries.compared(call.arguments)),
@@ -547,14 +552,14 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
 
 
 def _model_name(call: ControlCall) -> str:
-    return required_model_name(call.arguments)
+    return control_verbs.required_model_name(call.arguments)
 
 
 def _values(call: ControlCall) -> dict[str, Any]:
-    others = {"model", "stable"} if call.caller == OWN_CALLER else {"model"}
+    others = {"model", "stable"} if call.caller == control_verbs.OWN_CALLER else {"model"}
     return {key: value for key, value in call.arguments.items() if key not in others}
 
 
 def _stable(call: ControlCall) -> int:
     """Return the version that serves at the predecessor; 0 without a take-over."""
-    return int(call.arguments.get("stable", 0)) if call.caller == OWN_CALLER else 0
+    return int(call.arguments.get("stable", 0)) if call.caller == control_verbs.OWN_CALLER else 0

@@ -11,15 +11,19 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from zmqtriton.sdk.clients import Tasks
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.routing import goes_to_trial, is_copied
-from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.entrance import Ask, Content, Division
-from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
-from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial, count_none
+from zmqtriton.sdk.frontend import (
+    Ask,
+    CheckedRequest,
+    Content,
+    Division,
+    Gateway,
+    ModelVersion,
+    Tasks,
+    Trial,
+    admission,
+    pending_request,
+)
+from zmqtriton.sdk.wire import INLINE_BYTES, ZmqTritonError, datatypes, routing, wire
 
 VERB = "canary.compared"
 #: The result of a copy that is not sent, or whose answer is not compared.
@@ -31,7 +35,9 @@ _MAX_DIFFERENCES = 5
 _BOOL = 1
 
 
-def find_difference(expected: ResponseBody, actual: ResponseBody, tolerance: float) -> str:
+def find_difference(
+    expected: wire.ResponseBody, actual: wire.ResponseBody, tolerance: float
+) -> str:
     """Return the difference of two responses to the same request, tensor by tensor.
 
     Numbers may differ by a tolerance, which is absolute near 0 and relative elsewhere; everything
@@ -48,7 +54,7 @@ def find_difference(expected: ResponseBody, actual: ResponseBody, tolerance: flo
     return ""
 
 
-def _difference_of(tensor: Tensor, other: Tensor, tolerance: float) -> str:
+def _difference_of(tensor: wire.Tensor, other: wire.Tensor, tolerance: float) -> str:
     _, datatype, shape, data = tensor
     if other.datatype != datatype:
         return f"is {_name(other.datatype)}, not {_name(datatype)}"
@@ -56,20 +62,20 @@ def _difference_of(tensor: Tensor, other: Tensor, tolerance: float) -> str:
         return f"has the shape {list(other.shape)}, not {list(shape)}"
     if memoryview(data).cast("B") == memoryview(other.data).cast("B"):
         return ""
-    if datatype in (BYTES, _BOOL) or not BY_NUMBER[datatype].numpy_name:
+    if datatype in (datatypes.BYTES, _BOOL) or not datatypes.BY_NUMBER[datatype].numpy_name:
         return "has other content"
     return _numeric_difference(tensor, other, tolerance)
 
 
-def _numeric_difference(tensor: Tensor, other: Tensor, tolerance: float) -> str:
+def _numeric_difference(tensor: wire.Tensor, other: wire.Tensor, tolerance: float) -> str:
     # only now: few processes compare, and each would take a fifth of a second longer to start
     import numpy as np
 
-    from zmqtriton_floor.tensors import to_numpy
+    from zmqtriton.sdk.wire import tensors
 
     try:
         numbers, others = (
-            to_numpy(each.datatype, each.shape, each.data).astype(np.float64)
+            tensors.to_numpy(each.datatype, each.shape, each.data).astype(np.float64)
             for each in (tensor, other)
         )
     except ValueError:
@@ -84,11 +90,11 @@ def _numeric_difference(tensor: Tensor, other: Tensor, tolerance: float) -> str:
 
 
 def _name(datatype: int) -> str:
-    entry = BY_NUMBER.get(datatype)
+    entry = datatypes.BY_NUMBER.get(datatype)
     return entry.name if entry is not None else str(datatype)
 
 
-class CopySender(Sender, Protocol):
+class CopySender(pending_request.Sender, Protocol):
     """The gateway, as far as copies need it."""
 
     def call(self, verb: str, arguments: dict[str, Any], /) -> Awaitable[Any]:
@@ -113,7 +119,7 @@ class Shadows:
         #: Lock of large comparisons: they run in a thread, one after the other.
         self._comparing = asyncio.Lock()
 
-    def copy(self, request: CheckedRequest, canary: Trial) -> Copy:
+    def copy(self, request: CheckedRequest, canary: Trial) -> admission.Copy:
         """Return a copy of a request to the stable version."""
         return _Copy(self, self._gateway, request, canary)
 
@@ -133,7 +139,7 @@ class Shadows:
         self._tasks.begin(awaited)
 
     async def find_difference(
-        self, expected: ResponseBody, actual: ResponseBody, tolerance: float
+        self, expected: wire.ResponseBody, actual: wire.ResponseBody, tolerance: float
     ) -> str:
         """Compare in a thread, while the loop goes on."""
         async with self._comparing:
@@ -164,7 +170,7 @@ class _Results:
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
 
-class _Copy(PendingRequest):
+class _Copy(pending_request.PendingRequest):
     """One copy, and what it is compared with."""
 
     __slots__ = (
@@ -188,8 +194,8 @@ class _Copy(PendingRequest):
         self._label = request.body.request_id
         self._held = 0
         self._is_over = False
-        self._stable: ResponseBody | None = None
-        self._answer: ResponseBody | None = None
+        self._stable: wire.ResponseBody | None = None
+        self._answer: wire.ResponseBody | None = None
 
     def send(self) -> None:
         """Send the copy, unless there are too many copies, or they hold too much memory."""
@@ -209,7 +215,10 @@ class _Copy(PendingRequest):
             # the copy is ours, and no request of the client's token
             options = request.options._replace(flags=0, token=0)
             checked = CheckedRequest(
-                model, request.body, model.signature.check(request.body, count_none), options
+                model,
+                request.body,
+                model.signature.check(request.body, admission.count_none),
+                options,
             )
             own_id = self._gateway.begin(checked, self)
         except ZmqTritonError as error:
@@ -225,7 +234,7 @@ class _Copy(PendingRequest):
         self._held += size if is_held else 0
         return is_held
 
-    def take_stable(self, response: ResponseBody) -> None:
+    def take_stable(self, response: wire.ResponseBody) -> None:
         """Take the answer that the client gets."""
         if self._is_over:
             return
@@ -252,7 +261,7 @@ class _Copy(PendingRequest):
 
     # ------------------------------------------------------------- comparing
 
-    def _respond(self, response: ResponseBody) -> None:
+    def _respond(self, response: wire.ResponseBody) -> None:
         if self._is_over:
             return
         if self._hold(_size(response)):
@@ -273,7 +282,7 @@ class _Copy(PendingRequest):
         else:
             self._judge(find_difference(stable, answer, self._tolerance))
 
-    async def _compare_aside(self, stable: ResponseBody, answer: ResponseBody) -> None:
+    async def _compare_aside(self, stable: wire.ResponseBody, answer: wire.ResponseBody) -> None:
         self._judge(await self._shadows.find_difference(stable, answer, self._tolerance))
 
     @property
@@ -295,7 +304,7 @@ class _Copy(PendingRequest):
         self._shadows.count(self._canary, result, label + text)
 
 
-def _size(response: ResponseBody) -> int:
+def _size(response: wire.ResponseBody) -> int:
     return sum(len(memoryview(tensor.data).cast("B")) for tensor in response.outputs)
 
 
@@ -323,7 +332,7 @@ class Canaries:
     def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         """Have the canary get a copy of a request of the stable version."""
         canary = checked.model.trial
-        if canary is None or not (canary.split.shadow and is_copied(canary.split)):
+        if canary is None or not (canary.split.shadow and routing.is_copied(canary.split)):
             return checked
         return checked._replace(copy=self._shadows.copy(checked, canary))
 
@@ -341,4 +350,4 @@ def _goes_there(canary: Trial, ask: Ask, content: Content) -> bool:
             key = content.body.request_id
         elif header is not None:
             key = header(canary.sticky) or ""
-    return goes_to_trial(split, key)
+    return routing.goes_to_trial(split, key)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.config import Problem, parameter_text
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.models import Problem, parameter_text
+from zmqtriton.sdk.wire import InvalidArgument
 
 #: Begins the parameters of config.pbtxt.
 PREFIX = "canary_"

@@ -37,7 +37,7 @@ class CaptureOptions(NamedTuple):
 ADDON = AddOn(
     "capture",
     title="Capture",
-    needs=("storage",),
+    needs=("storage", "ctl", "metrics", "tracing"),
     options=CaptureOptions,
     process=Process(".process", on="capture", title="Capture", is_serving=True),
     ctl={"capture": ".showing:capture", "replay": ".command:replay"},

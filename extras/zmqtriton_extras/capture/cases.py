@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from zmqtriton.embedded import InferenceRequest
+from zmqtriton.sdk.process import InferenceRequest
+from zmqtriton.sdk.wire import NotFound, ZmqTritonError, errors
 from zmqtriton_extras.capture.comparison import DIFFERENT, compare
 from zmqtriton_extras.capture.records import LINES, Record, read
-from zmqtriton_floor.errors import Cancelled, NotFound, ZmqTritonError
 
 _COUNT = 20
 _TEXT = '''\
@@ -148,7 +148,7 @@ def _choose(directory: Path, model: str, count: int) -> list[Record]:
 
 def _can_be_sent(record: Record) -> bool:
     error = record.document["error"]
-    has_left = error is not None and error["code"] == Cancelled.code
+    has_left = error is not None and error["code"] == errors.Cancelled.code
     is_alone = "sequence_id" not in record.document["request"].get("parameters", {})
     return record.is_whole and is_alone and not has_left
 

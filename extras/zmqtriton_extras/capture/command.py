@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
-from zmqtriton.embedded import Server, connect
+from zmqtriton.sdk.process import connection
+from zmqtriton.sdk.process import server as servers
+from zmqtriton.sdk.wire import NotFound
 from zmqtriton_extras.capture.records import read
 from zmqtriton_extras.capture.replaying import (
     FAILED,
@@ -24,14 +26,9 @@ from zmqtriton_extras.capture.replaying import (
     in_order_of_time,
 )
 from zmqtriton_extras.capture.replaying import replay as send_again
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_standard.ctl import (
-    EXIT_REFUSED,
-    exit_on_error,
-    print_result,
-    print_table,
-    with_format,
-)
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.tables import print_table
 
 Call = Callable[[str, dict[str, Any]], Any]
 #: No client's request is for it, and only the answers are judged.
@@ -132,9 +129,9 @@ def replay(
     plan = Plan(other or model, version, tolerance, speed, clients)
     ask: Callable[[], Any]
     if repository is not None:
-        ask = lambda: Server(repository)  # noqa: E731 - one of two ways to the same
+        ask = lambda: servers.Server(repository)  # noqa: E731 - one of two ways to the same
     else:
-        ask = lambda: connect(context.obj.name, path=context.obj.directory)  # noqa: E731
+        ask = lambda: connection.connect(context.obj.name, path=context.obj.directory)  # noqa: E731
     with ask() as server:
         report = send_again(server, records, plan)
     print_result(form, describe_report(report), lambda: print_report(report))
@@ -204,7 +201,7 @@ def judge(
     plan = Plan(model, version, float(values.get("tolerance", 0)))
     has_passed = False
     try:
-        with connect(context.obj.name, path=context.obj.directory) as server:
+        with connection.connect(context.obj.name, path=context.obj.directory) as server:
             report = send_again(server, records, plan)
         has_passed = report.has_passed
     finally:

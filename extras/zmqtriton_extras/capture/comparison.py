@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zmqtriton.sdk.wire import InvalidArgument, datatypes
 from zmqtriton_extras.capture.records import Record
-from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InvalidArgument
 
 EQUAL, CLOSE, DIFFERENT = "equal", "within tolerance", "different"
 
@@ -69,7 +68,7 @@ def _compare(
     if expected.dtype == object or expected.tobytes() == actual.tobytes():
         is_equal = expected.dtype != object or bool(np.array_equal(expected, actual))
         return (EQUAL, None) if is_equal else (DIFFERENT, Difference(name, "has other content"))
-    datatype = BY_NAME[entry["datatype"]]
+    datatype = datatypes.BY_NAME[entry["datatype"]]
     if datatype.json_kind == "boolean":
         return DIFFERENT, Difference(name, "has other content")
     before, now = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton_extras.capture.frames import QUESTION, SERVICE
-from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.metrics.services import Figures, at_socket
 
 

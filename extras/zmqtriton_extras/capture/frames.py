@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from zmqtriton_floor.wire import Tensor
+from zmqtriton.sdk.wire import wire
 
 #: The name of the service, and of its socket in the runtime directory.
 SERVICE = "capture"
@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     #: The number of its request on this connection.
     id: int
     details: dict[str, Any]
-    tensors: Sequence[Tensor] = ()
+    tensors: Sequence[wire.Tensor] = ()
     #: Bytes that it takes of its receiver's memory.
     size: int = 0
 
@@ -59,7 +59,7 @@ def decode(header: bytes, tensors: bytes) -> list[Frame]:
         received, first = [], begin
         for name, datatype, shape, size in rows:
             data = None if size < 0 else memoryview(tensors)[begin : begin + size]
-            received.append(Tensor(name, datatype, shape, data))
+            received.append(wire.Tensor(name, datatype, shape, data))
             begin += max(size, 0)
         frames.append(Frame(kind, number, details, received, head_bytes + begin - first))
     return frames

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from zmqtriton.store_places import is_remote
+from zmqtriton.sdk.models import is_remote
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.capture.rates import parse
 from zmqtriton_extras.storage.places import claim_parent, parse_bucket_url
-from zmqtriton_floor.errors import ZmqTritonError
 
 #: Prefixes of addresses that get records as events, by POST.
 EVENTS = ("http://", "https://")

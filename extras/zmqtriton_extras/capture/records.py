@@ -19,10 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER, BYTES
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import decode_bytes, to_numpy
-from zmqtriton_floor.wire import Tensor
+from zmqtriton.sdk.wire import InvalidArgument, datatypes, tensors, wire
 
 #: The file of a segment that has its records.
 LINES = "requests.jsonl"
@@ -76,9 +73,9 @@ class Record(NamedTuple):
             ) from None
 
     def _array(self, entry: dict[str, Any]) -> Any:
-        datatype, shape = BY_NAME[entry["datatype"]], entry["shape"]
+        datatype, shape = datatypes.BY_NAME[entry["datatype"]], entry["shape"]
         if "data" in entry:
-            if datatype.number == BYTES:
+            if datatype.number == datatypes.BYTES:
                 return np.array([text.encode() for text in entry["data"]], object).reshape(shape)
             return np.array(entry["data"], datatype.numpy).reshape(shape)
         path = self.segment / Path(entry["file"]).name
@@ -86,8 +83,8 @@ class Record(NamedTuple):
             with open(path, "rb") as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
         data = path.read_bytes()
-        if datatype.number == BYTES:
-            return to_numpy(BYTES, shape, data)
+        if datatype.number == datatypes.BYTES:
+            return tensors.to_numpy(datatypes.BYTES, shape, data)
         return np.frombuffer(data, datatype.numpy_bits).reshape(shape)
 
 
@@ -130,9 +127,9 @@ class Description(NamedTuple):
     file: bytes = b""
 
 
-def describe(tensor: Tensor, prefix: str, key: bytes = b"") -> Description:
+def describe(tensor: wire.Tensor, prefix: str, key: bytes = b"") -> Description:
     """Describe a tensor, with the prefix of its file's name; with a key it is hashed."""
-    datatype = BY_NUMBER[tensor.datatype]
+    datatype = datatypes.BY_NUMBER[tensor.datatype]
     entry = {"name": tensor.name, "datatype": datatype.name, "shape": list(tensor.shape)}
     data = tensor.data
     if data is None:
@@ -145,10 +142,10 @@ def describe(tensor: Tensor, prefix: str, key: bytes = b"") -> Description:
         if values is not None:
             return Description({**entry, "data": values})
     stem = f"{prefix}-{file_name(tensor.name)}"
-    if not datatype.numpy_name or datatype.number == BYTES:
+    if not datatype.numpy_name or datatype.number == datatypes.BYTES:
         return Description({**entry, "file": f"{stem}.bin"}, bytes(data))
     file = io.BytesIO()
-    np.save(file, to_numpy(tensor.datatype, tensor.shape, data), allow_pickle=False)
+    np.save(file, tensors.to_numpy(tensor.datatype, tensor.shape, data), allow_pickle=False)
     return Description({**entry, "file": f"{stem}.npy"}, file.getvalue())
 
 
@@ -196,14 +193,14 @@ def write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def json_values(tensor: Tensor) -> list[Any] | None:
+def json_values(tensor: wire.Tensor) -> list[Any] | None:
     """Return the elements for JSON; None if it cannot have them exactly."""
-    if tensor.datatype == BYTES:
+    if tensor.datatype == datatypes.BYTES:
         try:
-            return [element.decode() for element in decode_bytes(tensor.data)]
+            return [element.decode() for element in tensors.decode_bytes(tensor.data)]
         except ValueError:
             return None
-    datatype = BY_NUMBER[tensor.datatype]
+    datatype = datatypes.BY_NUMBER[tensor.datatype]
     if not datatype.json_kind:
         return None
     values: list[Any] = np.frombuffer(tensor.data, datatype.numpy).tolist()

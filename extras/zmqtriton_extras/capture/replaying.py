@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError, errors
 from zmqtriton_extras.capture.comparison import DIFFERENT, Difference, compare
 from zmqtriton_extras.capture.records import Record
-from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 
 FAILED, SKIPPED = "failed", "left out"
 #: Requests under way at a time, if the replay keeps their times.
@@ -136,7 +136,7 @@ def _send(
     document, model = record.document, plan.model or record.model
     captured_ms = float(document["duration_ms"])
     error = document["error"]
-    if error is not None and error["code"] == Cancelled.code:
+    if error is not None and error["code"] == errors.Cancelled.code:
         return Result(record.id, model, SKIPPED, [Difference("", "its client had left")])
     request = document["request"]
     try:

@@ -9,9 +9,11 @@ from urllib.parse import quote
 
 import click
 
+from zmqtriton.sdk.wire import NotFound
 from zmqtriton_extras.capture.records import Record, read, v2_request
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_standard.ctl import exit_on_error, print_document, print_table, with_format
+from zmqtriton_standard.ctl.asking import exit_on_error
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.tables import print_table
 
 _COLUMNS = {
     "ID": "id",

@@ -8,24 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.lines.line import Line
-from zmqtriton.sdk.lines.values import size_of
-from zmqtriton_extras.capture import rates
-from zmqtriton_extras.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode
-from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, ResponseBody, Tensor, make
-from zmqtriton_frontends.entrance import Ask
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import (
+from zmqtriton.sdk.frontend import (
+    Ask,
     CheckedRequest,
+    Gateway,
     ModelVersion,
-    RegionContents,
-    SchedulingOptions,
     Stages,
+    admission,
+    client_regions,
     now_ns,
 )
+from zmqtriton.sdk.lines.line import Line
+from zmqtriton.sdk.lines.values import size_of
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.wire import ZmqTritonError, wire
+from zmqtriton_extras.capture import rates
+from zmqtriton_extras.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode
 
 #: Frames of one request are sent together, after its answer, up to this size.
 _TOGETHER_BYTES = 16 << 10
@@ -56,10 +55,10 @@ class Capture:
     def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         model, options, body = checked.model, checked.options, checked.body
         rules = self._rules.get(model.generation) or self._rules_of(model)
-        is_start = bool(options.flags & SEQUENCE_START)
+        is_start = bool(options.flags & wire.SEQUENCE_START)
         if rules.sampler is None or not rules.sampler.takes(options.correlation, is_start=is_start):
             return checked
-        inputs: Sequence[Tensor] = body.inputs
+        inputs: Sequence[wire.Tensor] = body.inputs
         if rules.omitted:
             inputs = [tensor for tensor in inputs if tensor.name not in rules.omitted]
         size = sum(len(tensor.data) for tensor in inputs)
@@ -113,7 +112,7 @@ class _Head(NamedTuple):
     rules: _Rules
     stages: Stages
     model: ModelVersion
-    options: SchedulingOptions
+    options: admission.SchedulingOptions
     request_id: str
     parameters: dict[str, Any]
     outputs: Sequence[str]
@@ -126,8 +125,8 @@ class _Head(NamedTuple):
         model, options, parameters = self.model, self.options, self.parameters
         if options.correlation:
             parameters["sequence_id"] = options.correlation
-            parameters["sequence_start"] = bool(options.flags & SEQUENCE_START)
-            parameters["sequence_end"] = bool(options.flags & SEQUENCE_END)
+            parameters["sequence_start"] = bool(options.flags & wire.SEQUENCE_START)
+            parameters["sequence_end"] = bool(options.flags & wire.SEQUENCE_END)
         if options.priority:
             parameters["priority"] = options.priority
         if options.timeout_us:
@@ -168,7 +167,7 @@ class _Record:
         self,
         line: Line,
         head: _Head,
-        inputs: Sequence[Tensor],
+        inputs: Sequence[wire.Tensor],
         size: int,
         lose: Callable[[Counter[str]], None],
     ) -> None:
@@ -183,11 +182,11 @@ class _Record:
         self._bytes = size
         is_large = size > _TOGETHER_BYTES
         #: The tensors of the request; None once they are sent.
-        self._inputs: list[Tensor] | None = [*map(_here if is_large else _kept, inputs)]
+        self._inputs: list[wire.Tensor] | None = [*map(_here if is_large else _kept, inputs)]
         if is_large:
             self._send()
 
-    def take(self, response: ResponseBody) -> None:
+    def take(self, response: wire.ResponseBody) -> None:
         outputs, omitted = response.outputs, self._head.rules.omitted
         if omitted:
             outputs = [tensor for tensor in outputs if tensor.name not in omitted]
@@ -248,7 +247,7 @@ class _Record:
 
 def capture(gateway: Gateway) -> Capture:
     """Make the step of a process."""
-    line = Line(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+    line = Line(endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE))
     return Capture(rates.parse(gateway.settings.option(SERVICE)), line)
 
 
@@ -258,21 +257,21 @@ def _parameters(ask: Ask, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if name not in headers}
 
 
-def _here(tensor: Tensor) -> Tensor:
+def _here(tensor: wire.Tensor) -> wire.Tensor:
     """Return the tensor with its bytes, also if they lie in a client's memory."""
-    if type(tensor.data) is RegionContents:
+    if type(tensor.data) is client_regions.RegionContents:
         return tensor._replace(data=tensor.data.read())
     return tensor
 
 
-def _kept(tensor: Tensor) -> Tensor:
+def _kept(tensor: wire.Tensor) -> wire.Tensor:
     """Return the tensor with bytes that do not change."""
     name, datatype, shape, data = tensor = _here(tensor)
     if data is not None and not len(data) and 0 not in shape:
         data = None  # an output of a stream that was written to a client's memory
     if data is None or type(data) is bytes:
-        return make(Tensor, (name, datatype, shape, data))
-    return make(Tensor, (name, datatype, shape, bytes(memoryview(data).cast("B"))))
+        return wire.make(wire.Tensor, (name, datatype, shape, data))
+    return wire.make(wire.Tensor, (name, datatype, shape, bytes(memoryview(data).cast("B"))))
 
 
 def _names(model: ModelVersion, key: str) -> frozenset[str]:

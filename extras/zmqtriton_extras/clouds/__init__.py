@@ -83,6 +83,7 @@ class CloudsOptions(NamedTuple):
 
 ADDON = AddOn(
     "clouds",
+    needs=("metrics",),
     options=CloudsOptions,
     ports=(
         Port(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton.sdk.control import CoreParts, Feature
+from zmqtriton.sdk.supervisor import CoreParts, Feature
 from zmqtriton_extras.clouds import NO_DEFAULT
 
 _REFUSAL = "failed to start Vertex AI service: Invalid argument"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from zmqtriton.sdk.frontend import Gateway, extension, ledger
 from zmqtriton_extras.clouds.vertex_ai import Scrape
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import EndpointParts
-from zmqtriton_frontends.process import Application
 from zmqtriton_standard.metrics.machine import Machine
 from zmqtriton_standard.metrics.scraper import Scraper
 
@@ -25,7 +23,7 @@ def scrape_of(gateway: Gateway) -> Scrape | None:
     return scrape
 
 
-def sagemaker(parts: EndpointParts) -> Application:
+def sagemaker(parts: extension.EndpointParts) -> ledger.Application:
     # only now, as below: most servers have one of them
     from zmqtriton_extras.clouds.sagemaker import SageMaker
     from zmqtriton_extras.clouds.target_models import TargetModels
@@ -35,7 +33,7 @@ def sagemaker(parts: EndpointParts) -> Application:
     return SageMaker(parts.gateway, parts.application, models, of_models, parts.access)
 
 
-def vertex_ai(parts: EndpointParts) -> Application:
+def vertex_ai(parts: extension.EndpointParts) -> ledger.Application:
     from zmqtriton_extras.clouds.vertex_ai import VertexAi
 
     scrape = scrape_of(parts.gateway)

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from zmqtriton.sdk.frontend import Gateway, ledger
+from zmqtriton.sdk.frontend import access as http_access
+from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.clouds.target_models import (
     TARGET_MODEL,
     Scope,
@@ -19,10 +22,6 @@ from zmqtriton_extras.clouds.target_models import (
     refuse,
     with_length_in_type,
 )
-from zmqtriton_floor.token_file import INFER
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import AccessRules
-from zmqtriton_frontends.process import Application
 
 BINARY_TYPE = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 
@@ -62,10 +61,10 @@ class SageMaker:
     def __init__(
         self,
         gateway: Gateway,
-        application: Application,
+        application: ledger.Application,
         models: TargetModels,
-        models_application: Application,
-        access: AccessRules,
+        models_application: ledger.Application,
+        access: http_access.AccessRules,
     ) -> None:
         """Set up; `models_application` answers for /models."""
         self._access = access
@@ -95,7 +94,7 @@ class SageMaker:
 
     async def _invoke(self, name: str, scope: Scope, receive: Any, send: Any) -> None:
         model = header(scope, TARGET_MODEL) or name
-        refusal = self._access.refusal(scope, INFER, model)
+        refusal = self._access.refusal(scope, token_file.INFER, model)
         if refusal is not None:
             await refuse(send, refusal)
             return

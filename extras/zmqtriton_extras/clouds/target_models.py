@@ -16,13 +16,19 @@ from urllib.parse import unquote
 import falcon
 import falcon.asgi
 
-from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, ZmqTritonError
-from zmqtriton_frontends.access.refusals import AccessRefused, Headers
-from zmqtriton_frontends.gateway import Gateway, load
-from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER, HttpRequest, Route
-from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.process import Application, Threads
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    Route,
+    Threads,
+    json_documents,
+    ledger,
+    load,
+    problems,
+    refusals,
+    tensor_data,
+)
+from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError, errors
 
 TARGET_MODEL = b"x-amzn-sagemaker-target-model"
 
@@ -35,7 +41,7 @@ Scope = dict[str, Any]
 Event = dict[str, Any]
 
 _CONTENT_TYPE = b"content-type"
-_JSON_LENGTH = JSON_LENGTH_HEADER.lower().encode()
+_JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower().encode()
 #: The platforms' own; an answer is never compressed for them.
 _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 
@@ -51,7 +57,7 @@ class Target(NamedTuple):
 
 
 async def pass_on(
-    application: Application, scope: Scope, receive: Any, send: Any, target: Target
+    application: ledger.Application, scope: Scope, receive: Any, send: Any, target: Target
 ) -> None:
     """Have the application answer the request as one for the target."""
     try:
@@ -71,12 +77,12 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-async def refuse(send: Any, error: AccessRefused) -> None:
+async def refuse(send: Any, error: refusals.AccessRefused) -> None:
     """Answer without the application that the client may not ask this."""
     await answer(send, *problems.response_to(error), error.headers)
 
 
-async def answer(send: Any, status: int, body: bytes = b"", headers: Headers = ()) -> None:
+async def answer(send: Any, status: int, body: bytes = b"", headers: refusals.Headers = ()) -> None:
     """Answer without the application."""
     rows = [(b"content-type", b"application/json")] if body else []
     rows += [(name.lower().encode(), value.encode()) for name, value in headers]
@@ -172,7 +178,7 @@ class TargetModels:
         arguments = {"path": place.repository, "names": {place.folder: model}, "key": found}
         try:
             await self._gateway.call("repository.register", arguments)
-        except AlreadyExists as error:
+        except errors.AlreadyExists as error:
             resp.status = falcon.HTTP_409
             _answer(resp, {"error": error.text})
             return

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zmqtriton.options import BadValue, integer, pair
+from zmqtriton.sdk.process import options as server_options
 
 _VERTEX = "failed to start Vertex AI service: Invalid argument"
 #: Kinds of inference for /invocations.
 _INFERENCE_TYPES = ("infer", "generate", "generate_stream")
 
-port_range = pair(integer, integer, "-")
+port_range = server_options.pair(server_options.integer, server_options.integer, "-")
 
 
 def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def defaults(environment: Mapping[str, str]) -> dict[str, Any]:
     port = environment.get("AIP_HTTP_PORT", "")
     if port:
         if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-            raise BadValue(f"AIP_HTTP_PORT: '{port}' must be a port, 1 to 65535")
+            raise server_options.BadValue(f"AIP_HTTP_PORT: '{port}' must be a port, 1 to 65535")
         options["vertex_ai_port"] = int(port)
     if uri := environment.get("AIP_STORAGE_URI", ""):
         options["model_repository"] = (uri,)
@@ -40,13 +40,17 @@ def check(value_of: Callable[[str], Any], environment: Mapping[str, str]) -> Non
         ):
             pattern = environment.get(variable, "")
             if not pattern:
-                raise BadValue(f"{_VERTEX} - {name} is not defined for Vertex AI endpoint")
+                raise server_options.BadValue(
+                    f"{_VERTEX} - {name} is not defined for Vertex AI endpoint"
+                )
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise BadValue(f"{_VERTEX} - {variable} '{pattern}': {error}") from None
+                raise server_options.BadValue(
+                    f"{_VERTEX} - {variable} '{pattern}': {error}"
+                ) from None
     kind = environment.get("SAGEMAKER_TRITON_INFERENCE_TYPE", "infer")
     if value_of("allow_sagemaker") and kind not in _INFERENCE_TYPES:
-        raise BadValue(
+        raise server_options.BadValue(
             f"SAGEMAKER_TRITON_INFERENCE_TYPE: '{kind}' is none of: {', '.join(_INFERENCE_TYPES)}"
         )

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
+from zmqtriton.sdk.frontend import Gateway, ledger, problems
+from zmqtriton.sdk.frontend import access as http_access
+from zmqtriton.sdk.wire import InvalidArgument, token_file
 from zmqtriton_extras.clouds import NO_DEFAULT
 from zmqtriton_extras.clouds.target_models import (
     Scope,
@@ -20,12 +23,6 @@ from zmqtriton_extras.clouds.target_models import (
     pass_on,
     refuse,
 )
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.token_file import METRICS
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import AccessRules
-from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.process import Application
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
 _REDIRECT = b"x-vertex-ai-triton-redirect"
@@ -49,7 +46,11 @@ class VertexAi:
     """The ASGI application of its port."""
 
     def __init__(
-        self, gateway: Gateway, application: Application, scrape: Scrape | None, access: AccessRules
+        self,
+        gateway: Gateway,
+        application: ledger.Application,
+        scrape: Scrape | None,
+        access: http_access.AccessRules,
     ) -> None:
         """Set up; without `scrape` there are no metrics."""
         self._access = access
@@ -102,7 +103,7 @@ class VertexAi:
         return names[0]
 
     async def _send_metrics(self, scope: Scope, send: Any) -> None:
-        refusal = self._access.refusal(scope, METRICS)
+        refusal = self._access.refusal(scope, token_file.METRICS)
         if refusal is not None:
             await refuse(send, refusal)
             return

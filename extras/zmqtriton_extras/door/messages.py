@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import msgpack
 import zmq
 
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.process.zmq_sockets import open_socket, take
+from zmqtriton.sdk.process import zmq_sockets
+from zmqtriton.sdk.wire import InvalidArgument, Unsupported
 
 Socket = Any  # zmq.Socket; generic in newer pyzmq only
 
@@ -97,7 +97,7 @@ def open_server(
     of it that this process has not taken. A frame of more than `max_bytes` ends a connection. The
     other socket reports all connections.
     """
-    socket = open_socket(context, zmq.ROUTER)
+    socket = zmq_sockets.open_socket(context, zmq.ROUTER)
     socket.setsockopt(zmq.SNDHWM, waiting[0])
     socket.setsockopt(zmq.RCVHWM, waiting[1])
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
@@ -111,7 +111,7 @@ def open_server(
 
 def open_client(context: Any, path: str) -> tuple[Socket, Socket]:
     """Open a connected DEALER, and what tells of the end of the connection."""
-    socket = open_socket(context, zmq.DEALER)
+    socket = zmq_sockets.open_socket(context, zmq.DEALER)
     monitor = _watch_connections(socket)
     socket.connect("ipc://" + path)
     return socket, monitor
@@ -124,7 +124,7 @@ def _watch_connections(socket: Socket) -> Socket:
 
 def connection_event(monitor: Socket) -> tuple[bool, int] | None:
     """Return whether a connection has begun or ended, and its descriptor, or None."""
-    frames = take(monitor)
+    frames = zmq_sockets.take(monitor)
     if frames is None:
         return None
     event, descriptor = _MONITOR_EVENT.unpack(frames[0])

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from zmqtriton.options import CATEGORIES, restriction
+from zmqtriton.sdk.process import options
 
-read = restriction("--zmq-door-restricted", "verb", "", CATEGORIES)
+read = options.restriction("--zmq-door-restricted", "verb", "", options.CATEGORIES)

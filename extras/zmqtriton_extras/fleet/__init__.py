@@ -56,6 +56,10 @@ class FleetOptions(NamedTuple):
 
 ADDON = AddOn(
     "fleet",
+    needs=(
+        "ctl",
+        "tracing",
+    ),
     title="Announcements",
     after=("bench",),
     options=FleetOptions,

@@ -11,10 +11,8 @@ import logging
 import math
 import socket
 
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.gateway import Gateway, Readiness
-from zmqtriton_frontends.inference import utilization
+from zmqtriton.sdk.frontend import Gateway, Readiness, utilization
+from zmqtriton.sdk.wire import ZmqTritonError, wire
 
 _log = logging.getLogger(__name__)
 

@@ -11,23 +11,16 @@ from typing import Any, NamedTuple
 
 import click
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.servers import rolling, sources
 from zmqtriton_extras.fleet.servers.nodes import Node
 from zmqtriton_extras.fleet.servers.rolling import NodeService, Reply, ask_all
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_standard.ctl import (
-    EXIT_REFUSED,
-    CommandGroup,
-    exit_on_error,
-    print_document,
-    print_error,
-    print_note,
-    print_table,
-    seconds_option,
-    with_format,
-)
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error
 from zmqtriton_standard.ctl.http_service import parse_headers
 from zmqtriton_standard.ctl.inferring import PreparedRequest, RequestOptions
+from zmqtriton_standard.ctl.output import print_document, print_error, print_note, with_format
+from zmqtriton_standard.ctl.selecting import CommandGroup, seconds_option
+from zmqtriton_standard.ctl.tables import print_table
 
 #: The cells of a row, by their titles.
 Columns = Mapping[str, Callable[[Mapping[str, Any]], str]]

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zmqtriton.sdk.frontend import json_documents
+from zmqtriton.sdk.wire import InvalidArgument, datatypes, documents, wire
 from zmqtriton_extras.functions.backend.documents import kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import (
     DATATYPE,
@@ -28,11 +30,6 @@ from zmqtriton_extras.routes.backend.multipart import (
     pairs_of,
     parts_of,
 )
-from zmqtriton_floor import documents
-from zmqtriton_floor.datatypes import BYTES
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import Tensor
-from zmqtriton_frontends.http_api.inference import json_documents
 
 _URL_ENCODED = "application/x-www-form-urlencoded"
 _BOOLEAN = "boolean"
@@ -215,11 +212,11 @@ class _Reader:
             reason = "" if is_scalar else f" ({error.text})"
             raise MismatchError(f"{kind.mismatch(text)}{reason}") from None
 
-    def _tensor(self, parts: Sequence[Part], body: memoryview) -> Tensor:
+    def _tensor(self, parts: Sequence[Part], body: memoryview) -> wire.Tensor:
         elements = [element_of(part, body) for part in parts]
         shape = [1, len(parts)][not self._interface.has_batches :]
         data = elements[0] if len(parts) == 1 else b"".join(elements)
-        return Tensor(parts[0].name, BYTES, shape, data)
+        return wire.Tensor(parts[0].name, datatypes.BYTES, shape, data)
 
     def _said(self, files: Mapping[str, Sequence[Part]]) -> dict[str, str]:
         """Return the parameters of a request with the names and content types of its files."""

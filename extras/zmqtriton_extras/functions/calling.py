@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.embedded import InferenceResponse, Model
+from zmqtriton.sdk.process import InferenceResponse, Model
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.functions.backend.kinds import Kind
 from zmqtriton_extras.functions.backend.media import Media, MediaKind, Several, said_of
 from zmqtriton_extras.functions.backend.signature import OUTPUT
 from zmqtriton_extras.functions.interface import Interface, interface_of
-from zmqtriton_floor.errors import ZmqTritonError
 
 
 class Call:

@@ -21,21 +21,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config import Problem, to_text
-from zmqtriton.config.backends import PYTHON_FILE
-from zmqtriton.findings import Severity
-from zmqtriton.repository import CONFIG_FILE
+from zmqtriton.sdk.models import PYTHON_FILE, Problem, Severity, pbtxt, scan
+from zmqtriton.sdk.models import model as stub_model
+from zmqtriton.sdk.process import prctl
+from zmqtriton.sdk.wire import InternalError, ZmqTritonError, shown
+from zmqtriton_extras.authoring.testing import InferenceRequest, load_model
 from zmqtriton_extras.functions.bodies import read
 from zmqtriton_extras.functions.example_requests import example_for
 from zmqtriton_extras.functions.exporting import config_of
 from zmqtriton_extras.functions.interface import Interface
 from zmqtriton_extras.functions.sources import models_in
 from zmqtriton_extras.functions.taken_names import problems_of
-from zmqtriton_floor import prctl
-from zmqtriton_floor.descriptions import shown
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_standard.tools.testing import InferenceRequest, load_model
-from zmqtriton_stub.model import provide_api
 
 _WITHIN_S = 120
 _CALL_WITHIN_S = 10
@@ -78,7 +74,7 @@ def problems(path: Path, may_call: bool) -> Iterator[Problem]:
 
 def _rows(path: str, *, may_call: bool) -> Iterator[tuple[int, str, bool]]:
     """Yield the line, the text and True for each error of a file, and False for a warning."""
-    provide_api()
+    stub_model.provide_api()
     # only now: they need the API of models
     from zmqtriton_extras.functions.backend import api, model, signature
     from zmqtriton_extras.functions.backend.kinds import HintError
@@ -111,7 +107,7 @@ def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
         directory = Path(place, name)
         (directory / "1").mkdir(parents=True)
         (directory / "1" / PYTHON_FILE).write_text(_CODE.format(file=str(file)), "utf-8")
-        (directory / CONFIG_FILE).write_text(to_text(config_of(file, name)), "utf-8")
+        (directory / scan.CONFIG_FILE).write_text(pbtxt.to_text(config_of(file, name)), "utf-8")
         request = read(interface, "", json.dumps(example).encode())
         try:
             with load_model(directory) as model:

@@ -21,7 +21,11 @@ class FunctionsOptions(NamedTuple):
 ADDON = AddOn(
     "functions",
     title="Functions",
-    needs=("routes",),
+    needs=(
+        "routes",
+        "cockpit",
+        "generate",
+    ),
     after=("routes",),
     options=FunctionsOptions,
     parameters={

@@ -12,21 +12,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config import parse_json, parse_text, read_text, to_json, to_text
-from zmqtriton.repository import find_config
+from zmqtriton.sdk.models import api, model, pbtxt, scan
+from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError, documents, wire
 from zmqtriton_extras.functions.imports import Imports
 from zmqtriton_extras.functions.sources import models_in
-from zmqtriton_floor import descriptions, documents
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.wire import LoadModel
-from zmqtriton_stub.api import TritonModelException
-from zmqtriton_stub.model import PythonModel, provide_api
 
 _MODEL_FILE, _CONFIG_FILE = "model.py", "config.pbtxt"
 #: Name of a function's file that has the name of Triton's own.
 _FUNCTION_FILE = "function.py"
 #: The package of the copy, and of what it needs of the server.
 _PACKAGE, _FLOOR = "zmqtriton_extras.functions.backend", "floor"
+#: The modules that the backend needs: `sdk`, and what that has for it.
+_COPIED = ("sdk", "lazy_names", "documents", "descriptions")
 _CODE = '''"""Written by `zmqtriton export`: the model of the function in {file}."""
 
 import os
@@ -59,7 +56,7 @@ def run_export(words: list[str]) -> int:
         for name in names:
             export(file, name, arguments.directory / name, imports)
             sys.stdout.write(f"{arguments.directory / name}\n")
-    except (OSError, ZmqTritonError, TritonModelException) as error:
+    except (OSError, ZmqTritonError, api.TritonModelException) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     if not names:
@@ -71,8 +68,8 @@ def run_export(words: list[str]) -> int:
 
 def config_of(file: Path, name: str) -> Any:
     """Return the configuration next to a file, completed for one function and Triton."""
-    beside = find_config(file.parent)
-    config = parse_text(read_text(beside) if beside else "", str(beside))
+    beside = scan.find_config(file.parent)
+    config = pbtxt.parse_text(pbtxt.read_text(beside) if beside else "", str(beside))
     config.name, config.backend, config.default_model_filename = name, "python", ""
     return config
 
@@ -86,17 +83,17 @@ def export(file: Path, name: str, directory: Path, imports: Imports) -> None:
         raise InvalidArgument(
             f"{file} imports {_MODEL_FILE}, the name of the file for Triton: rename the module"
         )
-    provide_api()
+    model.provide_api()
     # only now: it needs the API of models
     from zmqtriton_extras.functions.backend.model import TritonPythonModel
 
     config = config_of(file, name)
     place, code = str(directory), str(file)
-    load = LoadModel(name, name, 1, "CPU", 0, place, code, to_json(config), 1)
-    completed = PythonModel(load, type(name, (TritonPythonModel,), {"file": code})).complete()
+    load = wire.LoadModel(name, name, 1, "CPU", 0, place, code, pbtxt.to_json(config), 1)
+    completed = model.PythonModel(load, type(name, (TritonPythonModel,), {"file": code})).complete()
     version = directory / "1"
     version.mkdir(parents=True)
-    (directory / _CONFIG_FILE).write_text(to_text(parse_json(completed)), "utf-8")
+    (directory / _CONFIG_FILE).write_text(pbtxt.to_text(pbtxt.parse_json(completed)), "utf-8")
     target = _FUNCTION_FILE if file.name == _MODEL_FILE else file.name
     for place, module in {**imports.modules, target: file}.items():
         (version / place).parent.mkdir(parents=True, exist_ok=True)
@@ -112,8 +109,9 @@ def _copy_backend(directory: Path) -> None:
     for package in (directory, directory.parent, directory / "backend" / _FLOOR):
         package.mkdir(exist_ok=True)
         (package / "__init__.py").write_text("", "utf-8")
-    for module in (documents, descriptions):
-        shutil.copy(str(module.__file__), directory / "backend" / _FLOOR)
+    floor = Path(documents.__file__).parent
+    for name in _COPIED:
+        shutil.copy(floor / f"{name}.py", directory / "backend" / _FLOOR)
     for file in directory.rglob("*.py"):
         text = file.read_text("utf-8")
         file.write_text(text.replace("zmqtriton_floor", f"{_PACKAGE}.{_FLOOR}"), "utf-8")

@@ -11,6 +11,31 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpEntrance,
+    HttpExtension,
+    HttpRequest,
+    ModelVersion,
+    NotLoaded,
+    Route,
+    TooLarge,
+    arena_body,
+    bearer_tokens,
+    extension,
+    infer,
+    json_documents,
+)
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+    arrays,
+    clipped,
+    documents,
+    errors,
+)
 from zmqtriton_extras.functions import bodies, files
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION
@@ -18,31 +43,6 @@ from zmqtriton_extras.functions.example_requests import example_for
 from zmqtriton_extras.functions.interface import Interface, Request, interface_of
 from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
-from zmqtriton_floor.arrays import to_tensors
-from zmqtriton_floor.descriptions import clipped
-from zmqtriton_floor.documents import empty
-from zmqtriton_floor.errors import (
-    NO_MEMORY,
-    InvalidArgument,
-    NotFound,
-    Unavailable,
-    ZmqTritonError,
-)
-from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    HttpEntrance,
-    HttpExtension,
-    HttpRequest,
-    Operation,
-    Route,
-    RouteDescriptions,
-    TooLarge,
-    inflate,
-)
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion, NotLoaded
-from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBody, ArenaBuffer, ByteBudget
 from zmqtriton_standard.cockpit.pages import Pages, wants_html
 from zmqtriton_standard.generate.response import Events, as_event
 
@@ -64,7 +64,7 @@ class Functions:
         self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
-        self._budget = ByteBudget()
+        self._budget = arena_body.ByteBudget()
         hosts = gateway.settings.option("functions_url_host") or ()
         self._urls = Urls(tuple(hosts), self._max_bytes)
         has_pages = gateway.settings.option("allow_web_page")
@@ -134,25 +134,27 @@ class Functions:
         except (MismatchError, InvalidArgument) as error:
             resp.status, resp.data = 422, _refusal(interface, str(error))
 
-    async def _body(self, req: HttpRequest, head: bytes, *, has_file: bool) -> ArenaBuffer:
+    async def _body(
+        self, req: HttpRequest, head: bytes, *, has_file: bool
+    ) -> arena_body.ArenaBuffer:
         """Return the body behind a head; its files lie where models read them."""
         coding, limit = req.header(b"content-encoding"), self._max_bytes
         size = int(req.header(b"content-length") or 0)
-        if has_file and coding is None and MIN_BYTES <= size <= limit:
+        if has_file and coding is None and arena_body.MIN_BYTES <= size <= limit:
             return await self._large_body(req, head, size)
         pieces: list[Any]
         pieces, size = await req.read_pieces(limit)
         if coding is not None:
             whole = b"".join(pieces)
-            pieces = [await inflate(whole, coding, limit, req.client, hold=req.hold)]
+            pieces = [await infer.inflate(whole, coding, limit, req.client, hold=req.hold)]
             size = len(pieces[0])
         pieces[:0] = [head][not head :]
         size += len(head)
         return await self._gateway.payload.gather(pieces, size, 0 if has_file else size, req.hold)
 
-    async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> ArenaBuffer:
+    async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> arena_body.ArenaBuffer:
         """Receive a body of a known size behind a head; it lies in memory once."""
-        form = ArenaBody(self._gateway.payload, len(head) + size, self._budget, _file_at)
+        form = arena_body.ArenaBody(self._gateway.payload, len(head) + size, self._budget, _file_at)
         try:
             read = req.begin_body()
             form.add(memoryview(b"".join([head, *read.pieces])))
@@ -165,7 +167,7 @@ class Functions:
         except BaseException as error:
             form.drop()
             if isinstance(error, MemoryError):
-                raise Unavailable(NO_MEMORY) from None
+                raise Unavailable(errors.NO_MEMORY) from None
             raise
         whole = form.whole()
         req.hold(-size if whole.is_shared else 0)
@@ -189,9 +191,9 @@ class Functions:
 
         def read() -> Request:
             request = bodies.read(interface, kind, body, fetch if self._urls else None, query)
-            tensors = {each.name: each for each in to_tensors(request.inputs, config)}
+            tensors = {each.name: each for each in arrays.to_tensors(request.inputs, config)}
             for each in request.inputs.values():
-                empty(each)
+                documents.empty(each)
             return request._replace(inputs=tensors)
 
         while True:
@@ -263,7 +265,7 @@ def _file_at(beginning: Any) -> int:
 def _write(interface: Interface, outputs: Mapping[str, Any]) -> bytes:
     data = interface.write(outputs)
     for each in outputs.values():
-        empty(each)
+        documents.empty(each)
     return data
 
 
@@ -294,9 +296,11 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, own, own._replace(method="GET")]
 
 
-_DESCRIPTIONS = RouteDescriptions(
+_DESCRIPTIONS = extension.RouteDescriptions(
     {
-        "Functions.call": Operation("Call the function with this name, by POST; GET describes it"),
+        "Functions.call": extension.Operation(
+            "Call the function with this name, by POST; GET describes it"
+        ),
     }
 )
 
@@ -312,7 +316,7 @@ async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]
     """Add each function, which the route of all names stands for."""
     for model in gateway.catalogue.newest():
         interface = interface_of(model.config) if DESCRIPTION in model.config_text else None
-        if interface is not None and may_see(req.grant, model.name):
+        if interface is not None and bearer_tokens.may_see(req.grant, model.name):
             operation = _operation(gateway, model.name, interface)
             document["paths"][f"/{model.name}"] = {"post": operation}
             document["tags"].append({"name": model.name})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.wire import InvalidArgument
 
 #: Modules that the process of a model has.
 _PROVIDED = ("numpy", "triton_python_backend_utils", "zmqtriton")

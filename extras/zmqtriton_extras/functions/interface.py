@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import documents
 from zmqtriton_extras.functions.backend.documents import Documents, kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
@@ -29,8 +31,6 @@ from zmqtriton_extras.functions.backend.kinds import (
 )
 from zmqtriton_extras.functions.backend.media import Media, types_like
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION, RAGGED
-from zmqtriton_floor import documents
-from zmqtriton_floor.signature import config_parameter
 
 JSON, MULTIPART, _STREAM = "application/json", "multipart/form-data", "text/event-stream"
 #: The content type of bytes of any kind.

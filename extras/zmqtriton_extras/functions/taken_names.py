@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from zmqtriton.config import Problem
+from zmqtriton.sdk.models import Problem
 from zmqtriton_extras.routes.names import OWN_PATHS
 
 

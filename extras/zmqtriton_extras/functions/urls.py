@@ -14,9 +14,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
-from zmqtriton.sdk.clients import Threads
+from zmqtriton.sdk.frontend import Threads
+from zmqtriton.sdk.wire import shown
 from zmqtriton_extras.functions.backend.kinds import MismatchError, PlacedError
-from zmqtriton_floor.descriptions import shown
 
 #: Maximum time for a whole file, and its maximum size.
 WITHIN_S = 10.0

@@ -10,6 +10,11 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "inspection",
+    needs=(
+        "cockpit",
+        "ctl",
+        "memory",
+    ),
     title="Inspection",
     ctl={
         "profile": ".command:profile",

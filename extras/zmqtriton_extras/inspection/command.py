@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Client
-from zmqtriton.diagnosis.facts.asking import check_name
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import InvalidArgument, logs
 from zmqtriton_extras.inspection.files import BY_FORM
 from zmqtriton_extras.inspection.profile import (
     DOING,
@@ -20,17 +21,10 @@ from zmqtriton_extras.inspection.profile import (
     others_of,
     read,
 )
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.logs import escape
-from zmqtriton_standard.ctl import (
-    MODEL,
-    exit_on_error,
-    print_note,
-    print_result,
-    print_table,
-    run_with_client,
-    seconds_option,
-)
+from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
+from zmqtriton_standard.ctl.output import print_note, print_result
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
+from zmqtriton_standard.ctl.tables import print_table
 
 #: The server ends a profile in this time after its seconds, whatever the instances do.
 _GRACE_S = 30.0
@@ -101,7 +95,7 @@ def profile(
     arguments = {"model": model, "seconds": seconds, "instance": instance, "request": request}
 
     def question(client: Client) -> Any:
-        check_name(client, model)
+        asking.check_name(client, model)
         return client.call("profile", arguments, seconds + _GRACE_S)
 
     answer = run_with_client(context, question)
@@ -196,7 +190,7 @@ def _print(seen: Profile) -> None:
         print_table(("Share", "Line", "Function", "Thread"), others)
     if seen.held_s > _LONG_HOLD_S:
         click.echo(
-            f"{escape(_holder(seen))}, or an operator before that call, kept the lock for "
+            f"{logs.escape(_holder(seen))}, or an operator before that call, kept the lock for "
             f"{seen.held_s:.2f} s at once."
         )
     for error in seen.errors:

@@ -20,14 +20,18 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton.sdk.listeners import ToolListener, user_of_client
-from zmqtriton.start.ports import describe_listener
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import (
+    Client,
+    ToolListener,
+    control_client,
+    describe_listener,
+    user_of_client,
+)
+from zmqtriton.sdk.wire import Unavailable, logs
 from zmqtriton_extras.inspection.debugger import EDITOR_BEGINS
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.logs import escape, escape_lines
-from zmqtriton_standard.ctl import MODEL, exit_on_error, run_with_client, seconds_option
+from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
 
 #: Maximum time until an instance has opened its socket and named its debugger. It may compute
 #: meanwhile, and debugpy takes a while to import.
@@ -81,12 +85,12 @@ def debug(
     arguments = {"model": model, "instance": instance, "seconds": timeout}
 
     def question(client: Client) -> Any:
-        check_name(client, model)
-        return client.call("debug", arguments, QUICK_TIMEOUT_S)
+        asking.check_name(client, model)
+        return client.call("debug", arguments, control_client.QUICK_TIMEOUT_S)
 
     answer = run_with_client(context, question)
     where = f" at {answer['place']}" if answer["place"] else ""
-    about = escape(f"{answer['instance']}, pid {answer['pid']}{where}.")
+    about = logs.escape(f"{answer['instance']}, pid {answer['pid']}{where}.")
     with exit_on_error():
         connection, name = _connected(answer, is_pdb=pdb)
     with exit_on_error(), connection:
@@ -157,7 +161,7 @@ def _converse(connection: socket.socket) -> None:
                     if not data:
                         return
                     # the model chooses most of it
-                    click.echo(escape_lines(decoder.decode(data)), nl=False)
+                    click.echo(logs.escape_lines(decoder.decode(data)), nl=False)
                 elif data := os.read(key.fd, _BYTES):
                     connection.sendall(data)
                 else:
@@ -170,7 +174,7 @@ def _serve_editor(connection: socket.socket, model: str, port: int) -> None:
     try:
         listener = socket.create_server((_LOOPBACK, port))
     except OSError as error:
-        holder = escape(describe_listener(port))
+        holder = logs.escape(describe_listener(port))
         raise Unavailable(
             # create_server() adds its arguments
             f"port {port} of {_LOOPBACK} cannot be opened: {os.strerror(error.errno or 0)}"

@@ -25,7 +25,7 @@ from _thread import start_new_thread
 from types import FrameType
 from typing import Any, Sequence
 
-from zmqtriton_floor.tool_listener import ToolListener
+from zmqtriton_floor.sdk import ToolListener
 
 #: The operator's program has this time to come.
 _COME_WITHIN_S = 30.0

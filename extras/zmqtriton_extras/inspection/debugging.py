@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
@@ -19,15 +19,10 @@ from zmqtriton.supervisor import (
     StubPlace,
     Verb,
     Verbs,
-    always,
-    check_names,
-    find_model,
-    required_model_name,
 )
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, numbers, wire
 from zmqtriton_extras.inspection.feature import named_in, running, text_of
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
-from zmqtriton_floor.numbers import number
 
 #: The tasks, as the declaration names them.
 DEBUG, DEBUG_HERE, DEBUG_AGAIN = "debug", "debug_here", "debug_again"
@@ -62,7 +57,7 @@ class Debugging(Feature):
     @property
     def verbs(self) -> Verbs:
         return {
-            "debug": Verb(self._debug, changes=always),
+            "debug": Verb(self._debug, changes=control_verbs.always),
             "breakpoint": Verb(self._await_operator, of_models=True),
             "debug.at": Verb(self._move, of_models=True),
         }
@@ -123,10 +118,12 @@ class Debugging(Feature):
 
     async def _debug(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments
-        check_names("a debugger", arguments, ("model", "instance", "seconds"))
-        model, chosen = required_model_name(arguments), text_of(arguments, "instance")
-        seconds = number("seconds", arguments.get("seconds", _SILENT_S), 1e-3, _MOST_SILENT_S)
-        find_model(self._server.models, model)
+        control_verbs.check_names("a debugger", arguments, ("model", "instance", "seconds"))
+        model, chosen = control_verbs.required_model_name(arguments), text_of(arguments, "instance")
+        seconds = numbers.number(
+            "seconds", arguments.get("seconds", _SILENT_S), 1e-3, _MOST_SILENT_S
+        )
+        control_verbs.find_model(self._server.models, model)
         instance = self._choose(model, chosen)
         address, token = (secrets.token_hex(16) for _ in range(2))
         # who may connect to the control socket

@@ -10,35 +10,31 @@ from collections.abc import Sequence
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.clients import Threads
-from zmqtriton_extras.inspection.figures import figures_of
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    STRING,
+from zmqtriton.sdk.frontend import (
+    Gateway,
     HttpExtension,
     HttpRequest,
-    Operation,
     Route,
-    RouteDescriptions,
-    object_of,
+    Threads,
+    extension,
+    json_documents,
 )
-from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton.sdk.wire import InvalidArgument, wire
+from zmqtriton_extras.inspection.figures import figures_of
 from zmqtriton_standard.cockpit import operations
 
 _threads = Threads("profiles", 2, 16)
 _SETTINGS = {
     "seconds": {"type": "number", "exclusiveMinimum": 0},
-    "instance": STRING,
-    "request": STRING,
+    "instance": extension.STRING,
+    "request": extension.STRING,
     "form": {"type": "string", "enum": ["svg", "speedscope", "pprof"]},
 }
 _FIGURE = {
-    "name": STRING,
-    "description": STRING,
+    "name": extension.STRING,
+    "description": extension.STRING,
     "kind": {"type": "string", "enum": ["counter", "gauge", "histogram"]},
-    "labels": {"type": "object", "additionalProperties": STRING},
+    "labels": {"type": "object", "additionalProperties": extension.STRING},
     "value": {"type": "number"},
     "count": {"type": "integer"},
 }
@@ -98,22 +94,26 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     ]
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
     summary = "Where a model spends its time: a flame graph (SVG), or a file for other programs"
-    operation = Operation(summary, "ProfileRequest", media="image/svg+xml", is_body_required=False)
+    operation = extension.Operation(
+        summary, "ProfileRequest", media="image/svg+xml", is_body_required=False
+    )
     schemas = {
-        "ProfileRequest": object_of(_SETTINGS),
-        "Figures": object_of({"figures": {"type": "array", "items": object_of(_FIGURE)}}),
+        "ProfileRequest": extension.object_of(_SETTINGS),
+        "Figures": extension.object_of(
+            {"figures": {"type": "array", "items": extension.object_of(_FIGURE)}}
+        ),
     }
     described = {
         "Profiling.profile": operation,
-        "Figures.figures": Operation(
+        "Figures.figures": extension.Operation(
             "The metrics that a model reports of itself",
             response="Figures",
             media="application/json",
         ),
     }
-    return RouteDescriptions(described, schemas=schemas)
+    return extension.RouteDescriptions(described, schemas=schemas)
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

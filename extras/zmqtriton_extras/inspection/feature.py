@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.supervisor import (
-    ControlCall,
-    CoreParts,
-    Feature,
-    InstanceState,
-    StubPlace,
-    Verb,
-    Verbs,
-    always,
-    check_names,
-    find_model,
-    required_model_name,
-)
-from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.numbers import number
+from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, StubPlace, Verb, Verbs, states
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
 
 #: The tasks, as the declaration names them.
 PROFILE, MEMORY = "profile", "memory"
@@ -34,7 +22,9 @@ _GRACE_S = {PROFILE: 15.0, MEMORY: 45.0}
 _MOST_BYTES = 8 << 20
 _MOST_BYTES_OF_INSTANCE = 1 << 20
 #: States of an instance whose process runs the model's code.
-_STATES = frozenset({InstanceState.LOADING, InstanceState.READY, InstanceState.DRAINING})
+_STATES = frozenset(
+    {states.InstanceState.LOADING, states.InstanceState.READY, states.InstanceState.DRAINING}
+)
 
 
 class Inspections(Feature):
@@ -48,8 +38,8 @@ class Inspections(Feature):
     def verbs(self) -> Verbs:
         # the log names who has looked into a model
         return {
-            "profile": Verb(self._profile, changes=always),
-            "memory": Verb(self._measure, changes=always),
+            "profile": Verb(self._profile, changes=control_verbs.always),
+            "memory": Verb(self._measure, changes=control_verbs.always),
         }
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -58,7 +48,9 @@ class Inspections(Feature):
 
     async def _profile(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments
-        check_names("a profile", arguments, ("model", "seconds", "instance", "request"))
+        control_verbs.check_names(
+            "a profile", arguments, ("model", "seconds", "instance", "request")
+        )
         seconds, request = _seconds(arguments, 10.0), text_of(arguments, "request")
         instances = self._choose(arguments)
         values = {
@@ -71,7 +63,9 @@ class Inspections(Feature):
     async def _measure(self, call: ControlCall) -> dict[str, Any]:
         """Measure which memory of one instance grows: a traced one is slower."""
         arguments = call.arguments
-        check_names("a measurement of memory", arguments, ("model", "seconds", "instance"))
+        control_verbs.check_names(
+            "a measurement of memory", arguments, ("model", "seconds", "instance")
+        )
         values = {"seconds": _seconds(arguments, 60.0)}
         instances = self._choose(arguments)[:1]
         return await self._ask(MEMORY, instances, arguments["model"], values)
@@ -101,8 +95,8 @@ class Inspections(Feature):
 
     def _choose(self, arguments: dict[str, Any]) -> list[StubPlace]:
         """Return the chosen instances. Raises InvalidArgument, or Unavailable for busy ones."""
-        model, chosen = required_model_name(arguments), text_of(arguments, "instance")
-        find_model(self._server.models, model)
+        model, chosen = control_verbs.required_model_name(arguments), text_of(arguments, "instance")
+        control_verbs.find_model(self._server.models, model)
         instances = [one for one, name in running(self._server.generations) if name == model]
         if chosen:
             named = named_in(instances, chosen)
@@ -141,7 +135,7 @@ def named_in(instances: Sequence[StubPlace], chosen: str) -> list[StubPlace]:
 
 
 def _seconds(arguments: dict[str, Any], default: float) -> float:
-    return number("seconds", arguments.get("seconds", default), 1e-3, _MOST_SECONDS)
+    return numbers.number("seconds", arguments.get("seconds", default), 1e-3, _MOST_SECONDS)
 
 
 def text_of(arguments: dict[str, Any], name: str) -> str:
@@ -152,7 +146,7 @@ def text_of(arguments: dict[str, Any], name: str) -> str:
 
 
 def _describe(instance: str, model: str, error: ZmqTritonError) -> str:
-    if isinstance(error, DeadlineExceeded):
+    if isinstance(error, errors.DeadlineExceeded):
         return (
             f"'{instance}' has not answered: its Python stands still, perhaps in C code that keeps "
             f"the interpreter's lock; `zmqtriton-ctl stacks {model}` shows where"

@@ -8,19 +8,13 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Client
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton.figures import format_bytes
-from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.logs import escape
-from zmqtriton_standard.ctl import (
-    MODEL,
-    exit_on_error,
-    print_result,
-    print_table,
-    run_with_client,
-    with_format,
-)
+from zmqtriton.sdk.models import asking, figures
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import InternalError, logs
+from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
+from zmqtriton_standard.ctl.tables import print_table
 
 #: The server ends a measurement in this time after its seconds, whatever the instance does.
 _GRACE_S = 60.0
@@ -78,7 +72,7 @@ def memory(context: click.Context, model: str, seconds: float, instance: str, fo
     arguments = {"model": model, "seconds": seconds, "instance": instance}
 
     def question(client: Client) -> Any:
-        check_name(client, model)
+        asking.check_name(client, model)
         answer = client.call("memory", arguments, seconds + _GRACE_S)
         return answer, [row for row in client.call("status")["held"] if row["model"] == model]
 
@@ -143,19 +137,19 @@ def _shown(file: str, directories: list[Any]) -> str:
 def _print(seen: Mapping[str, Any]) -> None:
     before, after = seen["resident_bytes"]
     grown = after - before
-    how = f"grew by {format_bytes(grown)}" if grown > 0 else "did not grow"
-    traced = format_bytes(seen["traced_bytes"])
+    how = f"grew by {figures.format_bytes(grown)}" if grown > 0 else "did not grow"
+    traced = figures.format_bytes(seen["traced_bytes"])
     click.echo(
-        f"{escape(seen['instance'])}: its process {how} in {seen['seconds'] * 0.75:.3g} s, to "
-        f"{format_bytes(after)}; {traced} of Python's are kept"
+        f"{logs.escape(seen['instance'])}: its process {how} in {seen['seconds'] * 0.75:.3g} s, to "
+        f"{figures.format_bytes(after)}; {traced} of Python's are kept"
     )
     for line in seen["lines"][:1]:
         held = next(iter(seen["holders"]), None)
         by = "" if held is None else f", and `{held['name']}` has grown most{_place(held)}"
         of = f"{line['shown']}:{line['line']}{by}"
-        click.echo(escape(f"{format_bytes(line['bytes'])} are from {of}."))
+        click.echo(logs.escape(f"{figures.format_bytes(line['bytes'])} are from {of}."))
     rows = [
-        (format_bytes(line["bytes"]), str(line["count"]), f"{line['shown']}:{line['line']}")
+        (figures.format_bytes(line["bytes"]), str(line["count"]), f"{line['shown']}:{line['line']}")
         for line in seen["lines"][:_LINES]
     ]
     if rows:
@@ -169,7 +163,7 @@ def _print(seen: Mapping[str, Any]) -> None:
     _print_others(seen)
     for row in seen.get("processes", ()):
         whose = f"{row['role']} process {row['pid']}"
-        click.echo(f"{format_bytes(row['bytes'])} of its tensors are held by the {whose}.")
+        click.echo(f"{figures.format_bytes(row['bytes'])} of its tensors are held by the {whose}.")
 
 
 def _place(held: Mapping[str, Any]) -> str:
@@ -180,10 +174,18 @@ def _print_others(seen: Mapping[str, Any]) -> None:
     """Print what libraries hold: arrays, tensors, and CUDA's allocator."""
     before, after = seen["array_bytes"]
     if after > before:
-        click.echo(f"Arrays in containers: {format_bytes(before)} to {format_bytes(after)}")
+        click.echo(
+            f"Arrays in containers: {figures.format_bytes(before)} to {figures.format_bytes(after)}"
+        )
     for title, name in (("Tensors on", "tensors"), ("Memory of", "cuda")):
         for what, first, last in seen[name]:
-            click.echo(escape(f"{title} {what}: {format_bytes(first)} to {format_bytes(last)}"))
+            click.echo(
+                logs.escape(
+                    f"{title} {what}: {figures.format_bytes(first)} to {figures.format_bytes(last)}"
+                )
+            )
     untraced = seen["resident_bytes"][1] - seen["resident_bytes"][0] - seen["traced_bytes"]
     if untraced > max(1 << 20, seen["traced_bytes"]):
-        click.echo(f"{format_bytes(untraced)} are of libraries that Python knows nothing of.")
+        click.echo(
+            f"{figures.format_bytes(untraced)} are of libraries that Python knows nothing of."
+        )

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.errors import InternalError
+from zmqtriton.sdk.wire import InternalError
 
 #: States of a thread; the numbers are the sampler's.
 DOING = ("Python", "C", "waits", "awaits")

@@ -41,7 +41,12 @@ class JobsOptions(NamedTuple):
 ADDON = AddOn(
     "jobs",
     title="HTTP",
-    needs=("openai", "routes"),
+    needs=(
+        "openai",
+        "routes",
+        "ctl",
+        "metrics",
+    ),
     after=("generate", "openai", "web_sockets"),
     options=JobsOptions,
     process=Process(".process", on="jobs", title="Jobs", is_serving=True),

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from zmqtriton.sdk.frontend import Gateway
+from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.messages import PART_BYTES, SERVICE, Document
-from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.gateway import Gateway
 
 #: Seconds for the process of jobs to start, or to be replaced.
 _WITHIN_S = 10.0
@@ -83,7 +83,7 @@ class Channel:
     @classmethod
     def of(cls, gateway: Gateway) -> Channel:
         """Return a channel from a process with this gateway to the process of jobs."""
-        return cls(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+        return cls(endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
     def keep(self, connection: _Connection) -> None:
         """Take back an idle connection, for the next question; close it if there are enough."""

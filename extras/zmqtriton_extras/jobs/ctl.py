@@ -8,17 +8,14 @@ from typing import Any
 
 import click
 
-from zmqtriton.figures import format_bytes, format_duration
+from zmqtriton.sdk.models import figures
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, Unavailable
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.messages import SERVICE
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
-from zmqtriton_standard.ctl import (
-    CommandGroup,
-    print_document,
-    print_table,
-    run_with_client,
-    with_format,
-)
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.selecting import CommandGroup
+from zmqtriton_standard.ctl.tables import print_table
 
 _WITHIN_S = 60.0
 _HEADER = ("Job", "State", "Age", "Bytes", "Token", "Path", "Webhook", "Reason")
@@ -108,8 +105,8 @@ def ask_jobs(context: click.Context, document: dict[str, Any]) -> dict[str, Any]
 
 
 def _row(job: dict[str, Any]) -> list[str]:
-    size = format_bytes(job["bytes"])
-    age = format_duration(time.time() - job["submitted"])
+    size = figures.format_bytes(job["bytes"])
+    age = figures.format_duration(time.time() - job["submitted"])
     words = [job["id"], job["state"], age, size, job["token"], job["path"]]
     return [*words, _webhook_text(job.get("webhook")), job.get("reason", "")]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, extension
 
 _PREFER = (b"prefer",)
 
@@ -35,9 +34,9 @@ def _headers(gateway: Gateway) -> tuple[bytes, ...]:
     return _PREFER if _is_on(gateway) else ()
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
     if not _is_on(gateway):
-        return RouteDescriptions()
+        return extension.RouteDescriptions()
     from zmqtriton_extras.jobs.routes import DESCRIPTIONS
 
     return DESCRIPTIONS

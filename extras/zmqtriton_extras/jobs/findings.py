@@ -5,28 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from zmqtriton.diagnosis.facts.target import Chapter, Target
-from zmqtriton.diagnosis.rules.files import LEAST_FREE_BYTES, full_disk, read_place
-from zmqtriton.findings import Finding, error
-from zmqtriton.repository import default_root
+from zmqtriton.sdk.models import Finding, decisions, error, files
+from zmqtriton.sdk.models import target as doctor_target
 
 
-def chapters(target: Target) -> Iterator[Chapter]:
+def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
     """Yield the doctor's chapter."""
     name, findings = "the directory of the jobs", judge_jobs(target)
-    yield Chapter(name, findings, reads_files=True, is_of_server=True)
+    yield doctor_target.Chapter(name, findings, reads_files=True, is_of_server=True)
 
 
-def judge_jobs(target: Target) -> Iterator[Finding]:
+def judge_jobs(target: doctor_target.Target) -> Iterator[Finding]:
     """Judge the place of jobs, which a server that runs has made."""
     options, is_running = target.options, target.server is not None
     if not options.get("jobs"):
         return
     named = options.get("state-directory", "")
-    folder = os.path.join(named or default_root(), "jobs")
+    folder = os.path.join(named or decisions.default_root(), "jobs")
     if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
         return  # it is where the variables and the working directory of the server say
-    place = read_place(folder)
+    place = files.read_place(folder)
     if is_running and not os.path.isfile(os.path.join(folder, "jobs.sqlite")):
         pids = [pid for pid, name in target.processes.items() if name == "jobs"]
         yield error(
@@ -41,6 +39,6 @@ def judge_jobs(target: Target) -> Iterator[Finding]:
             "Correct the rights, or name another place with --state-directory.",
             f"ls -ld {place.folder}",
         )
-    elif place.free_bytes < LEAST_FREE_BYTES:
+    elif place.free_bytes < files.LEAST_FREE_BYTES:
         effect = "New jobs are refused with 507 when it is full."
-        yield full_disk(folder, place, "jobs and batches", effect)
+        yield files.full_disk(folder, place, "jobs and batches", effect)

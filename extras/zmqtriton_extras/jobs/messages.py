@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.process import Threads
+from zmqtriton.sdk.frontend import Threads
 
 #: The lengths of the document and of the bytes behind it.
 _LENGTHS = struct.Struct("!IQ")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton_extras.jobs.channel import Channel
 from zmqtriton_extras.jobs.messages import Document
-from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.metrics.model_metrics import escape, head
 from zmqtriton_standard.metrics.services import Figures
 

@@ -15,26 +15,20 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    NotLoaded,
+    Route,
+    attempt,
+    bearer_tokens,
+    extension,
+    json_documents,
+)
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.openai import tensor_names
-from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.numbers import in_text
-from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    COUNT,
-    STRING,
-    HttpRequest,
-    Operation,
-    Route,
-    RouteDescriptions,
-    array_of,
-    object_of,
-    schema_named,
-)
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import NotLoaded, attempt
 
 _CATEGORY = "inference"
 _ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])", re.IGNORECASE)
@@ -73,43 +67,47 @@ _MAX_PLACE = 1 << 62
 _NONE = "there is no such job; GET /v2/jobs lists yours"
 _UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
-DESCRIPTIONS = RouteDescriptions(
+DESCRIPTIONS = extension.RouteDescriptions(
     operations={
-        "JobRoutes.list_all": Operation("The newest jobs of the client's token", "", "Jobs", _JSON),
-        "JobRoutes.show": Operation(
+        "JobRoutes.list_all": extension.Operation(
+            "The newest jobs of the client's token", "", "Jobs", _JSON
+        ),
+        "JobRoutes.show": extension.Operation(
             "State of a job; with the outputs once it has succeeded", "", "Job", _JSON
         ),
-        "JobRoutes.result": Operation("The answer of a job, as the model's route would give it"),
-        "JobRoutes.responses": Operation(
+        "JobRoutes.result": extension.Operation(
+            "The answer of a job, as the model's route would give it"
+        ),
+        "JobRoutes.responses": extension.Operation(
             "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
         ),
-        "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
+        "JobRoutes.delete": extension.Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
-        "Job": object_of(
+        "Job": extension.object_of(
             {
-                "id": STRING,
-                "path": STRING,
+                "id": extension.STRING,
+                "path": extension.STRING,
                 "state": {
                     "type": "string",
                     "enum": ["queued", "running", "succeeded", "failed", "cancelled"],
                 },
-                "place": COUNT,
+                "place": extension.COUNT,
                 "progress": {"type": "number"},
-                "status": COUNT,
-                "reason": STRING,
-                "result": STRING,
+                "status": extension.COUNT,
+                "reason": extension.STRING,
+                "result": extension.STRING,
                 "response": {},
-                "webhook": object_of(
+                "webhook": extension.object_of(
                     {
-                        "url": STRING,
+                        "url": extension.STRING,
                         "state": {
                             "type": "string",
                             "enum": ["pending", "sending", "delivered", "failed"],
                         },
-                        "tries": COUNT,
+                        "tries": extension.COUNT,
                         "next": {"type": "number"},
-                        "problem": STRING,
+                        "problem": extension.STRING,
                     },
                     "url",
                     "state",
@@ -120,19 +118,21 @@ DESCRIPTIONS = RouteDescriptions(
             "path",
             "state",
         ),
-        "Responses": object_of(
+        "Responses": extension.object_of(
             {
-                "state": STRING,
-                "tries": COUNT,
-                "next": COUNT,
-                "responses": array_of({}),
+                "state": extension.STRING,
+                "tries": extension.COUNT,
+                "next": extension.COUNT,
+                "responses": extension.array_of({}),
             },
             "state",
             "tries",
             "next",
             "responses",
         ),
-        "Jobs": object_of({"jobs": array_of(schema_named("Job"))}, "jobs"),
+        "Jobs": extension.object_of(
+            {"jobs": extension.array_of(extension.schema_named("Job"))}, "jobs"
+        ),
     },
 )
 
@@ -223,7 +223,7 @@ class Submissions:
             catalogue.find(model, version)
         except NotLoaded:
             if model not in catalogue.versions():
-                with suppress(Unavailable, DeadlineExceeded):
+                with suppress(Unavailable, errors.DeadlineExceeded):
                     await attempt(partial(catalogue.find, model, version), deadline_ns)
         except Unavailable:
             return
@@ -233,7 +233,7 @@ class Submissions:
         try:
             name = await json_documents.read(req.hold, text, _model_in)
             model = tensor_names.queue_of(self._gateway.catalogue, name) if name else ""
-            if not (model and may_see(req.grant, model)):
+            if not (model and bearer_tokens.may_see(req.grant, model)):
                 return ""
             await self._check_model(model, "", req.deadline_ns)
         except ZmqTritonError:
@@ -342,7 +342,7 @@ def _webhook_in(req: HttpRequest, pieces: Sequence[bytes], size: int) -> str:
     text = b"".join(pieces)
     if b'"webhook"' not in text:
         return ""
-    length: Any = in_text(req.header(b"inference-header-content-length") or "")
+    length: Any = numbers.in_text(req.header(b"inference-header-content-length") or "")
     try:
         webhook = json.loads(text[:length])["webhook"]
     except (ValueError, RecursionError, KeyError, TypeError):

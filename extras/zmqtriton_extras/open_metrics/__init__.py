@@ -6,6 +6,10 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "open_metrics",
+    needs=(
+        "metrics",
+        "tracing",
+    ),
     offers={
         "metrics.page_form": ".form:OpenMetrics",
     },

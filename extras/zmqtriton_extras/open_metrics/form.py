@@ -14,8 +14,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton.sdk.frontend import Gateway
+from zmqtriton.sdk.wire import metrics
 from zmqtriton_standard.metrics.model_metrics import escape
 from zmqtriton_standard.metrics.services import at_socket
 from zmqtriton_standard.tracing.exemplars import EXEMPLARS
@@ -84,8 +84,12 @@ def canonical(text: str) -> str:
 
 def _bucket_of(exemplar: Exemplar) -> tuple[str, str, str]:
     model, version, seconds = exemplar[:3]
-    place = bisect_left(REQUEST_BOUNDS_S, seconds)
-    bound = canonical(str(REQUEST_BOUNDS_S[place])) if place < len(REQUEST_BOUNDS_S) else "+Inf"
+    place = bisect_left(metrics.REQUEST_BOUNDS_S, seconds)
+    bound = (
+        canonical(str(metrics.REQUEST_BOUNDS_S[place]))
+        if place < len(metrics.REQUEST_BOUNDS_S)
+        else "+Inf"
+    )
     return escape(model), str(version), bound
 
 

@@ -27,7 +27,12 @@ class OpenaiOptions(NamedTuple):
 ADDON = AddOn(
     "openai",
     title="OpenAI's API",
-    needs=("routes", "web_sockets"),
+    needs=(
+        "routes",
+        "web_sockets",
+        "generate",
+        "metrics",
+    ),
     after=("generate",),
     options=OpenaiOptions,
     parameters={

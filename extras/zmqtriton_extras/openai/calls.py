@@ -13,18 +13,23 @@ from typing import Any, TypeVar
 import falcon.asgi
 import orjson
 
+from zmqtriton.sdk.frontend import (
+    Ask,
+    Content,
+    Gateway,
+    HttpEntrance,
+    HttpRequest,
+    ModelVersion,
+    NotLoaded,
+    StreamItem,
+    arena_body,
+    bearer_tokens,
+    json_documents,
+)
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, wire
 from zmqtriton_extras.openai import tensor_names
 from zmqtriton_extras.openai.problems import ModelNotFound
 from zmqtriton_extras.openai.tensor_names import ids_of, names_of
-from zmqtriton_floor.errors import InvalidArgument, NotFound
-from zmqtriton_floor.wire import RequestBody
-from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.entrance import Ask, Content
-from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion, NotLoaded
-from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 _T = TypeVar("_T")
 #: Owner of models, in the words of Triton's frontend.
@@ -51,7 +56,7 @@ class Calls:
             req.hold, text, lambda text: reader(json_documents.parse(text))
         )
 
-    async def receive(self, req: HttpRequest) -> ArenaBuffer:
+    async def receive(self, req: HttpRequest) -> arena_body.ArenaBuffer:
         """Return the body, a large one where models can read it. Raises InvalidArgument."""
         pieces, size = await req.read_pieces(self._max_input_size)
         _refuse_coding(req)
@@ -87,7 +92,7 @@ class Calls:
             raise ModelNotFound(model) from None
 
     def begin(
-        self, req: HttpRequest, model: ModelVersion, body: RequestBody, begun_ns: int
+        self, req: HttpRequest, model: ModelVersion, body: wire.RequestBody, begun_ns: int
     ) -> AsyncGenerator[StreamItem, None]:
         """Return the responses to a request to a version found in this turn of the loop.
 
@@ -136,7 +141,9 @@ class Models:
         self._calls = Calls(gateway)
 
     async def list_all(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        seen = [m for m in self._gateway.catalogue.newest() if may_see(req.grant, m.name)]
+        seen = [
+            m for m in self._gateway.catalogue.newest() if bearer_tokens.may_see(req.grant, m.name)
+        ]
         documents = [self._describe(name) for model in seen for name in ids_of(model)]
         resp.data = orjson.dumps({"object": "list", "data": documents})
 

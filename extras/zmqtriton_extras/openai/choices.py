@@ -13,12 +13,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.wire import InternalError, datatypes, tensors, wire
 from zmqtriton_extras.openai.call_text import CallPart, CallReader, new_id
 from zmqtriton_extras.openai.tensor_names import TensorNames
-from zmqtriton_floor.datatypes import BYTES
-from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.tensors import decode_bytes, to_numpy
-from zmqtriton_floor.wire import ResponseBody, Tensor
 
 #: Probabilities of one token, as models tell them: its alternatives by their numbers.
 EXAMPLE = '[{"791": {"decoded_token": "The", "logprob": -0.1, "rank": 1}}]'
@@ -328,7 +325,7 @@ class Choices:
             return self._completion_tokens
         return sum(choice.estimated_tokens for choice in self.all)
 
-    def take(self, body: ResponseBody) -> list[Addition]:
+    def take(self, body: wire.ResponseBody) -> list[Addition]:
         """Take a response; return its additions to the choices.
 
         Raises InternalError for outputs that cannot be what their names say.
@@ -406,22 +403,22 @@ def estimate_tokens(size: int) -> int:
     return -(-size // _BYTES_PER_TOKEN)
 
 
-def count_tokens(tensor: Tensor) -> int:
+def count_tokens(tensor: wire.Tensor) -> int:
     """Return the sum of its numbers. Raises InternalError if it has none."""
-    if tensor.datatype == BYTES:
+    if tensor.datatype == datatypes.BYTES:
         raise InternalError(f"output '{tensor.name}' must hold numbers")
     try:
-        array: Any = to_numpy(tensor.datatype, [-1], tensor.data)
+        array: Any = tensors.to_numpy(tensor.datatype, [-1], tensor.data)
         return max(0, int(array.sum()))
     except (ValueError, KeyError, OverflowError):
         raise InternalError(f"output '{tensor.name}' must hold finite numbers") from None
 
 
-def _strings(tensor: Tensor) -> list[bytes]:
-    if tensor.datatype != BYTES:
+def _strings(tensor: wire.Tensor) -> list[bytes]:
+    if tensor.datatype != datatypes.BYTES:
         raise InternalError(f"output '{tensor.name}' must hold strings")
     try:
-        return decode_bytes(tensor.data)
+        return tensors.decode_bytes(tensor.data)
     except ValueError as error:
         raise InternalError(
             f"correct the model, output '{tensor.name}' is invalid: {error}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.openai import problems
 from zmqtriton_extras.openai.call_text import CallPart
 from zmqtriton_extras.openai.choices import (
@@ -19,7 +20,6 @@ from zmqtriton_extras.openai.choices import (
     chat_document,
     completion_document,
 )
-from zmqtriton_floor.errors import ZmqTritonError
 
 #: The end of every stream that has not failed.
 DONE = b"data: [DONE]\n\n"

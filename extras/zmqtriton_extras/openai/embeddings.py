@@ -18,20 +18,14 @@ import falcon.asgi
 import numpy as np
 import orjson
 
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, json_documents, now_ns
+from zmqtriton.sdk.wire import InternalError, datatypes, signature, wire
+from zmqtriton.sdk.wire import tensors as tensor_values
 from zmqtriton_extras.openai.calls import Calls, together
 from zmqtriton_extras.openai.choices import count_tokens, estimate_tokens
 from zmqtriton_extras.openai.fields import fields_of, model_name, texts
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
-from zmqtriton_floor.datatypes import BYTES, count_elements
-from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.signature import Input
-from zmqtriton_floor.tensors import to_numpy
-from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import now_ns
 
 #: Inferences of one request that run together.
 _AT_ONCE = 64
@@ -84,18 +78,22 @@ class Batch:
         """Return the number of elements that have come."""
         return sum(map(len, self._arrays))
 
-    def body(self, own_id: str) -> RequestBody:
+    def body(self, own_id: str) -> wire.RequestBody:
         """Return the request."""
         declaration = _text_input(self._names)
         encoded = [text.encode() for text in self._texts]
         data = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
-        tensors = [Tensor(declaration.name, BYTES, self._shape(declaration), data)]
+        tensors = [wire.Tensor(declaration.name, datatypes.BYTES, self._shape(declaration), data)]
         for wish in self._names.wishes((self._names.prompt_tokens,)):
             shape = self._shape(wish)
-            tensors.append(Tensor(wish.name, wish.datatype, shape, b"\1" * count_elements(shape)))
-        return RequestBody(own_id, {}, [], tensors)
+            tensors.append(
+                wire.Tensor(
+                    wish.name, wish.datatype, shape, b"\1" * datatypes.count_elements(shape)
+                )
+            )
+        return wire.RequestBody(own_id, {}, [], tensors)
 
-    def take(self, body: ResponseBody) -> None:
+    def take(self, body: wire.ResponseBody) -> None:
         """Take a response. Raises InternalError if its outputs are no vectors."""
         for tensor in body.outputs:
             if tensor.name == self._names.embedding:
@@ -114,7 +112,7 @@ class Batch:
             )
         return numbers.reshape(count, -1)
 
-    def _shape(self, declaration: Input) -> list[int]:
+    def _shape(self, declaration: signature.Input) -> list[int]:
         """Return the shape for all texts; the first dimension is theirs if there are several."""
         shape = [1 if dim < 0 else dim for dim in declaration.dims]
         if declaration.dims and declaration.dims[0] < 0:
@@ -127,7 +125,7 @@ def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
     declaration = _text_input(names)
     if not names.embedding:
         raise _unfit(names, "openai_embedding_output", "output")
-    if count_elements([max(1, dim) for dim in declaration.dims]) != 1:
+    if datatypes.count_elements([max(1, dim) for dim in declaration.dims]) != 1:
         raise _unfit(names, "openai_text_input", "input", " for one text")
     step = 1
     if declaration.dims and declaration.dims[0] < 0:
@@ -149,7 +147,7 @@ def document(model: str, done: Sequence[Batch], *, is_base64: bool) -> bytes:
     return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _text_input(names: TensorNames) -> Input:
+def _text_input(names: TensorNames) -> signature.Input:
     if names.text is None:
         raise _unfit(names, "openai_text_input", "input")
     return names.text
@@ -167,9 +165,9 @@ def _base64(row: Any) -> str:
     return base64.b64encode(row.astype("<f4").tobytes()).decode()
 
 
-def _numbers(tensor: Tensor) -> Any:
+def _numbers(tensor: wire.Tensor) -> Any:
     try:
-        array = to_numpy(tensor.datatype, [-1], tensor.data)
+        array = tensor_values.to_numpy(tensor.datatype, [-1], tensor.data)
         numbers = array.astype(np.float32)
     except (ValueError, KeyError, TypeError):
         raise InternalError(f"output '{tensor.name}' must hold numbers") from None

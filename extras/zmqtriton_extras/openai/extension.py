@@ -7,24 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import falcon.asgi
 
-from zmqtriton_extras.openai import fields, problems
-from zmqtriton_extras.openai.tensor_names import names_of
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    BOOLEAN,
-    COUNT,
-    STRING,
-    Example,
+from zmqtriton.sdk.frontend import (
+    Gateway,
     HttpExtension,
     HttpRequest,
-    Operation,
+    ModelVersion,
     Route,
-    RouteDescriptions,
-    array_of,
-    object_of,
-    schema_named,
+    extension,
 )
-from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton_extras.openai import fields, problems
+from zmqtriton_extras.openai.tensor_names import names_of
 
 if TYPE_CHECKING:
     from zmqtriton_extras.openai.realtime import Sessions
@@ -36,42 +28,42 @@ _HEALTH = ("/health", "/health/ready")
 _JSON = "application/json"
 
 _OPERATIONS = {
-    "Texts.chat": Operation(
+    "Texts.chat": extension.Operation(
         "Continue a chat; with `stream` as server-sent events, the last one `[DONE]`",
         "ChatCompletionRequest",
         "ChatCompletion",
         _JSON,
     ),
-    "Texts.complete": Operation(
+    "Texts.complete": extension.Operation(
         "Continue a text; with `stream` as server-sent events, the last one `[DONE]`",
         "CompletionRequest",
         "Completion",
         _JSON,
     ),
-    "Texts.respond": Operation(
+    "Texts.respond": extension.Operation(
         "Continue a chat; with `stream` as server-sent events, each with its type",
         "ResponseRequest",
         "ResponseDocument",
         _JSON,
     ),
-    "Realtime.converse": Operation(
+    "Realtime.converse": extension.Operation(
         "A WebSocket: a chat in the events of OpenAI's Realtime API, as far as texts go",
-        query={"model": STRING},
+        query={"model": extension.STRING},
     ),
-    "Embeddings.embed": Operation(
+    "Embeddings.embed": extension.Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),
-    "Speech.speak": Operation("Say a text: a sound, as it is made", "SpeechRequest"),
-    "Transcriptions.transcribe": Operation(
+    "Speech.speak": extension.Operation("Say a text: a sound, as it is made", "SpeechRequest"),
+    "Transcriptions.transcribe": extension.Operation(
         "Write down a sound, the `file` of a form; with `stream` as server-sent events",
         "",
         "Transcription",
         _JSON,
     ),
-    "Models.list_all": Operation(
+    "Models.list_all": extension.Operation(
         "All models that serve, and their adapters", "", "OpenAIModels", _JSON
     ),
-    "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
+    "Models.show": extension.Operation("One model that serves", "", "OpenAIModel", _JSON),
 }
 
 
@@ -100,7 +92,7 @@ def _speech(model: ModelVersion) -> dict[str, Any] | None:
     return {"model": model.name, "input": _TEXT} if names_of(model).makes_sounds else None
 
 
-_EXAMPLES: dict[str, Example] = {
+_EXAMPLES: dict[str, extension.Example] = {
     "Texts.chat": _chat,
     "Texts.complete": _completion,
     "Texts.respond": _response,
@@ -116,54 +108,58 @@ def _number(values: fields.Range) -> dict[str, Any]:
 
 _TEXTS = {
     "type": ["string", "array"],
-    "items": STRING,
+    "items": extension.STRING,
     "description": "One, or a list of them.",
 }
 _ANY = {"type": "object"}
-_USAGE = object_of(
-    {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT},
+_USAGE = extension.object_of(
+    {
+        "prompt_tokens": extension.COUNT,
+        "completion_tokens": extension.COUNT,
+        "total_tokens": extension.COUNT,
+    },
     "prompt_tokens",
     "total_tokens",
 )
 _SAMPLING: dict[str, Any] = {
     **{field: _number(values) for field, values in fields.SAMPLING.items()},
-    **dict.fromkeys(fields.FLAGS, BOOLEAN),
+    **dict.fromkeys(fields.FLAGS, extension.BOOLEAN),
     "stop": _TEXTS,
     "logit_bias": {"type": "object", "description": "By the numbers of tokens, from -100 to 100."},
 }
 _COMMON: dict[str, Any] = {
     **_SAMPLING,
-    "stream": BOOLEAN,
-    "stream_options": object_of({"include_usage": BOOLEAN}),
-    "n": COUNT,
-    "response_format": object_of({"type": STRING, "json_schema": _ANY}, "type"),
+    "stream": extension.BOOLEAN,
+    "stream_options": extension.object_of({"include_usage": extension.BOOLEAN}),
+    "n": extension.COUNT,
+    "response_format": extension.object_of({"type": extension.STRING, "json_schema": _ANY}, "type"),
 }
 _TOOLS: dict[str, Any] = {
-    "tools": array_of(_ANY),
+    "tools": extension.array_of(_ANY),
     "tool_choice": {"type": ["string", "object"]},
-    "parallel_tool_calls": BOOLEAN,
+    "parallel_tool_calls": extension.BOOLEAN,
     "top_logprobs": _number(fields.TOP_LOGPROBS),
 }
-_MESSAGE = object_of(
+_MESSAGE = extension.object_of(
     {
-        "role": STRING,
+        "role": extension.STRING,
         "content": {"type": ["string", "array", "null"], "items": _ANY},
-        "tool_calls": array_of(_ANY),
+        "tool_calls": extension.array_of(_ANY),
     },
     "role",
 )
 
 
 def _answer(choice: dict[str, Any]) -> dict[str, Any]:
-    choice = {"index": COUNT, **choice, "finish_reason": STRING}
-    return object_of(
+    choice = {"index": extension.COUNT, **choice, "finish_reason": extension.STRING}
+    return extension.object_of(
         {
-            "id": STRING,
-            "object": STRING,
-            "created": COUNT,
-            "model": STRING,
-            "choices": array_of(object_of(choice, "index")),
-            "usage": schema_named("Usage"),
+            "id": extension.STRING,
+            "object": extension.STRING,
+            "created": extension.COUNT,
+            "model": extension.STRING,
+            "choices": extension.array_of(extension.object_of(choice, "index")),
+            "usage": extension.schema_named("Usage"),
         },
         "id",
         "object",
@@ -174,12 +170,12 @@ def _answer(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 _SCHEMAS: dict[str, Any] = {
-    "OpenAIError": object_of(
+    "OpenAIError": extension.object_of(
         {
-            "error": object_of(
+            "error": extension.object_of(
                 {
-                    "message": STRING,
-                    "type": STRING,
+                    "message": extension.STRING,
+                    "type": extension.STRING,
                     "param": {"type": ["string", "null"]},
                     "code": {"type": ["string", "null"]},
                 },
@@ -192,11 +188,11 @@ _SCHEMAS: dict[str, Any] = {
         "error",
     ),
     "Usage": _USAGE,
-    "ChatCompletionRequest": object_of(
+    "ChatCompletionRequest": extension.object_of(
         {
-            "model": STRING,
-            "messages": array_of(_MESSAGE),
-            "logprobs": BOOLEAN,
+            "model": extension.STRING,
+            "messages": extension.array_of(_MESSAGE),
+            "logprobs": extension.BOOLEAN,
             **_TOOLS,
             **_COMMON,
         },
@@ -204,40 +200,40 @@ _SCHEMAS: dict[str, Any] = {
         "messages",
     ),
     "ChatCompletion": _answer({"message": _MESSAGE}),
-    "CompletionRequest": object_of(
+    "CompletionRequest": extension.object_of(
         {
-            "model": STRING,
+            "model": extension.STRING,
             "prompt": _TEXTS,
-            "echo": BOOLEAN,
+            "echo": extension.BOOLEAN,
             "logprobs": _number(fields.COMPLETION_LOGPROBS),
             **_COMMON,
         },
         "model",
         "prompt",
     ),
-    "Completion": _answer({"text": STRING}),
-    "ResponseRequest": object_of(
+    "Completion": _answer({"text": extension.STRING}),
+    "ResponseRequest": extension.object_of(
         {
-            "model": STRING,
+            "model": extension.STRING,
             "input": {"type": ["string", "array"], "items": _ANY},
-            "instructions": STRING,
-            "max_output_tokens": COUNT,
-            "text": object_of({"format": _ANY}),
-            "stream": BOOLEAN,
+            "instructions": extension.STRING,
+            "max_output_tokens": extension.COUNT,
+            "text": extension.object_of({"format": _ANY}),
+            "stream": extension.BOOLEAN,
             **_TOOLS,
             **_SAMPLING,
         },
         "model",
         "input",
     ),
-    "ResponseDocument": object_of(
+    "ResponseDocument": extension.object_of(
         {
-            "id": STRING,
-            "object": STRING,
-            "created_at": COUNT,
-            "status": STRING,
-            "model": STRING,
-            "output": array_of(_ANY),
+            "id": extension.STRING,
+            "object": extension.STRING,
+            "created_at": extension.COUNT,
+            "status": extension.STRING,
+            "model": extension.STRING,
+            "output": extension.array_of(_ANY),
             "usage": _ANY,
         },
         "id",
@@ -246,24 +242,24 @@ _SCHEMAS: dict[str, Any] = {
         "model",
         "output",
     ),
-    "EmbeddingRequest": object_of(
+    "EmbeddingRequest": extension.object_of(
         {
-            "model": STRING,
+            "model": extension.STRING,
             "input": _TEXTS,
             "encoding_format": {"type": "string", "enum": ["float", "base64"]},
         },
         "model",
         "input",
     ),
-    "EmbeddingResponse": object_of(
+    "EmbeddingResponse": extension.object_of(
         {
-            "object": STRING,
-            "model": STRING,
-            "data": array_of(
-                object_of(
+            "object": extension.STRING,
+            "model": extension.STRING,
+            "data": extension.array_of(
+                extension.object_of(
                     {
-                        "object": STRING,
-                        "index": COUNT,
+                        "object": extension.STRING,
+                        "index": extension.COUNT,
                         "embedding": {"type": ["array", "string"], "items": {"type": "number"}},
                     },
                     "object",
@@ -271,46 +267,56 @@ _SCHEMAS: dict[str, Any] = {
                     "embedding",
                 )
             ),
-            "usage": schema_named("Usage"),
+            "usage": extension.schema_named("Usage"),
         },
         "object",
         "data",
         "model",
         "usage",
     ),
-    "SpeechRequest": object_of(
+    "SpeechRequest": extension.object_of(
         {
-            "model": STRING,
-            "input": STRING,
-            "voice": STRING,
-            "instructions": STRING,
+            "model": extension.STRING,
+            "input": extension.STRING,
+            "voice": extension.STRING,
+            "instructions": extension.STRING,
             "response_format": {"type": "string", "enum": ["wav", "pcm"]},
         },
         "model",
         "input",
     ),
-    "Transcription": object_of(
+    "Transcription": extension.object_of(
         {
-            "text": STRING,
-            "task": STRING,
-            "language": STRING,
+            "text": extension.STRING,
+            "task": extension.STRING,
+            "language": extension.STRING,
             "duration": {"type": ["number", "null"]},
         },
         "text",
     ),
-    "OpenAIModel": object_of(
-        {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
+    "OpenAIModel": extension.object_of(
+        {
+            "id": extension.STRING,
+            "object": extension.STRING,
+            "created": extension.COUNT,
+            "owned_by": extension.STRING,
+        },
         "id",
         "object",
         "created",
         "owned_by",
     ),
-    "OpenAIModels": object_of(
-        {"object": STRING, "data": array_of(schema_named("OpenAIModel"))}, "object", "data"
+    "OpenAIModels": extension.object_of(
+        {
+            "object": extension.STRING,
+            "data": extension.array_of(extension.schema_named("OpenAIModel")),
+        },
+        "object",
+        "data",
     ),
 }
 
-DESCRIPTIONS = RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
+DESCRIPTIONS = extension.RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
 
 
 class Realtime:
@@ -364,8 +370,10 @@ def _with_health(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, *(ready._replace(path=path) for path in _HEALTH)]
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
-    return DESCRIPTIONS if gateway.settings.option("allow_openai") else RouteDescriptions()
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+    return (
+        DESCRIPTIONS if gateway.settings.option("allow_openai") else extension.RouteDescriptions()
+    )
 
 
 EXTENSION = HttpExtension(

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton_floor.signature import config_parameter
+from zmqtriton.sdk.models import config_parameter
 
 #: The name of an input without the parameter that names it, and an example, by parameter.
 _JSON_INPUTS: Mapping[str, tuple[str, object]] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton.sdk.wire import InternalError, InvalidArgument, NotFound, ZmqTritonError
 
 #: The paths whose errors have this form.
 PREFIX = "/v1/"

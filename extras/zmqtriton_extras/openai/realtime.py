@@ -17,6 +17,15 @@ from typing import Any, cast
 import falcon.asgi
 import orjson
 
+from zmqtriton.sdk.frontend import Arrivals, Gateway, HttpRequest, json_documents, ledger
+from zmqtriton.sdk.wire import (
+    InternalError,
+    InvalidArgument,
+    Unavailable,
+    ZmqTritonError,
+    documents,
+    errors,
+)
 from zmqtriton_extras.openai import fields as read
 from zmqtriton_extras.openai import problems
 from zmqtriton_extras.openai.choices import Choices
@@ -27,19 +36,6 @@ from zmqtriton_extras.openai.responses import Response, read_response
 from zmqtriton_extras.openai.text import Texts
 from zmqtriton_extras.web_sockets.frames import TRY_AGAIN_LATER, FrameReader, Violation
 from zmqtriton_extras.web_sockets.web_socket import WebSocket, begin, watch
-from zmqtriton_floor.documents import cost_of
-from zmqtriton_floor.errors import (
-    NO_MEMORY,
-    TOO_MANY_UNREAD,
-    InternalError,
-    InvalidArgument,
-    Unavailable,
-    ZmqTritonError,
-)
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.process import Arrivals, Share
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +215,7 @@ class _Turn:
 
     def __init__(self, req: HttpRequest) -> None:
         self._req = req
-        self.share: Share = req.connection.share.another()
+        self.share: ledger.Share = req.connection.share.another()
         self._promised = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -227,11 +223,11 @@ class _Turn:
 
     def hold(self, size: int) -> None:
         if not self.share.take(size):
-            raise Unavailable(NO_MEMORY)
+            raise Unavailable(errors.NO_MEMORY)
 
     async def wait_for_room(self, size: int) -> None:
         if not await self.share.wait(size):
-            raise Unavailable(TOO_MANY_UNREAD)
+            raise Unavailable(errors.TOO_MANY_UNREAD)
         self._promised += size
 
     def sent(self) -> None:
@@ -496,4 +492,4 @@ def _object(fields: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _size(item: dict[str, Any]) -> int:
-    return cost_of(orjson.dumps(item))
+    return documents.cost_of(orjson.dumps(item))

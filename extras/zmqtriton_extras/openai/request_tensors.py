@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from zmqtriton.sdk.frontend import tensor_data
+from zmqtriton.sdk.wire import InternalError, InvalidArgument, datatypes, documents, signature, wire
 from zmqtriton_extras.openai.call_text import (
     FORCED_LIST,
     FORMS,
@@ -23,12 +25,6 @@ from zmqtriton_extras.openai.formats import of_schema
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.requests import AUTO, NAMED, TextRequest
 from zmqtriton_extras.openai.tensor_names import TOOL_CALL_PARSER, TensorNames
-from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.documents import pieces
-from zmqtriton_floor.errors import InternalError, InvalidArgument
-from zmqtriton_floor.signature import Input
-from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api import json_to_bytes
 
 #: Number of tokens if the client names none and the model requires one.
 DEFAULT_MAX_TOKENS = 16
@@ -158,7 +154,9 @@ def call_reader(request: TextRequest, names: TensorNames) -> Callable[[], CallRe
     return None if form is None else partial(CallText, form)
 
 
-def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames) -> RequestBody:
+def text_body(
+    own_id: str, request: TextRequest, prompt: str, names: TensorNames
+) -> wire.RequestBody:
     """Return the request for one prompt.
 
     For a model that takes the messages of a chat it is these, as JSON. Raises InvalidArgument if
@@ -174,10 +172,10 @@ def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames
     if names.exclude_input is not None:
         tensors.append(_boolean(names.exclude_input, True))
     tensors += [*_tools(request, names), *_format(names, form), *_wishes(request, names)]
-    return RequestBody(own_id, {}, [], tensors)
+    return wire.RequestBody(own_id, {}, [], tensors)
 
 
-def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
+def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> wire.Tensor:
     if request.messages is not None and names.messages is not None:
         return _text(names.messages, prompt.encode())
     if names.text is None:
@@ -187,10 +185,10 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
 
 def written(document: Any) -> bytes:
     """Return a part of a request as JSON, in pieces: it may be as long as the request."""
-    return b"".join(pieces(document, orjson.dumps))
+    return b"".join(documents.pieces(document, orjson.dumps))
 
 
-def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Tensor]:
+def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[wire.Tensor]:
     """Yield the sampling as one input, or as one input for each field."""
     wishes = dict(request.sampling)
     tensors = []
@@ -217,7 +215,7 @@ def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[Ten
     return tensors
 
 
-def _tools(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+def _tools(request: TextRequest, names: TensorNames) -> Iterator[wire.Tensor]:
     tools = request.tools
     for target, document in (
         (names.tools, tools.documents),
@@ -236,7 +234,7 @@ def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
     return request.format.document, request.format.json_schema
 
 
-def _format(names: TensorNames, form: _Form) -> Iterator[Tensor]:
+def _format(names: TensorNames, form: _Form) -> Iterator[wire.Tensor]:
     """Yield the format that the engine must follow."""
     document, schema = form
     target, guides = names.response_format, names.guides
@@ -249,7 +247,7 @@ def _format(names: TensorNames, form: _Form) -> Iterator[Tensor]:
         yield _text(guide, b"" if schema is None else written(schema))
 
 
-def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
+def _wishes(request: TextRequest, names: TensorNames) -> Iterator[wire.Tensor]:
     """Return the inputs that ask for outputs."""
     always = (names.finish_reason, names.prompt_tokens, names.completion_tokens)
     for wish in names.wishes(always):
@@ -263,7 +261,7 @@ def _wishes(request: TextRequest, names: TensorNames) -> Iterator[Tensor]:
                 yield _boolean(wish, is_asked_for)
 
 
-def tensor_of(target: Input, key: str, value: Any) -> Tensor:
+def tensor_of(target: signature.Input, key: str, value: Any) -> wire.Tensor:
     """Return the value of a field as an input. Raises RefusedField."""
     if type(value) is dict:
         value = written(value).decode()
@@ -271,12 +269,12 @@ def tensor_of(target: Input, key: str, value: Any) -> Tensor:
     shape = shape_of_one(target)
     if len(elements) > 1:
         shape[-1:] = [len(elements)]
-    datatype = BY_NUMBER[target.datatype]
+    datatype = datatypes.BY_NUMBER[target.datatype]
     try:
-        data = json_to_bytes(target.name, datatype, len(elements), elements)
+        data = tensor_data.json_to_bytes(target.name, datatype, len(elements), elements)
     except InvalidArgument as error:
         raise RefusedField(error.text, key) from None
-    return Tensor(target.name, target.datatype, shape, data)
+    return wire.Tensor(target.name, target.datatype, shape, data)
 
 
 def _unfit(names: TensorNames, kind: str, parameter: str) -> RefusedField:
@@ -287,17 +285,21 @@ def _unfit(names: TensorNames, kind: str, parameter: str) -> RefusedField:
     )
 
 
-def _text(target: Input, text: bytes) -> Tensor:
-    return Tensor(target.name, BYTES, shape_of_one(target), len(text).to_bytes(4, "little") + text)
+def _text(target: signature.Input, text: bytes) -> wire.Tensor:
+    return wire.Tensor(
+        target.name, datatypes.BYTES, shape_of_one(target), len(text).to_bytes(4, "little") + text
+    )
 
 
-def _boolean(target: Input, value: bool) -> Tensor:
-    return Tensor(target.name, target.datatype, shape_of_one(target), b"\1" if value else b"\0")
+def _boolean(target: signature.Input, value: bool) -> wire.Tensor:
+    return wire.Tensor(
+        target.name, target.datatype, shape_of_one(target), b"\1" if value else b"\0"
+    )
 
 
-def shape_of_one(target: Input) -> list[int]:
+def shape_of_one(target: signature.Input) -> list[int]:
     """Return the shape of one element. Raises InvalidArgument if the input takes more."""
     shape = [1 if dim < 0 else dim for dim in target.dims]
-    if count_elements(shape) != 1:
+    if datatypes.count_elements(shape) != 1:
         raise InvalidArgument(f"input '{target.name}' must take one element")
     return shape

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.openai import fields as read
 from zmqtriton_extras.openai import problems
 from zmqtriton_extras.openai.call_text import CallPart
@@ -29,7 +30,6 @@ from zmqtriton_extras.openai.requests import (
     tools_of,
     with_logprobs,
 )
-from zmqtriton_floor.errors import ZmqTritonError
 
 #: Reasons of incomplete responses, by the finish reason of the text.
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}

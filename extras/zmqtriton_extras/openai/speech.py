@@ -14,19 +14,14 @@ from typing import Any
 
 import falcon.asgi
 
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, json_documents, now_ns, response_encoding
+from zmqtriton.sdk.wire import INLINE_BYTES, InternalError, wire
+from zmqtriton.sdk.wire import tensors as tensor_values
 from zmqtriton_extras.openai.calls import Calls
 from zmqtriton_extras.openai.fields import fields_of, model_name, refuse, texts
 from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.request_tensors import tensor_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.tensors import decode_bytes
-from zmqtriton_floor.wire import RequestBody, ResponseBody
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest, size_of_response
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import now_ns
 
 #: Content types by the format that a client names.
 _FORMATS = {None: "audio/wav", "wav": "audio/wav", "pcm": "audio/pcm"}
@@ -47,7 +42,7 @@ def read(document: Any) -> dict[str, Any]:
     return fields
 
 
-def body_of(fields: dict[str, Any], names: TensorNames) -> RequestBody:
+def body_of(fields: dict[str, Any], names: TensorNames) -> wire.RequestBody:
     """Return the request for the model. Raises RefusedField if it makes no sounds."""
     if names.text is None or not names.audio_output:
         tensors = map(names.wanted_name, ("openai_text_input", "openai_audio_output"))
@@ -57,7 +52,7 @@ def body_of(fields: dict[str, Any], names: TensorNames) -> RequestBody:
     values = {**options, names.text.name: fields["input"]}
     targets = filter(None, map(names.input, values))
     inputs = [tensor_of(target, target.name, values[target.name]) for target in targets]
-    return RequestBody("", {}, [], inputs)
+    return wire.RequestBody("", {}, [], inputs)
 
 
 def open_sound(sound: bytes) -> tuple[bytes, bytes]:
@@ -95,8 +90,8 @@ class Speech:
         responses = self._calls.begin(req, model, body_of(fields, names), now_ns())
         async with aclosing(responses) as items:
             async for item in items:
-                body = item.content() or ResponseBody({}, [])
-                size = size_of_response(body)
+                body = item.content() or wire.ResponseBody({}, [])
+                size = response_encoding.size_of_response(body)
                 if size > INLINE_BYTES:
                     await req.wait_for_room(size)
                 sounds = await json_documents.perform(size, _sounds, body, names.audio_output)
@@ -110,8 +105,8 @@ class Speech:
                     kind = header
 
 
-def _sounds(body: ResponseBody, output: str) -> list[tuple[bytes, bytes]]:
-    files = (decode_bytes(each.data) for each in body.outputs if each.name == output)
+def _sounds(body: wire.ResponseBody, output: str) -> list[tuple[bytes, bytes]]:
+    files = (tensor_values.decode_bytes(each.data) for each in body.outputs if each.name == output)
     return [open_sound(file) for some in files for file in some]
 
 

@@ -11,26 +11,26 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zmqtriton.sdk.frontend import ModelVersion, NotLoaded
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, datatypes
+from zmqtriton.sdk.wire import signature as signatures
 from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
-from zmqtriton_floor.datatypes import BY_NAME, BYTES
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.signature import Input, Signature, config_parameter
-from zmqtriton_frontends.inference import ModelVersion, NotLoaded
 
-_BOOL = BY_NAME["BOOL"].number
+_BOOL = datatypes.BY_NAME["BOOL"].number
 
 #: Default name and required datatype of each input, by the parameter that names it.
 INPUTS = {
-    "openai_text_input": ("text_input", BYTES),
-    "openai_messages_input": ("", BYTES),
+    "openai_text_input": ("text_input", datatypes.BYTES),
+    "openai_messages_input": ("", datatypes.BYTES),
     "openai_stream_input": ("stream", _BOOL),
-    "openai_sampling_parameters_input": ("sampling_parameters", BYTES),
+    "openai_sampling_parameters_input": ("sampling_parameters", datatypes.BYTES),
     "openai_exclude_input": ("exclude_input_in_output", _BOOL),
-    "openai_tools_input": ("tools", BYTES),
-    "openai_tool_choice_input": ("tool_choice", BYTES),
-    "openai_response_format_input": ("response_format", BYTES),
-    "openai_lora_input": ("lora_name", BYTES),
-    "openai_audio_input": ("audio", BYTES),
+    "openai_tools_input": ("tools", datatypes.BYTES),
+    "openai_tool_choice_input": ("tool_choice", datatypes.BYTES),
+    "openai_response_format_input": ("response_format", datatypes.BYTES),
+    "openai_lora_input": ("lora_name", datatypes.BYTES),
+    "openai_audio_input": ("audio", datatypes.BYTES),
 }
 OUTPUTS = {
     "openai_text_output": "text_output",
@@ -67,7 +67,11 @@ class TensorNames:
     """The tensors of one model; a missing input is None, a missing output ""."""
 
     def __init__(
-        self, config: Mapping[str, Any], signature: Signature, *, has_template: bool = False
+        self,
+        config: Mapping[str, Any],
+        signature: signatures.Signature,
+        *,
+        has_template: bool = False,
     ) -> None:
         self._config = config
         self._signature = signature
@@ -124,10 +128,14 @@ class TensorNames:
         return self.value(TOOL_CALL_PARSER)
 
     @property
-    def guides(self) -> tuple[Input, Input] | None:
+    def guides(self) -> tuple[signatures.Input, signatures.Input] | None:
         """The inputs for the kind of a text's form, and for its schema."""
         kind, guide = (self.input(name) for name in _GUIDES)
-        if kind is None or guide is None or (kind.datatype, guide.datatype) != (BYTES, BYTES):
+        if (
+            kind is None
+            or guide is None
+            or (kind.datatype, guide.datatype) != (datatypes.BYTES, datatypes.BYTES)
+        ):
             return None
         return kind, guide
 
@@ -151,12 +159,12 @@ class TensorNames:
         schema = function.get("input", {}).get("properties", {}).get(name)
         return schema is None or _CONTENT in schema
 
-    def wishes(self, outputs: Sequence[str]) -> list[Input]:
+    def wishes(self, outputs: Sequence[str]) -> list[signatures.Input]:
         """Return the inputs that ask for these outputs."""
         inputs = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
         return [wish for wish in inputs if wish is not None and wish.datatype == _BOOL]
 
-    def input(self, name: str) -> Input | None:
+    def input(self, name: str) -> signatures.Input | None:
         """Return an input by its own name."""
         return self._signature.inputs.get(name)
 
@@ -169,7 +177,7 @@ class TensorNames:
         """Return the value of a parameter of the model; "" if it has none."""
         return config_parameter(self._config, parameter)
 
-    def _input(self, parameter: str) -> Input | None:
+    def _input(self, parameter: str) -> signatures.Input | None:
         tensor = self._signature.inputs.get(self.wanted_name(parameter))
         is_right = tensor is not None and tensor.datatype == INPUTS[parameter][1]
         return tensor if is_right else None
@@ -180,7 +188,7 @@ class TensorNames:
 
     def _text_output(self, parameter: str) -> str:
         name = self._output(parameter)
-        return name if self._signature.outputs.get(name) == BYTES else ""
+        return name if self._signature.outputs.get(name) == datatypes.BYTES else ""
 
 
 def names_of(model: ModelVersion) -> TensorNames:

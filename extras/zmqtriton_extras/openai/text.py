@@ -13,6 +13,16 @@ from typing import Any, NamedTuple
 
 import falcon.asgi
 
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    StreamItem,
+    Threads,
+    json_documents,
+    now_ns,
+    response_encoding,
+)
+from zmqtriton.sdk.wire import INLINE_BYTES, InvalidArgument, wire
 from zmqtriton_extras.openai import request_tensors, requests
 from zmqtriton_extras.openai.calls import Calls, as_it_is, together
 from zmqtriton_extras.openai.choices import ChoiceRules, Choices
@@ -29,14 +39,6 @@ from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
 from zmqtriton_extras.openai.templates import RefusedChatError
 from zmqtriton_extras.openai.templates.children import Children, request_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import HttpRequest, size_of_response
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import now_ns
-from zmqtriton_frontends.process import Threads
 from zmqtriton_standard.generate.response import Events
 
 #: The texts of an answer that is given as a whole take room in steps.
@@ -259,7 +261,7 @@ class Texts:
                     del item  # its memory may be the model's
                     if body is None:
                         continue
-                    size, echoed = size_of_response(body) + echoed, 0
+                    size, echoed = response_encoding.size_of_response(body) + echoed, 0
                     kept += size if keeps_texts else 0
                     if kept >= _STEP_BYTES:
                         exchange.req.hold(kept)
@@ -287,7 +289,7 @@ class Texts:
             async for item in items:
                 if (body := item.content()) is None:
                     continue
-                size = size_of_response(body)
+                size = response_encoding.size_of_response(body)
                 unbooked += size
                 if unbooked >= _STEP_BYTES:
                     await exchange.req.wait_for_room(unbooked)
@@ -340,6 +342,6 @@ async def _end(exchange: _Exchange, size: int, write: Callable[[], bytes]) -> by
     return await json_documents.perform(repeated, write)
 
 
-def _add(choices: Choices, events: AnswerEvents, body: ResponseBody) -> bytes:
+def _add(choices: Choices, events: AnswerEvents, body: wire.ResponseBody) -> bytes:
     """Return the events for what a response adds."""
     return events.add(choices.take(body))

@@ -14,6 +14,16 @@ from typing import Any, NamedTuple
 import falcon.asgi
 import orjson
 
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    ModelVersion,
+    json_documents,
+    now_ns,
+    response_encoding,
+)
+from zmqtriton.sdk.wire import INLINE_BYTES, InvalidArgument, datatypes, numbers, wire
+from zmqtriton.sdk.wire import tensors as tensor_values
 from zmqtriton_extras.openai import problems
 from zmqtriton_extras.openai.calls import Calls, as_it_is
 from zmqtriton_extras.openai.fields import model_name, refuse
@@ -21,16 +31,6 @@ from zmqtriton_extras.openai.problems import RefusedField
 from zmqtriton_extras.openai.request_tensors import shape_of_one, tensor_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_extras.routes.backend.multipart import RefusedError, element_of, parts_of
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.datatypes import BYTES
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.numbers import in_text, number
-from zmqtriton_floor.tensors import decode_bytes
-from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest, size_of_response
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion, now_ns
 from zmqtriton_standard.generate.response import Events
 
 _SOUND = "file"
@@ -115,24 +115,24 @@ def _seconds(sound: memoryview) -> float | None:
 
 def _temperature(text: str) -> float:
     try:
-        return number("temperature", in_text(text), 0, 1)
+        return numbers.number("temperature", numbers.in_text(text), 0, 1)
     except InvalidArgument as error:
         raise RefusedField(error.text, "temperature") from None
 
 
-def body_of(request: Transcription, names: TensorNames) -> RequestBody:
+def body_of(request: Transcription, names: TensorNames) -> wire.RequestBody:
     """Return the request for the model. Raises RefusedField if it makes no texts of sounds."""
     if names.audio is None or not names.text_output:
         tensors = map(names.wanted_name, ("openai_audio_input", "openai_text_output"))
         text = "model '{}' makes no texts of sounds: its input '{}' or its output '{}' is missing"
         raise RefusedField(text.format(names.model, *tensors), "model")
-    sound = Tensor(names.audio.name, BYTES, shape_of_one(names.audio), request.sound)
+    sound = wire.Tensor(names.audio.name, datatypes.BYTES, shape_of_one(names.audio), request.sound)
     options = [
         tensor_of(target, name, value)
         for name, value in request.options.items()
         if (target := names.input(name)) is not None
     ]
-    return RequestBody("", {}, [], [sound, *options])
+    return wire.RequestBody("", {}, [], [sound, *options])
 
 
 class Transcriptions:
@@ -175,7 +175,7 @@ class Transcriptions:
         self,
         req: HttpRequest,
         model: ModelVersion,
-        body: RequestBody,
+        body: wire.RequestBody,
         output: str,
         begun_ns: int,
     ) -> AsyncGenerator[str, None]:
@@ -188,7 +188,7 @@ class Transcriptions:
             async for item in items:
                 if (answer := item.content()) is None:
                     continue
-                size = size_of_response(answer)
+                size = response_encoding.size_of_response(answer)
                 if size > INLINE_BYTES:
                     await req.wait_for_room(size)
                 data = await json_documents.perform(size, _texts, answer, output)
@@ -198,8 +198,8 @@ class Transcriptions:
             yield rest
 
 
-def _texts(body: ResponseBody, output: str) -> bytes:
-    texts = (decode_bytes(each.data) for each in body.outputs if each.name == output)
+def _texts(body: wire.ResponseBody, output: str) -> bytes:
+    texts = (tensor_values.decode_bytes(each.data) for each in body.outputs if each.name == output)
     return b"".join(text for some in texts for text in some)
 
 

@@ -19,7 +19,7 @@ class OtlpLogsOptions(NamedTuple):
 ADDON = AddOn(
     "otlp_logs",
     title="Logging",
-    needs=("otlp_metrics",),
+    needs=("otlp_metrics", "metrics", "tracing"),
     options=OtlpLogsOptions,
     process=Process(".process", on="otlp-logs", title="Push of the log", is_serving=True),
     offers={

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zmqtriton_extras.otlp_metrics.options import complete_url, destination_problem
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.gateway import Gateway
+    from zmqtriton.sdk.frontend import Gateway
     from zmqtriton_standard.metrics.services import Figures
 
 #: The name of the service, of its socket in the runtime directory, and of the option.

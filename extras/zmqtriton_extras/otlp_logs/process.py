@@ -13,15 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import otlp_destination
-from zmqtriton.otlp_destination import Destination
+from zmqtriton.sdk.frontend import Gateway, Threads
+from zmqtriton.sdk.process import otlp_destination, prctl, run_local
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.otlp_logs.options import LOGS, SERVICE, url
 from zmqtriton_extras.otlp_metrics.pusher import POST_WITHIN_S, Exporter, Pusher
-from zmqtriton_floor import prctl
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process import Threads
-from zmqtriton_frontends.serving import run_local
 from zmqtriton_protos import message
 from zmqtriton_standard.metrics.model_metrics import head
 from zmqtriton_standard.tracing.otlp import add_attribute, name_source
@@ -85,7 +81,7 @@ class LogsExporter(Exporter):
     """Posts lines of the log, and counts what becomes of them. Blocks."""
 
     def __init__(
-        self, destination: Destination, jitter: Callable[[], float] = random.random
+        self, destination: otlp_destination.Destination, jitter: Callable[[], float] = random.random
     ) -> None:
         super().__init__("logs", "lines of the log", destination, jitter)
         self._resource = destination.resource

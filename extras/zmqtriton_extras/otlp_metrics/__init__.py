@@ -21,6 +21,10 @@ class OtlpMetricsOptions(NamedTuple):
 
 ADDON = AddOn(
     "otlp_metrics",
+    needs=(
+        "metrics",
+        "tracing",
+    ),
     title="Metrics",
     options=OtlpMetricsOptions,
     process=Process(".process", on="otlp-metrics", title="Push of metrics", is_serving=True),

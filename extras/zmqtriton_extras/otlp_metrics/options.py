@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.gateway import Gateway
+    from zmqtriton.sdk.frontend import Gateway
     from zmqtriton_standard.metrics.services import Figures
 
 
@@ -41,7 +41,7 @@ def problem(options: Mapping[str, Any]) -> str:
 def destination_problem(url: str, kind: str, option: str) -> str:
     """Return the fault of the destination of metrics or logs; "" without one."""
     # only now, since it costs memory
-    from zmqtriton import otlp_destination
+    from zmqtriton.sdk.process import otlp_destination
 
     try:
         otlp_destination.read([("url", url)], os.environ, kind, option)

@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from zmqtriton import otlp_destination
-from zmqtriton.otlp_destination import Destination
+from zmqtriton.sdk.frontend import Gateway, Threads
+from zmqtriton.sdk.process import otlp_destination, prctl, run_local
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.otlp_metrics import conversion
 from zmqtriton_extras.otlp_metrics.conversion import MetricsConverter
 from zmqtriton_extras.otlp_metrics.options import (
@@ -28,11 +29,6 @@ from zmqtriton_extras.otlp_metrics.options import (
     interval_s,
 )
 from zmqtriton_extras.otlp_metrics.pusher import LAST_POST_S, Exporter, Pusher
-from zmqtriton_floor import prctl
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process import Threads
-from zmqtriton_frontends.serving import run_local
 from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
 from zmqtriton_standard.metrics.model_metrics import head
@@ -50,7 +46,7 @@ class MetricsExporter(Exporter):
     """Posts pages to a collector, one at a time, and judges its answers. Blocks."""
 
     def __init__(
-        self, destination: Destination, jitter: Callable[[], float] = random.random
+        self, destination: otlp_destination.Destination, jitter: Callable[[], float] = random.random
     ) -> None:
         super().__init__("metrics", "points of metrics", destination, jitter)
         self._converter = MetricsConverter(destination.resource)

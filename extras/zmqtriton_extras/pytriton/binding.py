@@ -19,7 +19,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from zmqtriton.embedded import Connection, report
+from zmqtriton.sdk.models import api
+from zmqtriton.sdk.process import connection as connections
+from zmqtriton.sdk.process import report
+from zmqtriton.sdk.wire import datatypes
 from zmqtriton_extras.pytriton.decorators import TritonContext, set_triton_context
 from zmqtriton_extras.pytriton.exceptions import PyTritonUnrecoverableError, PyTritonValidationError
 from zmqtriton_extras.pytriton.model_config.generator import (
@@ -36,9 +39,6 @@ from zmqtriton_extras.pytriton.proxy.telemetry import (
     start_span_from_remote,
 )
 from zmqtriton_extras.pytriton.proxy.types import Request, Response
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_stub.api import InferenceResponse, TritonError, TritonModelException
-from zmqtriton_stub.api import Tensor as ServedTensor
 
 logger = logging.getLogger("zmqtriton.pytriton.binding")
 
@@ -179,14 +179,14 @@ class BoundModel:
                 self._validator.validate_responses(inputs, returned)
                 return [*map(self._response, requests, returned)]
         except _FAILURES as error:
-            raise TritonModelException(self._failure(error)) from None
+            raise api.TritonModelException(self._failure(error)) from None
         finally:
             _end_spans(inputs)
         return self._wait_for_one(requests, inputs, returned)
 
     async def _wait_for_one(
         self, requests: Sequence[Any], inputs: list[Request], returned: Any
-    ) -> list[InferenceResponse]:
+    ) -> list[api.InferenceResponse]:
         """Return the responses of a coroutine or a generator, which must yield but once."""
         answers: list[Any] = []
         try:
@@ -200,13 +200,13 @@ class BoundModel:
             self._validator.validate_responses(inputs, responses)
             return [*map(self._response, requests, responses)]
         except _FAILURES as error:
-            raise TritonModelException(self._failure(error)) from None
+            raise api.TritonModelException(self._failure(error)) from None
 
     async def _send_all(self, requests: Sequence[Any]) -> None:
         """Send the results of the callable until it ends, or all requests are cancelled."""
         inputs = [self._request(request) for request in requests]
         senders = [request.get_response_sender() for request in requests]
-        last: InferenceResponse | None = None
+        last: api.InferenceResponse | None = None
         try:
             async with aclosing(_results(self._infer_func(inputs))) as results:
                 async for responses in results:
@@ -216,7 +216,7 @@ class BoundModel:
                     if all(sender.is_cancelled() for sender in senders):
                         break
         except _FAILURES as error:
-            last = InferenceResponse(error=TritonError(self._failure(error)))
+            last = api.InferenceResponse(error=api.TritonError(self._failure(error)))
         finally:
             _end_spans(inputs)
         for sender in senders:
@@ -236,14 +236,14 @@ class BoundModel:
             requested_output_names=[*request.requested_output_names()],
         )
 
-    def _response(self, request: Any, response: Mapping[str, Any]) -> InferenceResponse:
+    def _response(self, request: Any, response: Mapping[str, Any]) -> api.InferenceResponse:
         """Return a response of the outputs that were asked for, in their declared types."""
         names = request.requested_output_names()
         outputs = []
         for name, value in response.items():
             if name in names:
-                outputs.append(ServedTensor(name, _served(value, self._types[name])))
-        return InferenceResponse(outputs)
+                outputs.append(api.Tensor(name, _served(value, self._types[name])))
+        return api.InferenceResponse(outputs)
 
     def _failure(self, error: BaseException) -> str:
         """Return the error for the client; the server ends if the callable asks for it."""
@@ -282,7 +282,7 @@ async def _results(returned: Any) -> AsyncGenerator[Any, None]:
 
 
 def _served_type(dtype: Any) -> Any:
-    return BY_CONFIG_NAME[datatype(dtype)].numpy
+    return datatypes.BY_CONFIG_NAME[datatype(dtype)].numpy
 
 
 def _served(value: np.ndarray, dtype: Any) -> np.ndarray:
@@ -364,7 +364,7 @@ class Binding:
 
     def load(
         self,
-        connection: Connection,
+        connection: connections.Connection,
         context: TritonContext,
         on_unrecoverable: Callable[[str], object],
     ) -> None:

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.embedded import command_words
-from zmqtriton.options import CATEGORIES, BadValue, OptionError, parse, restriction
+from zmqtriton.sdk.process import options as option_values
+from zmqtriton.sdk.process import server
 from zmqtriton_extras.pytriton import constants
 from zmqtriton_extras.pytriton.constants import TRITON_ACCESS_HEADER
 from zmqtriton_extras.pytriton.exceptions import PyTritonValidationError
@@ -32,7 +32,7 @@ _ENDPOINTS = {
         constants.DEFAULT_METRICS_PORT,
     ),
 }
-VALID_TRITON_ENDPOINTS = set(CATEGORIES)
+VALID_TRITON_ENDPOINTS = set(option_values.CATEGORIES)
 DEFAULT_PROTECTED_ENDPOINTS = [
     "shared-memory",
     "model-repository",
@@ -252,8 +252,10 @@ def _unrestricted(
 ) -> list[str]:
     """Return the endpoints to protect by the token, without endpoints that the user restricts."""
     try:
-        restricted = () if own is None else restriction(option, kind, "")(own).categories
-    except BadValue as error:
+        restricted = (
+            () if own is None else option_values.restriction(option, kind, "")(own).categories
+        )
+    except option_values.BadValue as error:
         raise PyTritonValidationError(str(error)) from None
     endpoints = security.restricted_endpoints if security.access_token else None
     return [name for name in endpoints or () if name not in restricted]
@@ -262,8 +264,8 @@ def _unrestricted(
 def unsupported_options(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return warnings about options that the server does not honour."""
     try:
-        return parse([*command_words(options)]).warnings
-    except OptionError as error:
+        return option_values.parse([*server.command_words(options)]).warnings
+    except option_values.OptionError as error:
         raise PyTritonValidationError(str(error)) from None
 
 

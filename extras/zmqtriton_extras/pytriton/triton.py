@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton.control_client import NoServerError
-from zmqtriton.embedded import Connection, Server, connect
+from zmqtriton.sdk.process import NoServerError
+from zmqtriton.sdk.process import connection as connections
+from zmqtriton.sdk.process import server as servers
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_extras.pytriton.binding import Binding, check_model_name
 from zmqtriton_extras.pytriton.client.wire.calls import TritonUrl
 from zmqtriton_extras.pytriton.constants import (
@@ -41,7 +43,6 @@ from zmqtriton_extras.pytriton.server_options import (
     server_options,
 )
 from zmqtriton_extras.pytriton.utils.workspace import Workspace
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 
 @dataclass
@@ -106,7 +107,7 @@ class TritonBase(ABC):
         self._is_stopping = False
         #: A callable has said that its process cannot go on.
         self._has_failed_for_good = False
-        self._connection: Connection | None = None
+        self._connection: connections.Connection | None = None
         atexit.register(self.stop)
 
     def bind(
@@ -163,7 +164,7 @@ class TritonBase(ABC):
                 if self._connection is not None:
                     self._connection.unload(binding.model_name)
 
-    def _load(self, binding: Binding, connection: Connection) -> None:
+    def _load(self, binding: Binding, connection: connections.Connection) -> None:
         try:
             binding.load(connection, self._context, self._stop_soon)
         except ZmqTritonError as error:
@@ -176,11 +177,11 @@ class TritonBase(ABC):
     # ----------------------------------------------------------- the server
 
     @abstractmethod
-    def _join(self) -> Connection:
+    def _join(self) -> connections.Connection:
         """Return a connection to the server. Raises TimeoutError without one in time."""
 
     @abstractmethod
-    def _leave(self, connection: Connection | None) -> None:
+    def _leave(self, connection: connections.Connection | None) -> None:
         """End the connection, and what else was begun."""
 
     def connect(self) -> None:
@@ -301,7 +302,7 @@ class Triton(TritonBase):
             triton_lifecycle_policy,
             self._security.access_token,
         )
-        self._server: Server | None = None
+        self._server: servers.Server | None = None
 
     def _set_up_tracing(self, trace_config: list[str] | None) -> None:
         super()._set_up_tracing(trace_config or self._config.trace_config)
@@ -321,7 +322,7 @@ class Triton(TritonBase):
     def is_alive(self) -> bool:
         return super().is_alive() and self._server is not None and self._server.is_running
 
-    def _join(self) -> Connection:
+    def _join(self) -> connections.Connection:
         token_file = self._workspace.path / "access_token"
         if self._access_token:
             token_file.touch(mode=0o600)
@@ -332,7 +333,7 @@ class Triton(TritonBase):
             model_repository=self._workspace.model_store_path,
             token_file=token_file,
         )
-        server = Server(**options)
+        server = servers.Server(**options)
         try:
             server.start(timeout_s=DEFAULT_TRITON_STARTUP_TIMEOUT_S)
         except Unavailable as error:
@@ -340,7 +341,7 @@ class Triton(TritonBase):
         self._server = server
         return server
 
-    def _leave(self, connection: Connection | None) -> None:
+    def _leave(self, connection: connections.Connection | None) -> None:
         if self._server is not None:
             self._server.stop()
 
@@ -370,11 +371,11 @@ class RemoteTriton(TritonBase):
             return not self._is_stopped and not self._bindings
         return super().is_alive()
 
-    def _join(self) -> Connection:
+    def _join(self) -> connections.Connection:
         deadline_s = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S
         while True:
             try:
-                return connect(self._port)
+                return connections.connect(self._port)
             except (NoServerError, Unavailable) as error:
                 if time.monotonic() > deadline_s:
                     raise TimeoutError(
@@ -382,7 +383,7 @@ class RemoteTriton(TritonBase):
                     ) from error
                 time.sleep(_LOOK_S)
 
-    def _leave(self, connection: Connection | None) -> None:
+    def _leave(self, connection: connections.Connection | None) -> None:
         if connection is not None:
             connection.close()
 

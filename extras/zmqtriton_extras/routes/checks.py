@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.config import Problem, parameter_text
+from zmqtriton.sdk.models import Problem, parameter_text
 from zmqtriton_extras.routes import names
 
 _FIELD = ("parameters", names.PATH)

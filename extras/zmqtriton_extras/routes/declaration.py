@@ -15,6 +15,7 @@ class RoutesOptions(NamedTuple):
 
 ADDON = AddOn(
     "routes",
+    needs=(),
     title="HTTP",
     after=("generate", "jobs"),
     options=RoutesOptions,

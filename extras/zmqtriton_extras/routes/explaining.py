@@ -7,11 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.diagnosis.facts.places import own_frame, place_text
-from zmqtriton.diagnosis.facts.served import RECENT_S, AnswerReader, Document, Facts, reason_of
-from zmqtriton.diagnosis.rules.causes import explain_reason
-from zmqtriton.figures import count_of
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.sdk.models import Finding, causes, error, figures, note, places, served, warning
 from zmqtriton_extras.routes import names
 
 #: A line of the log about a route that has raised.
@@ -27,10 +23,10 @@ class Routes(NamedTuple):
     #: The path at which they are served; "" if they are not.
     path: str = ""
     #: Lines of the log about them, oldest first.
-    log: Sequence[Document] = ()
+    log: Sequence[served.Document] = ()
 
 
-def read(reader: AnswerReader, facts: Facts) -> Routes:
+def read(reader: served.AnswerReader, facts: served.Facts) -> Routes:
     """Ask the server about the routes of a model."""
     routed = facts.model + names.SUFFIX
     entries = [entry for entry in reader.index if entry["name"] == routed]
@@ -41,41 +37,41 @@ def read(reader: AnswerReader, facts: Facts) -> Routes:
     return Routes(names.path_of(reader.ask("config", {"model": routed}), facts.model), log)
 
 
-def notes(facts: Facts, routes: Routes) -> list[Finding]:
+def notes(facts: served.Facts, routes: Routes) -> list[Finding]:
     """Return notes on where the routes are served."""
     return [note(f"its routes are served at {routes.path}", "")] if routes.path else []
 
 
-def findings(facts: Facts, routes: Routes) -> Iterator[Finding]:
+def findings(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
     """Tell why the model's own routes, which are a model themselves, are not served."""
     yield from _failures(facts, routes)
     routed = f"{facts.model}{names.SUFFIX}"
     for entry in facts.index:
-        reason = reason_of(entry)
+        reason = served.reason_of(entry)
         if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
-            why = explain_reason(routed, reason)
+            why = causes.explain_reason(routed, reason)
             command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
             yield warning(f"its routes are not served: {why.text}", why.advice, command)
 
 
-def _failures(facts: Facts, routes: Routes) -> Iterator[Finding]:
+def _failures(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
     """Tell of routes that have raised, by the last time of each."""
-    failures: dict[str, list[Document]] = {}
+    failures: dict[str, list[served.Document]] = {}
     for line in routes.log:
         if match := _ROUTE_FAILURE.match(str(line["text"]).replace("\\n", "\n")):
             failures.setdefault(match["route"], []).append({**line, **match.groupdict()})
     for route, lines in failures.items():
         last = lines[-1]
         at_s = last.get("time_s", facts.now_s)
-        if facts.is_overview and facts.now_s - at_s > RECENT_S:
+        if facts.is_overview and facts.now_s - at_s > served.RECENT_S:
             continue
         frames = [
             (file, line, function)
             for file, line, function in _TRACED.findall(last["stack"])
             if _ROUTES_CODE not in file
         ]
-        at = place_text(*own_frame(frames[::-1])) if frames else ""
-        times = count_of(len(lines), "time")
+        at = places.place_text(*places.own_frame(frames[::-1])) if frames else ""
+        times = figures.count_of(len(lines), "time")
         text = f"its route {route} has failed {times}, the last {facts.ago(at_s)}: it raises "
         yield error(
             f"{text}{last['error']}{at}",

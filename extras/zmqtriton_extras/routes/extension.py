@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    HttpExtension,
-    HttpRequest,
-    Operation,
-    Route,
-    RouteDescriptions,
-)
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, HttpRequest, Route, extension
 
 _SUMMARY = "A route of the model's own: whatever its routes.py makes of it"
 
@@ -30,9 +23,9 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     return routes(gateway)
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
     responders = ("Forwarding.forward", "Forwarding.forward_path") if is_on(gateway) else ()
-    return RouteDescriptions(dict.fromkeys(responders, Operation(_SUMMARY)))
+    return extension.RouteDescriptions(dict.fromkeys(responders, extension.Operation(_SUMMARY)))
 
 
 async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:

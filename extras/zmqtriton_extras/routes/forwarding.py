@@ -20,16 +20,21 @@ from typing import Any, NamedTuple
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.clients import Threads
+from zmqtriton.sdk.frontend import (
+    Ask,
+    Content,
+    Gateway,
+    HttpEntrance,
+    HttpRequest,
+    ModelVersion,
+    Route,
+    StreamItem,
+    Threads,
+    bearer_tokens,
+)
+from zmqtriton.sdk.frontend import catalogue as catalogues
+from zmqtriton.sdk.wire import InternalError, Unavailable, ZmqTritonError, datatypes, wire
 from zmqtriton_extras.routes import names
-from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.entrance import Ask, Content
-from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import HttpEntrance, HttpRequest, Route
-from zmqtriton_frontends.inference import Catalogue, ModelVersion
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Seconds that a request waits for routes that are being loaded.
@@ -38,7 +43,7 @@ _AGAIN_S = 0.05
 #: Seconds that a client of /openapi.json waits for routes that are not described yet.
 _DESCRIBED_WITHIN_S = 5.0
 _LARGE_BYTES = 64 << 10
-_BYTES, _UINT8 = BY_NAME["BYTES"].number, BY_NAME["UINT8"].number
+_BYTES, _UINT8 = datatypes.BY_NAME["BYTES"].number, datatypes.BY_NAME["UINT8"].number
 #: Headers of the connection with the client, which are not the route's.
 _OWN_HEADERS = frozenset(
     (
@@ -73,7 +78,7 @@ async def describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any])
         for version in gateway.catalogue.newest()
         if names.CONTENTS in version.config_text
         and version.config.get("backend") == names.BACKEND
-        and may_see(req.grant, version.name.removesuffix(names.SUFFIX))
+        and bearer_tokens.may_see(req.grant, version.name.removesuffix(names.SUFFIX))
     ]
     forwarding = forwarding_of(gateway)
     answers = await asyncio.gather(
@@ -158,7 +163,7 @@ class _Place(NamedTuple):
 class Paths:
     """The models that have paths of their own for their routes, read anew after changes alone."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: catalogues.Catalogue) -> None:
         self._catalogue = catalogue
         self._changes = -1
         #: Models by these paths: with routes that are served, and with routes that will be.
@@ -336,10 +341,10 @@ def _head(req: HttpRequest, place: _Place) -> bytes:
 
 def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
     inputs = [
-        Tensor(names.HEAD, _BYTES, [1], len(head).to_bytes(4, "little") + head),
-        Tensor(names.BODY, _UINT8, [len(body)], body),
+        wire.Tensor(names.HEAD, _BYTES, [1], len(head).to_bytes(4, "little") + head),
+        wire.Tensor(names.BODY, _UINT8, [len(body)], body),
     ]
-    return Content(RequestBody("", {}, [], inputs), is_counted=True)
+    return Content(wire.RequestBody("", {}, [], inputs), is_counted=True)
 
 
 class Answer:
@@ -412,7 +417,7 @@ class _Parts:
         await self._answer.close()
 
 
-def _body_of(item: StreamItem | None) -> ResponseBody:
+def _body_of(item: StreamItem | None) -> wire.ResponseBody:
     """Return the first part of an answer. Raises the error in its place."""
     body = None if item is None else item.content()
     if body is None:
@@ -420,5 +425,5 @@ def _body_of(item: StreamItem | None) -> ResponseBody:
     return body
 
 
-def _outputs(body: ResponseBody) -> dict[str, Any]:
+def _outputs(body: wire.ResponseBody) -> dict[str, Any]:
     return {tensor.name: tensor.data for tensor in body.outputs}

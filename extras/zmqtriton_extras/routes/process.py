@@ -16,11 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.frontend import Gateway, load, on_behalf_of
+from zmqtriton.sdk.process import Service, prctl, run
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.routes import names
-from zmqtriton_floor import prctl
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.gateway import Gateway, load, on_behalf_of
-from zmqtriton_frontends.serving import Service, run
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_extras.routes import names
 from zmqtriton_extras.routes.backend import api
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
 
 class RouteAnswer(NamedTuple):

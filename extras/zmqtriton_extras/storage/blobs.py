@@ -20,10 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from zmqtriton.runtime_places import lasting
+from zmqtriton.sdk.process import runtime_places
+from zmqtriton.sdk.wire import InternalError, errors
 from zmqtriton_extras.storage.places import CACHE_VARIABLE
 from zmqtriton_extras.storage.web import OpenContent, Unreachable
-from zmqtriton_floor.errors import Cancelled, InternalError
 
 SHA256, GIT = "sha256", "git"
 _CHUNK_BYTES = 1 << 20
@@ -45,7 +45,9 @@ def new_hash(kind: str, size: int) -> hashlib._Hash:
 
 def default_root() -> Path:
     """Return the directory that the variable names, or that of systemd, or one of the user's."""
-    return Path(os.environ.get(CACHE_VARIABLE) or lasting("CACHE", "~/.cache"), "models")
+    return Path(
+        os.environ.get(CACHE_VARIABLE) or runtime_places.lasting("CACHE", "~/.cache"), "models"
+    )
 
 
 class BlobCache:
@@ -255,7 +257,7 @@ def _seal(path: Path, digest: str) -> None:
 
 def _check_stop(stop: threading.Event) -> None:
     if stop.is_set():
-        raise Cancelled("nobody wants it any more")
+        raise errors.Cancelled("nobody wants it any more")
 
 
 def lock(file: IO[bytes], stop: threading.Event) -> None:

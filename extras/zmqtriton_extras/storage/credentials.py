@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.storage.places import AZURE, GS, S3, BucketPath
-from zmqtriton_floor.errors import InvalidArgument
 
 #: Names Triton's file, with credentials by kind and by the beginning of the URL.
 CREDENTIALS_VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"

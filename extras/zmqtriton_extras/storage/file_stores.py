@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from zmqtriton.sdk.wire import InternalError, ZmqTritonError
 from zmqtriton_extras.storage.blobs import AddBytes, BlobCache
 from zmqtriton_extras.storage.places import ArtifactPath, HubPath
 from zmqtriton_extras.storage.trees import InvalidObjectName, StoredObject
 from zmqtriton_extras.storage.web import Unreachable
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 #: The age of files that never change.
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=timezone.utc)

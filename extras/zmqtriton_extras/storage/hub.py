@@ -17,11 +17,11 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub import errors
 
+from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage.blobs import GIT, SHA256, AddBytes, BlobCache
 from zmqtriton_extras.storage.file_stores import FileStore, RemoteFile
 from zmqtriton_extras.storage.places import HubPath
 from zmqtriton_extras.storage.web import Unreachable, ask, content_from
-from zmqtriton_floor.errors import InternalError
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 _WAIT_S = 30.0

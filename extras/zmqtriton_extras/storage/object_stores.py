@@ -11,24 +11,18 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.reading.blueprint import FileSource
-from zmqtriton.store_places import is_remote
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.models import is_remote
+from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
-    HelperOwner,
-    LocalCopy,
     ModelSource,
-    PreparationStatus,
     Promise,
-    RemoteNames,
-    Send,
-    Spawn,
-    Story,
+    actions,
+    blueprint,
+    helper_processes,
+    story,
 )
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
-from zmqtriton_floor.reasons import Reason
+from zmqtriton.sdk.wire import InternalError, ZmqTritonError, errors, reasons, wire
 
 ROLE = "storage"
 #: Maximum age in seconds of a listing that answers a question for all models.
@@ -41,7 +35,7 @@ _UNREACHABLE = "unreachable"
 _COPIES = "it is copied from the store"
 
 
-class ObjectStores(Feature, HelperOwner):
+class ObjectStores(Feature, helper_processes.HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._claim_storage = core.info.claim_storage
@@ -57,9 +51,9 @@ class ObjectStores(Feature, HelperOwner):
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
         #: Progress of each copy, by ticket, once something was fetched.
-        self._copy_status: dict[int, PreparationStatus] = {}
+        self._copy_status: dict[int, helper_processes.PreparationStatus] = {}
         #: The listing that is under way.
-        self._listing: Story[None] | None = None
+        self._listing: story.Story[None] | None = None
         self._listed_s = float("-inf")
         #: Models of each repository at the last listing: names with digests. Names that cannot be
         #: used have their problems.
@@ -69,7 +63,7 @@ class ObjectStores(Feature, HelperOwner):
         #: The revisions that URLs mean as long as this server runs.
         self._revisions: dict[str, str] = {}
         #: The last copy of each model.
-        self._last_copies: dict[str, LocalCopy] = {}
+        self._last_copies: dict[str, actions.LocalCopy] = {}
         #: Copies on this machine, with their models.
         self._local_copies: dict[str, str] = {}
 
@@ -78,21 +72,23 @@ class ObjectStores(Feature, HelperOwner):
         return self
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self,)
 
     # ---------------------------------------------------------- what is asked
 
     async def fetch(
         self, ticket: int, model: str, *, is_patient: bool, is_poll: bool
-    ) -> LocalCopy | None:
+    ) -> actions.LocalCopy | None:
         """Copy a model; None if no store can have it."""
         if not self._urls or not _can_be_asked_for(model):
             return None
         copy = self._known_copy(model) if is_poll else None
         return copy or await self._copy(ticket, model, {"is_patient": is_patient})
 
-    async def complete(self, ticket: int, model: str, source: FileSource) -> LocalCopy:
+    async def complete(
+        self, ticket: int, model: str, source: blueprint.FileSource
+    ) -> actions.LocalCopy:
         """Copy the files of a model's source and of its own directory, which win."""
         copy = self._last_copies.get(model)
         # the files of a revision never change
@@ -106,14 +102,14 @@ class ObjectStores(Feature, HelperOwner):
         try:
             self._directory = self._directory or self._claim_storage(source.url)
         except ZmqTritonError as error:
-            return LocalCopy((), "", _UNREACHABLE, error.text)
+            return actions.LocalCopy((), "", _UNREACHABLE, error.text)
         own = {"urls": [source.url], "own": (source.directory, source.fingerprint)}
         copy = await self._copy(ticket, model, {"is_patient": False, **own})
         is_there = copy.directory or copy.problem
         problem = copy.problem if is_there else f"{source.url} has no files"
         return copy._replace(problem=problem, is_whole=True)
 
-    async def _copy(self, ticket: int, model: str, details: Mapping[str, Any]) -> LocalCopy:
+    async def _copy(self, ticket: int, model: str, details: Mapping[str, Any]) -> actions.LocalCopy:
         arguments = {"model": model, "directory": self._directory, **details}
         answer = self._call_process(ticket, "copy", arguments)
         self._copying[ticket] = model
@@ -133,7 +129,7 @@ class ObjectStores(Feature, HelperOwner):
             self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
-    async def list_remote(self) -> RemoteNames:
+    async def list_remote(self) -> actions.RemoteNames:
         """Return the models of all stores."""
         if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
             if self._listing is None:
@@ -141,16 +137,16 @@ class ObjectStores(Feature, HelperOwner):
             await self._listing
         return self._known_names()
 
-    def _known_copy(self, model: str) -> LocalCopy | None:
+    def _known_copy(self, model: str) -> actions.LocalCopy | None:
         """Return the answer to a poll from the last listing; None if the stores must be asked."""
         if self._plan.now_s - self._listed_s > _POLLED_S:
             return None
         for url, odd in self._unusable_models.items():
             if model in odd:
-                return LocalCopy((url,), "", f"odd: {odd[model]}", odd[model])
+                return actions.LocalCopy((url,), "", f"odd: {odd[model]}", odd[model])
         places = tuple(url for url, names in self._models.items() if model in names)
         if len(places) != 1:
-            return LocalCopy(places)
+            return actions.LocalCopy(places)
         last_copy = self._last_copies.get(model)
         if last_copy is None or (last_copy.repository_urls, last_copy.digest) != (
             places,
@@ -161,11 +157,11 @@ class ObjectStores(Feature, HelperOwner):
 
     # ------------------------------------------------------------ what is heard
 
-    def _record_copy(self, model: str, answer: Any) -> LocalCopy:
+    def _record_copy(self, model: str, answer: Any) -> actions.LocalCopy:
         """Take the answer for a model, and keep it if it is worth keeping."""
         if isinstance(answer, ZmqTritonError):
-            return LocalCopy((), "", _UNREACHABLE, answer.text)
-        copied = LocalCopy(
+            return actions.LocalCopy((), "", _UNREACHABLE, answer.text)
+        copied = actions.LocalCopy(
             tuple(answer["urls"]), answer["directory"], answer["digest"], answer["odd"]
         )
         self._last_copies[model] = copied
@@ -190,7 +186,7 @@ class ObjectStores(Feature, HelperOwner):
             if not error:
                 self._models[url], self._unusable_models[url] = answer["models"], answer["odd"]
 
-    def _known_names(self) -> RemoteNames:
+    def _known_names(self) -> actions.RemoteNames:
         missing = [url for url in self._urls if url not in self._models]
         if missing and not self._may_start_without:
             raise InternalError(self._errors[missing[0]])
@@ -213,8 +209,10 @@ class ObjectStores(Feature, HelperOwner):
     def _send_call(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
         if not self._serial:
             self._serial = self._plan.new_serial()
-            self._plan.enqueue(Spawn(self._serial, ROLE))
-        self._plan.enqueue(Send(self._serial, wire.Call(number, verb, json.dumps(arguments))))
+            self._plan.enqueue(actions.Spawn(self._serial, ROLE))
+        self._plan.enqueue(
+            actions.Send(self._serial, wire.Call(number, verb, json.dumps(arguments)))
+        )
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Record the pid of a started process, if it is the one that asks stores."""
@@ -225,7 +223,9 @@ class ObjectStores(Feature, HelperOwner):
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
         """Record the progress of a copy."""
         if serial == self._serial and message.call in self._copying:
-            begun = PreparationStatus(self._copying[message.call], self._plan.now_s)
+            begun = helper_processes.PreparationStatus(
+                self._copying[message.call], self._plan.now_s
+            )
             self._copy_status.setdefault(message.call, begun).update(message)
 
     def _end_copy(self, ticket: int) -> None:
@@ -239,7 +239,7 @@ class ObjectStores(Feature, HelperOwner):
         self._end_copy(answer.id)
         call = self._pending_calls.pop(answer.id, None)
         if call is not None and answer.code:
-            call(from_number(answer.code, answer.text))
+            call(errors.from_number(answer.code, answer.text))
         elif call is not None:
             said = json.loads(answer.result)
             self._keep_revisions(said["revisions"])
@@ -252,7 +252,7 @@ class ObjectStores(Feature, HelperOwner):
                 self._revisions[url] = revision
                 self._plan.log("I", f"{url} is {revision}, as long as this server runs")
 
-    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
         """Fail all questions to a dead process. The next question starts another one."""
         if serial != self._serial:
             return

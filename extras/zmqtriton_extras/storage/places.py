@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.wire import InvalidArgument
 
 S3, GS, AZURE, HUB, REGISTRY = "s3", "gs", "as", "hf", "oci"
 _FORMS = {

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage.blobs import SHA256, AddBytes, BlobCache, lock
 from zmqtriton_extras.storage.file_stores import FileStore, RemoteFile
 from zmqtriton_extras.storage.places import ArtifactPath
 from zmqtriton_extras.storage.web import Answer, Refused, Unreachable, ask, content_from, read_all
-from zmqtriton_floor.errors import InternalError
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _MANIFESTS = (

@@ -15,10 +15,10 @@ import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from zmqtriton.sdk.wire import InternalError, InvalidArgument
 from zmqtriton_extras.storage.credentials import store_options
 from zmqtriton_extras.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_extras.storage.trees import InvalidObjectName, StoredObject
-from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 #: Limit for a response with its whole body; parts are small enough for a slow line.
 _ANSWER_WITHIN = timedelta(seconds=120)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.wire import InvalidArgument
 
 _MAX_PART = 255
 _MAX_PATH = 2048

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from zmqtriton_floor.errors import InternalError
+from zmqtriton.sdk.wire import InternalError
 
 #: Seconds without a byte from the server after which a request fails; a body may take longer.
 _WAIT_S = 30.0

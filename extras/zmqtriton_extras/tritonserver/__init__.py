@@ -6,4 +6,5 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "tritonserver",
+    needs=("metrics",),
 )

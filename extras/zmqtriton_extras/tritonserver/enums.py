@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.wire import ZmqTritonError
 
 
 class TritonError(Exception):

@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
+from zmqtriton.sdk.wire import logs
 from zmqtriton_extras.tritonserver.enums import LogLevel
-from zmqtriton_floor.logs import name_requests
 
 #: Level, file, line, microseconds since 1970, and text.
 Record = tuple[LogLevel, str, int, int, str]
@@ -56,7 +56,7 @@ def parse(line: str) -> Record | None:
         moment = datetime.fromisoformat(document["time"].replace("Z", "+00:00"))
         file, _, number = document["at"].rpartition(":")
         ids = document.get("request_ids") or [document.get("request_id", "")]
-        text = f"{name_requests(ids)}{document['text']}"
+        text = f"{logs.name_requests(ids)}{document['text']}"
         time_us = round(moment.timestamp() * 1e6)
         return _LEVELS[document["level"]], file, int(number), time_us, text
     except (ValueError, KeyError, TypeError, AttributeError):

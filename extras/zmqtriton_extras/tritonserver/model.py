@@ -14,8 +14,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.embedded import Model as AskedModel
-from zmqtriton.embedded import Server as OwnedServer
+from zmqtriton.sdk.process import Model as AskedModel
+from zmqtriton.sdk.process import server as servers
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.tritonserver.enums import (
     InternalError,
     InvalidArgumentError,
@@ -30,7 +31,6 @@ from zmqtriton_extras.tritonserver.responses import (
     ResponseIterator,
     question,
 )
-from zmqtriton_floor.errors import Unavailable
 
 _LOOK_S = 0.01
 #: Seconds for the server's processes to end after the exit timeout for requests.
@@ -47,7 +47,7 @@ class RunningServer:
 
         Raises InternalError if the server ends instead.
         """
-        self.connection = OwnedServer(**options)
+        self.connection = servers.Server(**options)
         within_s = options["exit_timeout_secs"] + _END_S
         stop: Callable[[], object] = partial(self.connection.stop, within_s)
         try:

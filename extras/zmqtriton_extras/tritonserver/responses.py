@@ -15,9 +15,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from zmqtriton.embedded import InferenceRequest as Question
-from zmqtriton.embedded import InferenceResponse as Answer
-from zmqtriton.embedded import Model as AskedModel
+from zmqtriton.sdk.process import InferenceRequest as Question
+from zmqtriton.sdk.process import InferenceResponse as Answer
+from zmqtriton.sdk.process import Model as AskedModel
+from zmqtriton.sdk.wire import ZmqTritonError, datatypes, errors, wire
 from zmqtriton_extras.tritonserver.enums import (
     DataType,
     InvalidArgumentError,
@@ -27,9 +28,6 @@ from zmqtriton_extras.tritonserver.enums import (
     translate,
 )
 from zmqtriton_extras.tritonserver.tensor import DeviceOrMemoryType, Tensor
-from zmqtriton_floor import wire
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME, WITHOUT_NUMPY
-from zmqtriton_floor.errors import Cancelled, ZmqTritonError
 
 _PARAMETER_TYPES = (str, int, float, bool)
 
@@ -112,7 +110,7 @@ class _Reading:
         """Return a response of the server as one of this API; None is the end."""
         if found is None:
             if self._is_cancelled:
-                return self._failure(Cancelled("request was cancelled"))
+                return self._failure(errors.Cancelled("request was cancelled"))
             return InferenceResponse(self._model(), self._request.request_id, final=True)
         response = InferenceResponse(
             self._model(found.model, found.version),
@@ -155,8 +153,12 @@ class _Reading:
     def _datatype_without_numpy(self, name: str) -> DataType | None:
         """Return the configured datatype of an output if numpy has only its bits."""
         outputs = self._asked.config().get("output", ())
-        numbers = [BY_CONFIG_NAME[o["data_type"]].number for o in outputs if o["name"] == name]
-        return next((DataType(number) for number in numbers if number in WITHOUT_NUMPY), None)
+        numbers = [
+            datatypes.BY_CONFIG_NAME[o["data_type"]].number for o in outputs if o["name"] == name
+        ]
+        return next(
+            (DataType(number) for number in numbers if number in datatypes.WITHOUT_NUMPY), None
+        )
 
     def _deliver(self, response: InferenceResponse) -> InferenceResponse:
         """Return the response, or with `raise_on_error` raise its error."""

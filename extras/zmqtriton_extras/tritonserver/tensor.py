@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from zmqtriton.sdk.models import api, dlpack, gpu
+from zmqtriton.sdk.wire import Unavailable, datatypes, tensors
 from zmqtriton_extras.tritonserver.enums import (
     DataType,
     DLDeviceType,
@@ -19,11 +21,6 @@ from zmqtriton_extras.tritonserver.enums import (
     MemoryType,
     UnsupportedError,
 )
-from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.tensors import datatype_of, encode_bytes, to_numpy
-from zmqtriton_stub.api import TritonModelException, dlpack
-from zmqtriton_stub.memory import gpu
 
 _ON_HOST = (MemoryType.CPU, MemoryType.CPU_PINNED)
 DeviceOrMemoryType = tuple[MemoryType, int] | MemoryType | tuple[DLDeviceType, int] | str
@@ -59,7 +56,7 @@ def describe(owner: Any) -> tuple[DataType, list[int], MemoryBuffer]:
         raise InvalidArgumentError("Object does not support DLpack protocol")
     try:
         number, array, shape = dlpack.take(owner)
-    except (TritonModelException, BufferError, TypeError) as error:
+    except (api.TritonModelException, BufferError, TypeError) as error:
         raise InvalidArgumentError(f"Object does not support DLPack protocol: {error}") from None
     if isinstance(array, np.ndarray):
         buffer = over(array, owner)
@@ -173,7 +170,7 @@ class Tensor:
     ) -> Any:
         """Return a capsule over the memory, without a copy if the consumer can bear that."""
         number = self.data_type.value
-        if number == BYTES or number not in BY_NUMBER:
+        if number == datatypes.BYTES or number not in datatypes.BY_NUMBER:
             raise InvalidArgumentError(
                 f"Unsupported Triton server data type. Can't convert {self.data_type} to DLPack "
                 "data type"
@@ -185,7 +182,7 @@ class Tensor:
                 f"DLPack stream synchronization on memory type {self.memory_type} and stream "
                 f"{stream} not supported"
             )
-        array = self._on_host(BY_NUMBER[number].numpy_bits, self.shape)
+        array = self._on_host(datatypes.BY_NUMBER[number].numpy_bits, self.shape)
         try:
             return dlpack.give(array.copy() if copy else array, number, max_version)
         except BufferError:  # it cannot be told that the memory must not be written to
@@ -200,7 +197,7 @@ class Tensor:
             raise InvalidArgumentError(
                 f"Tensor has data type {self.data_type} not {DataType.BYTES}"
             )
-        array: np.ndarray = to_numpy(BYTES, list(self.shape), self.to_memory())
+        array: np.ndarray = tensors.to_numpy(datatypes.BYTES, list(self.shape), self.to_memory())
         return array
 
     def to_string_array(self) -> np.ndarray:
@@ -256,7 +253,7 @@ class Tensor:
         try:
             span = gpu.copied(self._span(), self.memory_type_id) if is_copy else self._span()
             return dlpack.give_span(span, number, self.shape, max_version)
-        except (TritonModelException, Unavailable) as error:
+        except (api.TritonModelException, Unavailable) as error:
             raise UnsupportedError(str(error)) from None
 
     def _refusal(self, place: tuple[MemoryType, int]) -> UnsupportedError:
@@ -290,10 +287,12 @@ def _of_array(array: Any) -> Tensor:
     if array.dtype.kind in "OSU":
         elements = array.astype(np.object_) if array.dtype.kind == "U" else array
         return Tensor(
-            DataType.BYTES, array.shape, over(np.frombuffer(encode_bytes(elements), np.byte))
+            DataType.BYTES,
+            array.shape,
+            over(np.frombuffer(tensors.encode_bytes(elements), np.byte)),
         )
     try:
-        number = datatype_of(array).number
+        number = tensors.datatype_of(array).number
     except KeyError:
         raise InvalidArgumentError(
             f"Unsupported Numpy data type. Can't convert {array.dtype.type} to Triton server data "

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 import falcon.asgi
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    HttpExtension,
-    HttpRequest,
-    Operation,
-    Route,
-    RouteDescriptions,
-)
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, HttpRequest, Route, extension
 
 if TYPE_CHECKING:
     from zmqtriton_extras.web_sockets.stream import Streams
@@ -45,9 +38,9 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     ]
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
     summary = "A WebSocket: requests of `infer` in, responses out, in any number"
-    return RouteDescriptions({"WebSockets.stream": Operation(summary)})
+    return extension.RouteDescriptions({"WebSockets.stream": extension.Operation(summary)})
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

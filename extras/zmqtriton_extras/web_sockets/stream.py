@@ -21,26 +21,38 @@ from typing import Any
 import falcon.asgi
 import orjson
 
-from zmqtriton_extras.web_sockets import frames
-from zmqtriton_extras.web_sockets.frames import BINARY, TEXT, FrameReader, Message, Violation
-from zmqtriton_extras.web_sockets.web_socket import WebSocket, begin, watch
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import (
-    TOO_MANY_UNREAD,
-    Cancelled,
+from zmqtriton.sdk.frontend import (
+    Arrivals,
+    Ask,
+    CheckedRequest,
+    Content,
+    Gateway,
+    HttpRequest,
+    ModelVersion,
+    OpenSequences,
+    StreamItem,
+    TakesLong,
+    infer,
+    is_large,
+    json_documents,
+    ledger,
+    now_ns,
+    response_encoding,
+    turns,
+    wake,
+)
+from zmqtriton.sdk.wire import (
+    INLINE_BYTES,
     InternalError,
     InvalidArgument,
     Unavailable,
     ZmqTritonError,
+    errors,
+    wire,
 )
-from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.entrance import Ask, Content, TakesLong
-from zmqtriton_frontends.gateway import Gateway, StreamItem
-from zmqtriton_frontends.http_api import HttpRequest, Inference, ResponseFormat, size_of_response
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, OpenSequences, now_ns
-from zmqtriton_frontends.process import Arrivals, RequestShares, Share, wake
-from zmqtriton_frontends.tensors.references import is_large
+from zmqtriton_extras.web_sockets import frames
+from zmqtriton_extras.web_sockets.frames import BINARY, TEXT, FrameReader, Message, Violation
+from zmqtriton_extras.web_sockets.web_socket import WebSocket, begin, watch
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +71,7 @@ _CANCELLED_AT_ONCE = 16
 #: Silence of a client after which a server that leaves ends its connection.
 _QUIET_S = 1.0
 _FINAL = "triton_final_response"
-_NO_BODY = ResponseBody({}, [])
+_NO_BODY = wire.ResponseBody({}, [])
 _CANCELLED = "the client has cancelled the request"
 
 
@@ -68,8 +80,8 @@ class Streams:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._shares = RequestShares()
-        self._inference = Inference(gateway)
+        self._shares = turns.RequestShares()
+        self._inference = infer.Inference(gateway)
 
     async def converse(
         self, req: HttpRequest, resp: falcon.asgi.Response, target: tuple[str, str]
@@ -125,8 +137,8 @@ class _Conversation:
     def __init__(
         self,
         gateway: Gateway,
-        inference: Inference,
-        shares: RequestShares,
+        inference: infer.Inference,
+        shares: turns.RequestShares,
         req: HttpRequest,
         socket: WebSocket,
         target: tuple[str, str],
@@ -207,7 +219,7 @@ class _Conversation:
             answering.cancel()
         if meant:
             await asyncio.wait(meant)
-            await self._send_document(_error(own_id, Cancelled(_CANCELLED)))
+            await self._send_document(_error(own_id, errors.Cancelled(_CANCELLED)))
         return True
 
     # ---------------------------------------------------------------- requests
@@ -257,7 +269,7 @@ class _Conversation:
             sending = self._loop.create_future()
             checked = checked._replace(on_asked=partial(wake, sending))
         own_id, is_decoupled = checked.body.request_id, checked.model.signature.is_decoupled
-        written = ResponseFormat(checked.model, own_id, form, None)
+        written = response_encoding.ResponseFormat(checked.model, own_id, form, None)
         before = None if is_decoupled else self._latest
         # whose responses do not keep the request's tensors
         share = self._req.connection.share.another()
@@ -293,8 +305,8 @@ class _Conversation:
         self,
         items: Any,
         arrivals: Arrivals,
-        share: Share,
-        written: ResponseFormat,
+        share: ledger.Share,
+        written: response_encoding.ResponseFormat,
         before: asyncio.Task[None] | None,
     ) -> None:
         try:
@@ -312,7 +324,11 @@ class _Conversation:
             share.release()
 
     async def _send_item(
-        self, item: StreamItem, arrivals: Arrivals, share: Share, written: ResponseFormat
+        self,
+        item: StreamItem,
+        arrivals: Arrivals,
+        share: ledger.Share,
+        written: response_encoding.ResponseFormat,
     ) -> None:
         if item.error is not None:
             await self._send_document(
@@ -320,13 +336,13 @@ class _Conversation:
             )
             return
         body = item.body or _NO_BODY
-        size = size_of_response(body)
+        size = response_encoding.size_of_response(body)
         held = share.held
         if size > INLINE_BYTES:
             if arrivals.pass_on():
                 share.add(size)
             elif not await share.wait(size):
-                raise Unavailable(TOO_MANY_UNREAD)
+                raise Unavailable(errors.TOO_MANY_UNREAD)
         body = body._replace(parameters={**body.parameters, _FINAL: item.is_final})
         if written.takes_long(body):
             encoded = await written.encode_aside(body)

@@ -8,6 +8,7 @@ from typing import Any
 
 import falcon
 
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, Upgraded, turns
 from zmqtriton_extras.web_sockets.frames import (
     BINARY,
     CLOSE,
@@ -23,9 +24,6 @@ from zmqtriton_extras.web_sockets.frames import (
     closing,
     frame,
 )
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest, Upgraded
-from zmqtriton_frontends.process import TaskTurn
 
 #: The subprotocol of messages of models, which a client may name.
 SUBPROTOCOL = "zmqtriton"
@@ -71,7 +69,7 @@ class WebSocket:
         upgraded: Upgraded,
         reader: FrameReader,
         hold: Callable[[int], None],
-        turn: TaskTurn,
+        turn: turns.TaskTurn,
     ) -> None:
         """Set up; `hold` accounts for bytes of a message, and raises if there is no room."""
         self._upgraded = upgraded

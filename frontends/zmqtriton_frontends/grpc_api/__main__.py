@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from zmqtriton_floor import lazy_names, prctl
-from zmqtriton_floor.settings.offers import Hook
+from zmqtriton_floor import prctl
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.serving import process
 
-#: Makes the service of another transport, by the name of `--grpc-transport`.
-TRANSPORT = Hook[Callable[[Gateway], process.Service]]("grpc.transport")
-
 
 def make(gateway: Gateway, bound: Mapping[str, socket.socket]) -> process.Service:
-    transport = gateway.settings.grpc.transport
-    if transport == "native":
+    if gateway.settings.grpc.transport == "native":
         return NativeServer(gateway, list(bound.values()))
     # only now: grpc takes 20 MB and has threads of its own
-    reference = TRANSPORT.named_in(gateway.settings.offers)[transport]
-    service: process.Service = lazy_names.load_reference(reference)(gateway)
-    return service
+    from zmqtriton_frontends.grpc_api.transport.grpcio_server import GrpcioServer
+
+    return GrpcioServer(gateway)
 
 
 def main() -> int:

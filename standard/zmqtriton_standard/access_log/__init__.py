@@ -22,6 +22,7 @@ class AccessLogOptions(NamedTuple):
 
 ADDON = AddOn(
     "access_log",
+    needs=("metrics",),
     title="Capture",
     options=AccessLogOptions,
     process=Process(

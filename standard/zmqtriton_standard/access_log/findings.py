@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.diagnosis.facts.target import Chapter, Target
-from zmqtriton.diagnosis.rules.files import judge_lines
+from zmqtriton.sdk.models import files
+from zmqtriton.sdk.models import target as doctor_target
 
 
-def chapters(target: Target) -> Iterator[Chapter]:
+def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
     """Yield the doctor's chapter."""
-    yield Chapter(
+    yield doctor_target.Chapter(
         "the directory of the access log",
-        judge_lines("the access log", target.path("access-log"), "--access-log"),
+        files.judge_lines("the access log", target.path("access-log"), "--access-log"),
         reads_files=True,
         is_of_server=True,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.file_names import write_obstacle
+from zmqtriton.sdk.process import write_obstacle
 
 #: The name of the service, and of its socket in the runtime directory.
 SERVICE = "access_log"

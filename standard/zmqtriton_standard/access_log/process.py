@@ -15,10 +15,9 @@ import threading
 import time
 from contextlib import suppress
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton.sdk.lines.receiver import Receiver
-from zmqtriton_floor import prctl
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.serving import run_local
+from zmqtriton.sdk.process import prctl, run_local
 from zmqtriton_standard.access_log.options import QUESTION, SERVICE
 from zmqtriton_standard.metrics.model_metrics import head
 

@@ -15,13 +15,11 @@ from typing import Any
 
 import orjson
 
+from zmqtriton.sdk.frontend import Gateway, bearer_tokens, refusals
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import timestamp
-from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.logs import escape_json
-from zmqtriton_frontends.access.bearer_tokens import MAX_ADDRESSES, FailureLimit
-from zmqtriton_frontends.access.refusals import Refusal, Source, listeners
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.wire import logs
 from zmqtriton_standard.access_log.options import QUESTION, SERVICE
 from zmqtriton_standard.metrics.services import Figures, at_socket
 
@@ -40,17 +38,17 @@ class RefusalLog:
     def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
         self._line = line
         self._clock = clock
-        self._recent = FailureLimit()
+        self._recent = bearer_tokens.FailureLimit()
         #: Refusals without a line, by address.
         self._left_out: Counter[str] = Counter()
         #: Writes the numbers of refusals that got no line; None while all got one.
         self._timer: asyncio.TimerHandle | None = None
 
-    def turned_away(self, refusal: Refusal) -> None:
+    def turned_away(self, refusal: refusals.Refusal) -> None:
         """Write the line of a request without access, unless its client has had many."""
         source = refusal.source
         if self._recent.add(source.address, self._clock()).wait_s:
-            is_full = len(self._left_out) >= MAX_ADDRESSES
+            is_full = len(self._left_out) >= bearer_tokens.MAX_ADDRESSES
             is_counted = source.address in self._left_out or not is_full
             self._left_out[source.address if is_counted else "others"] += 1
             if self._timer is None:
@@ -81,17 +79,19 @@ def log_refusals(gateway: Gateway) -> Line:
 
     A process may serve inferences and the page of metrics, and logs each refusal once.
     """
-    return _line_to(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+    return _line_to(
+        endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE)
+    )
 
 
 @cache
 def _line_to(path: str) -> Line:
     line = Line(path)
-    listeners.append(RefusalLog(line).turned_away)
+    refusals.listeners.append(RefusalLog(line).turned_away)
     return line
 
 
-def add_source(document: dict[str, Any], source: Source) -> None:
+def add_source(document: dict[str, Any], source: refusals.Source) -> None:
     if source.address:
         document["client"] = source.address
     document["protocol"] = source.protocol
@@ -110,7 +110,7 @@ def send(line: Line, document: dict[str, Any], begun_ns: int = 0) -> None:
         return
     if line.dropped:
         document["dropped"], line.dropped = line.dropped, 0
-    line.send(escape_json(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)))
+    line.send(logs.escape_json(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)))
 
 
 def metrics(gateway: Gateway) -> Figures:

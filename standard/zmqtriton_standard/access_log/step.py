@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from zmqtriton.sdk.frontend import Ask, CheckedRequest, Gateway, Stages, refusals
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import size_of
-from zmqtriton_floor.descriptions import clipped
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.access.refusals import AccessRefused
-from zmqtriton_frontends.entrance import Ask
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import CheckedRequest, Stages
+from zmqtriton.sdk.wire import ZmqTritonError, clipped, wire
 from zmqtriton_standard.access_log.refusals import add_source, log_refusals, send
 
 #: Parts of errors that have what a client sent.
@@ -44,7 +39,7 @@ class AccessLog:
 
     def refused(self, ask: Ask, error: ZmqTritonError) -> None:
         """Write the line of a request that does not enter."""
-        if isinstance(error, AccessRefused):
+        if isinstance(error, refusals.AccessRefused):
             error.is_reported = True
         document = _document(ask, ask.target[1])
         document.update(status=error.code, error=_without_names(error))
@@ -65,7 +60,7 @@ class _Entry:
         self._error: Exception | None = None
         self._has_ended = False
 
-    def take(self, response: ResponseBody) -> None:
+    def take(self, response: wire.ResponseBody) -> None:
         self._responses += 1
         self._bytes += size_of(response.outputs)
 

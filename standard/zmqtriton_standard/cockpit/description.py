@@ -14,22 +14,17 @@ from typing import Any
 
 import falcon.asgi
 
-from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.signature import EXAMPLE, Input
-from zmqtriton_floor.token_file import Grant
-from zmqtriton_frontends.access.bearer_tokens import OPEN, may_see
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    Example,
+from zmqtriton.sdk.frontend import (
+    Gateway,
     HttpRequest,
-    Operation,
+    ModelVersion,
     Route,
-    extensions,
-    need_of_route,
-    schema_named,
+    access,
+    bearer_tokens,
+    json_documents,
 )
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion
+from zmqtriton.sdk.frontend import extension as http_extension
+from zmqtriton.sdk.wire import datatypes, signature, token_file
 from zmqtriton_standard.cockpit.openapi_text import OPERATIONS, SCHEMAS
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
@@ -65,10 +60,10 @@ class Description:
         self._gateway = gateway
         self._table = table
         self._operations = all_operations(gateway)
-        text_of = EXAMPLE.first_of(gateway.settings.offers) or (lambda config, name: "")
+        text_of = signature.EXAMPLE.first_of(gateway.settings.offers) or (lambda config, name: "")
         infer, generate = partial(_infer_example, text_of), partial(_generate_example, text_of)
         #: Function that makes an example body, by the responder's qualified name.
-        self._examples_of: dict[str, Example] = {
+        self._examples_of: dict[str, http_extension.Example] = {
             "AsgiInferences.infer": infer,
             "Generate.generate": generate,
             "Generate.generate_stream": generate,
@@ -78,7 +73,7 @@ class Description:
         self._streams = set(_STREAMS)
         #: The schemas of errors by responder, where that is another than ours.
         self._errors: dict[str, str] = {}
-        for extension in extensions(gateway):
+        for extension in http_extension.extensions(gateway):
             more = extension.descriptions(gateway)
             self._examples_of = {**more.examples, **self._examples_of}
             self._schemas = {**more.schemas, **self._schemas}
@@ -87,11 +82,13 @@ class Description:
 
     async def document(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         document = self.describe(req.grant)
-        for describe in filter(None, (each.describe for each in extensions(self._gateway))):
+        for describe in filter(
+            None, (each.describe for each in http_extension.extensions(self._gateway))
+        ):
             await describe(self._gateway, req, document)
         resp.data = json_documents.write(document)
 
-    def describe(self, grant: Grant | None) -> dict[str, Any]:
+    def describe(self, grant: token_file.Grant | None) -> dict[str, Any]:
         """Return the document for a caller with this grant."""
         settings = self._gateway.settings
         paths: dict[str, dict[str, Any]] = {}
@@ -130,9 +127,9 @@ class Description:
             return {}
         return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
 
-    def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
+    def _operation(self, route: Route, path: str, grant: token_file.Grant | None) -> dict[str, Any]:
         responder = str(getattr(route.responder, "__qualname__", ""))
-        entry = self._operations.get(responder, Operation(responder))
+        entry = self._operations.get(responder, http_extension.Operation(responder))
         parameters = [_parameter(*match) for match in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
             "operationId": _operation_id(route.method, path),
@@ -143,12 +140,19 @@ class Description:
                 "default": {
                     "description": "What was wrong.",
                     "content": {
-                        _JSON: {"schema": schema_named(self._errors.get(responder, "Error"))}
+                        _JSON: {
+                            "schema": http_extension.schema_named(
+                                self._errors.get(responder, "Error")
+                            )
+                        }
                     },
                 },
             },
         }
-        if self._gateway.settings.access.tokens and need_of_route(route) != OPEN:
+        if (
+            self._gateway.settings.access.tokens
+            and access.need_of_route(route) != bearer_tokens.OPEN
+        ):
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)
@@ -159,7 +163,7 @@ class Description:
         if parameters:
             operation["parameters"] = parameters
         if entry.request:
-            content: dict[str, Any] = {"schema": schema_named(entry.request)}
+            content: dict[str, Any] = {"schema": http_extension.schema_named(entry.request)}
             if responder in self._examples_of:
                 content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
@@ -168,12 +172,12 @@ class Description:
             }
         return operation
 
-    def _examples(self, responder: str, grant: Grant | None) -> dict[str, Any]:
+    def _examples(self, responder: str, grant: token_file.Grant | None) -> dict[str, Any]:
         make, examples = self._examples_of[responder], {}
         for model in self._gateway.catalogue.newest():
             if model.signature.is_decoupled and responder not in self._streams:
                 continue  # it answers as often as it likes, which only a stream can carry
-            if not may_see(grant, model.name):
+            if not bearer_tokens.may_see(grant, model.name):
                 continue
             value = make(model)
             if value is not None:
@@ -181,9 +185,12 @@ class Description:
         return examples
 
 
-def all_operations(gateway: Gateway) -> dict[str, Operation]:
+def all_operations(gateway: Gateway) -> dict[str, http_extension.Operation]:
     """Return the descriptions of all responders of this server, by their qualified names."""
-    more = [extension.descriptions(gateway).operations for extension in extensions(gateway)]
+    more = [
+        extension.descriptions(gateway).operations
+        for extension in http_extension.extensions(gateway)
+    ]
     return {name: text for texts in (*more, OPERATIONS) for name, text in texts.items()}
 
 
@@ -204,10 +211,12 @@ def _operation_id(method: str, path: str) -> str:
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 
 
-def _response(entry: Operation) -> dict[str, Any]:
+def _response(entry: http_extension.Operation) -> dict[str, Any]:
     if not entry.media:
         return {"description": "Done; the body is empty."}
-    schema: dict[str, Any] = schema_named(entry.response) if entry.response else {"type": "string"}
+    schema: dict[str, Any] = (
+        http_extension.schema_named(entry.response) if entry.response else {"type": "string"}
+    )
     return {"description": "The answer.", "content": {entry.media: {"schema": schema}}}
 
 
@@ -224,7 +233,7 @@ def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | No
             {
                 "name": declaration.name,
                 "shape": _shape(declaration),
-                "datatype": BY_NUMBER[declaration.datatype].name,
+                "datatype": datatypes.BY_NUMBER[declaration.datatype].name,
                 "data": _elements(text_of, model, declaration),
             }
             for declaration in inputs
@@ -244,23 +253,24 @@ def _generate_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] |
     return document
 
 
-def _presentable_inputs(model: ModelVersion) -> list[Input] | None:
+def _presentable_inputs(model: ModelVersion) -> list[signature.Input] | None:
     """Return the inputs that a request needs; None if JSON cannot have them all in a few lines."""
     inputs = [each for each in model.signature.inputs.values() if not each.optional]
     is_presentable = all(
-        BY_NUMBER[each.datatype].json_kind and count_elements(_shape(each)) <= _MAX_ELEMENTS
+        datatypes.BY_NUMBER[each.datatype].json_kind
+        and datatypes.count_elements(_shape(each)) <= _MAX_ELEMENTS
         for each in inputs
     )
     return inputs if is_presentable else None
 
 
-def _shape(declaration: Input) -> list[int]:
+def _shape(declaration: signature.Input) -> list[int]:
     return [1 if dim < 0 else dim for dim in declaration.dims]
 
 
-def _elements(text_of: _TextOf, model: ModelVersion, declaration: Input) -> list[Any]:
-    count = count_elements(_shape(declaration))
-    if declaration.datatype == BYTES:
+def _elements(text_of: _TextOf, model: ModelVersion, declaration: signature.Input) -> list[Any]:
+    count = datatypes.count_elements(_shape(declaration))
+    if declaration.datatype == datatypes.BYTES:
         return [text_of(model.config, declaration.name) or _TEXT] * count
-    make = _ELEMENTS.get(BY_NUMBER[declaration.datatype].json_kind, int)
+    make = _ELEMENTS.get(datatypes.BY_NUMBER[declaration.datatype].json_kind, int)
     return [make(index) for index in range(count)]

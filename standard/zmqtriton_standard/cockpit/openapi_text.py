@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_floor.datatypes import DATATYPES
-from zmqtriton_frontends.http_api import (
-    BOOLEAN,
-    COUNT,
-    STRING,
-    Operation,
-    array_of,
-    object_of,
-    schema_named,
-)
+from zmqtriton.sdk.frontend import extension
+from zmqtriton.sdk.wire import datatypes
 
 
-def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
-    return Operation(summary, request, response, "application/json", **more)
+def _answers(summary: str, response: str, request: str = "", **more: Any) -> extension.Operation:
+    return extension.Operation(summary, request, response, "application/json", **more)
 
 
 _HTML = "text/html"
@@ -28,9 +20,9 @@ _NUMBER = {"type": "number"}
 
 #: Descriptions of the HTTP operations, by the qualified name of their responder.
 OPERATIONS = {
-    "Metadata.live": Operation("Whether the server is alive: 200, or no answer"),
-    "Metadata.ready": Operation("Whether all models can execute: 200, else 400"),
-    "Metadata.model_ready": Operation("Whether a model can execute: 200, else 400"),
+    "Metadata.live": extension.Operation("Whether the server is alive: 200, or no answer"),
+    "Metadata.ready": extension.Operation("Whether all models can execute: 200, else 400"),
+    "Metadata.model_ready": extension.Operation("Whether a model can execute: 200, else 400"),
     "Metadata.server": _answers("Name, version and extensions of the server", "Server"),
     "Metadata.model": _answers("Versions, inputs and outputs of a model", "Model"),
     "Metadata.config": _answers("The complete configuration of a model", "Configuration"),
@@ -45,13 +37,15 @@ OPERATIONS = {
         "IndexRequest",
         is_body_required=False,
     ),
-    "RepositoryResponders.load": Operation(
+    "RepositoryResponders.load": extension.Operation(
         "Load a model, or load it anew", "LoadRequest", is_body_required=False
     ),
-    "RepositoryResponders.unload": Operation(
+    "RepositoryResponders.unload": extension.Operation(
         "Unload a model", "UnloadRequest", is_body_required=False
     ),
-    "RepositoryResponders.named_repository": Operation("Answers 501: repositories have no names"),
+    "RepositoryResponders.named_repository": extension.Operation(
+        "Answers 501: repositories have no names"
+    ),
     "Operations.scale": _answers("How many instances each version of a model has", "Scale"),
     "Operations.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
@@ -83,12 +77,15 @@ OPERATIONS = {
     "Status.history": _answers(
         "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds",
         "History",
-        query={"seconds": _NUMBER, "model": STRING},
+        query={"seconds": _NUMBER, "model": extension.STRING},
     ),
     "Status.logs": _answers(
         "The last lines of the log, of all or of a model",
         "Log",
-        query={"model": STRING, **{name: _NUMBER for name in ("lines", "since", "after")}},
+        query={
+            "model": extension.STRING,
+            **{name: _NUMBER for name in ("lines", "since", "after")},
+        },
     ),
     "AsgiInferences.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
@@ -98,12 +95,12 @@ OPERATIONS = {
         "Generated",
         "GenerateRequest",
     ),
-    "Generate.generate_stream": Operation(
+    "Generate.generate_stream": extension.Operation(
         "Run a model with flat JSON, or bytes for its one such input; responses as events (SSE)",
         "GenerateRequest",
         media="text/event-stream",
     ),
-    "InferStream.infer_stream": Operation(
+    "InferStream.infer_stream": extension.Operation(
         "Run a model; responses with names and shapes as server-sent events, as they come",
         "InferRequest",
         media="text/event-stream",
@@ -119,47 +116,68 @@ OPERATIONS = {
     "RegionResponders.status": _answers(
         "The regions of shared memory that are registered", "Regions"
     ),
-    "RegionResponders.register": Operation("Register a region of shared memory", "RegisterRequest"),
-    "RegionResponders.register_nameless": Operation("Answers 400: a region needs a name"),
-    "RegionResponders.unregister": Operation("Forget one region of shared memory, or all"),
+    "RegionResponders.register": extension.Operation(
+        "Register a region of shared memory", "RegisterRequest"
+    ),
+    "RegionResponders.register_nameless": extension.Operation("Answers 400: a region needs a name"),
+    "RegionResponders.unregister": extension.Operation(
+        "Forget one region of shared memory, or all"
+    ),
     "Description.document": _answers("This description", "Description"),
-    "Pages.front": Operation("A page for browsers, for others where to look", media=_HTML),
-    "Pages.docs": Operation("This description as a page", media=_HTML),
-    "Pages.asset": Operation("What the pages load", media="text/plain"),
+    "Pages.front": extension.Operation(
+        "A page for browsers, for others where to look", media=_HTML
+    ),
+    "Pages.docs": extension.Operation("This description as a page", media=_HTML),
+    "Pages.asset": extension.Operation("What the pages load", media="text/plain"),
 }
 
 
 _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
-_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in DATATYPES]}
-_DATA = {**array_of({}), "description": "Elements in row-major order, nested or flat."}
-_TENSOR = {"name": STRING, "datatype": _DATATYPE, "shape": array_of(COUNT), "data": _DATA}
+_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.DATATYPES]}
+_DATA = {**extension.array_of({}), "description": "Elements in row-major order, nested or flat."}
+_TENSOR = {
+    "name": extension.STRING,
+    "datatype": _DATATYPE,
+    "shape": extension.array_of(extension.COUNT),
+    "data": _DATA,
+}
 _LOAD = {
-    **{"name": STRING, "version": STRING, "ready": BOOLEAN},
-    **{key: COUNT for key in ("queued", "executing", "unanswered", "limit")},
-    "instances": object_of({"ready": COUNT, "all": COUNT}),
+    **{"name": extension.STRING, "version": extension.STRING, "ready": extension.BOOLEAN},
+    **{key: extension.COUNT for key in ("queued", "executing", "unanswered", "limit")},
+    "instances": extension.object_of({"ready": extension.COUNT, "all": extension.COUNT}),
     **{key: _NUMBER for key in ("utilization", "mean_queue_ms", "mean_compute_ms")},
 }
-_DURATION = object_of({"count": COUNT, "ns": COUNT}, "count", "ns")
+_DURATION = extension.object_of({"count": extension.COUNT, "ns": extension.COUNT}, "count", "ns")
 
 SCHEMAS: dict[str, Any] = {
-    "Error": object_of({"error": STRING}, "error"),
-    "Server": object_of(
-        {"name": STRING, "version": STRING, "extensions": array_of(STRING)}, "name", "version"
+    "Error": extension.object_of({"error": extension.STRING}, "error"),
+    "Server": extension.object_of(
+        {
+            "name": extension.STRING,
+            "version": extension.STRING,
+            "extensions": extension.array_of(extension.STRING),
+        },
+        "name",
+        "version",
     ),
-    "TensorMetadata": object_of(
-        {"name": STRING, "datatype": _DATATYPE, "shape": array_of({"type": "integer"})},
+    "TensorMetadata": extension.object_of(
+        {
+            "name": extension.STRING,
+            "datatype": _DATATYPE,
+            "shape": extension.array_of({"type": "integer"}),
+        },
         "name",
         "datatype",
         "shape",
     ),
-    "Model": object_of(
+    "Model": extension.object_of(
         {
-            "name": STRING,
-            "versions": array_of(STRING),
-            "platform": STRING,
-            "inputs": array_of(schema_named("TensorMetadata")),
-            "outputs": array_of(schema_named("TensorMetadata")),
+            "name": extension.STRING,
+            "versions": extension.array_of(extension.STRING),
+            "platform": extension.STRING,
+            "inputs": extension.array_of(extension.schema_named("TensorMetadata")),
+            "outputs": extension.array_of(extension.schema_named("TensorMetadata")),
         },
         "name",
         "versions",
@@ -169,14 +187,17 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
     "Duration": _DURATION,
-    "ModelStatistics": object_of(
+    "ModelStatistics": extension.object_of(
         {
-            "name": STRING,
-            "version": STRING,
-            "last_inference": {**COUNT, "description": "Milliseconds since 1970."},
-            "inference_count": COUNT,
-            "execution_count": COUNT,
-            "inference_stats": {"type": "object", "additionalProperties": schema_named("Duration")},
+            "name": extension.STRING,
+            "version": extension.STRING,
+            "last_inference": {**extension.COUNT, "description": "Milliseconds since 1970."},
+            "inference_count": extension.COUNT,
+            "execution_count": extension.COUNT,
+            "inference_stats": {
+                "type": "object",
+                "additionalProperties": extension.schema_named("Duration"),
+            },
         },
         "name",
         "version",
@@ -184,62 +205,92 @@ SCHEMAS: dict[str, Any] = {
         "execution_count",
         "inference_stats",
     ),
-    "Statistics": object_of(
-        {"model_stats": array_of(schema_named("ModelStatistics"))}, "model_stats"
+    "Statistics": extension.object_of(
+        {"model_stats": extension.array_of(extension.schema_named("ModelStatistics"))},
+        "model_stats",
     ),
-    "IndexRequest": object_of({"ready": {**BOOLEAN, "description": "Only those that are ready."}}),
-    "Index": array_of(
-        object_of({"name": STRING, "version": STRING, "state": STRING, "reason": STRING}, "name")
+    "IndexRequest": extension.object_of(
+        {"ready": {**extension.BOOLEAN, "description": "Only those that are ready."}}
     ),
-    "LoadRequest": object_of({"parameters": object_of({"config": STRING})}),
-    "UnloadRequest": object_of({"parameters": object_of({"unload_dependents": BOOLEAN})}),
-    "Load": object_of(_LOAD),
-    "ServerLoad": object_of({**_LOAD, "models": array_of(schema_named("Load"))}),
-    "DrainRequest": object_of(
+    "Index": extension.array_of(
+        extension.object_of(
+            {
+                "name": extension.STRING,
+                "version": extension.STRING,
+                "state": extension.STRING,
+                "reason": extension.STRING,
+            },
+            "name",
+        )
+    ),
+    "LoadRequest": extension.object_of(
+        {"parameters": extension.object_of({"config": extension.STRING})}
+    ),
+    "UnloadRequest": extension.object_of(
+        {"parameters": extension.object_of({"unload_dependents": extension.BOOLEAN})}
+    ),
+    "Load": extension.object_of(_LOAD),
+    "ServerLoad": extension.object_of(
+        {**_LOAD, "models": extension.array_of(extension.schema_named("Load"))}
+    ),
+    "DrainRequest": extension.object_of(
         {
-            "instance": STRING,
+            "instance": extension.STRING,
             "then": {"type": "string", "enum": ["nothing", "unload", "restart", "stop"]},
             **{key: _NUMBER for key in ("within_s", "quiet_s")},
-            "wait": BOOLEAN,
+            "wait": extension.BOOLEAN,
         }
     ),
-    "UndrainRequest": object_of({"instance": STRING}),
-    "DrainState": object_of(
+    "UndrainRequest": extension.object_of({"instance": extension.STRING}),
+    "DrainState": extension.object_of(
         {
-            **{key: STRING for key in ("model", "instance", "state", "then")},
+            **{key: extension.STRING for key in ("model", "instance", "state", "then")},
             "under_way": {"type": ["integer", "null"]},
             "seconds": _NUMBER,
-            "is_late": BOOLEAN,
+            "is_late": extension.BOOLEAN,
         }
     ),
-    "ScaleRequest": object_of({"count": COUNT, "group": STRING}, "count"),
-    "Scale": object_of(
+    "ScaleRequest": extension.object_of(
+        {"count": extension.COUNT, "group": extension.STRING}, "count"
+    ),
+    "Scale": extension.object_of(
         {
-            "model": STRING,
+            "model": extension.STRING,
             "versions": {
                 "type": "object",
-                "additionalProperties": object_of({"instances": COUNT, "ready": COUNT}),
+                "additionalProperties": extension.object_of(
+                    {"instances": extension.COUNT, "ready": extension.COUNT}
+                ),
             },
-            "autoscale": object_of(
-                {"least": COUNT, "most": COUNT, "last_change": STRING, "obstacle": STRING}
+            "autoscale": extension.object_of(
+                {
+                    "least": extension.COUNT,
+                    "most": extension.COUNT,
+                    "last_change": extension.STRING,
+                    "obstacle": extension.STRING,
+                }
             ),
         }
     ),
-    "Restarted": object_of({"model": STRING, "ended": COUNT}, "model", "ended"),
-    "Status": object_of(
+    "Restarted": extension.object_of(
+        {"model": extension.STRING, "ended": extension.COUNT}, "model", "ended"
+    ),
+    "Status": extension.object_of(
         {
-            "server": object_of({"id": STRING, "version": STRING, "ready": STRING}),
-            **{name: array_of({"type": "object"}) for name in ("processes", "models")},
-            "environments": array_of(schema_named("Preparation")),
+            "server": extension.object_of(
+                {"id": extension.STRING, "version": extension.STRING, "ready": extension.STRING}
+            ),
+            **{name: extension.array_of({"type": "object"}) for name in ("processes", "models")},
+            "environments": extension.array_of(extension.schema_named("Preparation")),
         },
         "server",
         "processes",
         "models",
         "environments",
     ),
-    "Preparation": object_of(
+    "Preparation": extension.object_of(
         {
-            **{name: STRING for name in ("model", "step")},
+            **{name: extension.STRING for name in ("model", "step")},
             "progress": {
                 "type": ["number", "null"],
                 "description": "Between 0 and 1; null: nobody knows how much there is to do.",
@@ -253,44 +304,47 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Columns": {
         "type": "object",
-        "additionalProperties": array_of({"type": ["number", "null"]}),
+        "additionalProperties": extension.array_of({"type": ["number", "null"]}),
         "description": "A column for each figure, a value for each time; null: no value.",
     },
-    "History": object_of(
+    "History": extension.object_of(
         {
             "interval_s": _NUMBER,
-            "times": {**array_of(_NUMBER), "description": "Seconds since 1970."},
-            "server": schema_named("Columns"),
-            "models": {"type": "object", "additionalProperties": schema_named("Columns")},
-            "models_left_out": COUNT,
+            "times": {**extension.array_of(_NUMBER), "description": "Seconds since 1970."},
+            "server": extension.schema_named("Columns"),
+            "models": {"type": "object", "additionalProperties": extension.schema_named("Columns")},
+            "models_left_out": extension.COUNT,
         },
         "interval_s",
         "times",
         "server",
         "models",
     ),
-    "Log": object_of(
+    "Log": extension.object_of(
         {
-            "lines": array_of(
-                object_of(
+            "lines": extension.array_of(
+                extension.object_of(
                     {
-                        **{name: COUNT for name in ("number", "pid", "line")},
+                        **{name: extension.COUNT for name in ("number", "pid", "line")},
                         "time_s": _NUMBER,
-                        **{name: STRING for name in ("level", "file", "model", "instance", "text")},
+                        **{
+                            name: extension.STRING
+                            for name in ("level", "file", "model", "instance", "text")
+                        },
                     }
                 )
             ),
-            "last": COUNT,
-            "lost": COUNT,
+            "last": extension.COUNT,
+            "lost": extension.COUNT,
             **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
         "lines",
         "last",
         "lost",
     ),
-    "CanaryRequest": object_of(
+    "CanaryRequest": extension.object_of(
         {
-            "version": COUNT,
+            "version": extension.COUNT,
             **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
             **{
                 name: {}
@@ -302,37 +356,43 @@ SCHEMAS: dict[str, Any] = {
                     "promote_after",
                 )
             },
-            **{name: STRING for name in ("header", "sticky", "latency")},
+            **{name: extension.STRING for name in ("header", "sticky", "latency")},
         }
     ),
-    "Canary": object_of(
+    "Canary": extension.object_of(
         {
-            "model": STRING,
-            "phase": STRING,
-            "stable": COUNT,
-            "canary": COUNT,
+            "model": extension.STRING,
+            "phase": extension.STRING,
+            "stable": extension.COUNT,
+            "canary": extension.COUNT,
             "weight": _NUMBER,
-            "reason": STRING,
+            "reason": extension.STRING,
         }
     ),
-    "InferRequest": object_of(
+    "InferRequest": extension.object_of(
         {
-            "id": STRING,
+            "id": extension.STRING,
             "parameters": _PARAMETERS,
-            "inputs": array_of(
-                object_of({**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape")
+            "inputs": extension.array_of(
+                extension.object_of(
+                    {**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape"
+                )
             ),
-            "outputs": array_of(object_of({"name": STRING, "parameters": _PARAMETERS}, "name")),
+            "outputs": extension.array_of(
+                extension.object_of({"name": extension.STRING, "parameters": _PARAMETERS}, "name")
+            ),
         },
         "inputs",
     ),
-    "InferResponse": object_of(
+    "InferResponse": extension.object_of(
         {
-            "id": STRING,
-            "model_name": STRING,
-            "model_version": STRING,
+            "id": extension.STRING,
+            "model_name": extension.STRING,
+            "model_version": extension.STRING,
             "parameters": _PARAMETERS,
-            "outputs": array_of(object_of(_TENSOR, "name", "datatype", "shape")),
+            "outputs": extension.array_of(
+                extension.object_of(_TENSOR, "name", "datatype", "shape")
+            ),
         },
         "model_name",
         "model_version",
@@ -344,19 +404,30 @@ SCHEMAS: dict[str, Any] = {
     },
     "Generated": {
         "type": "object",
-        "properties": {"model_name": STRING, "model_version": STRING},
+        "properties": {"model_name": extension.STRING, "model_version": extension.STRING},
         "description": "Outputs by their names, with the name and the version of the model.",
     },
-    "RegisterRequest": object_of(
+    "RegisterRequest": extension.object_of(
         {
-            "key": {**STRING, "description": "Name of the shared memory, as shm_open takes it."},
-            "offset": COUNT,
-            "byte_size": COUNT,
+            "key": {
+                **extension.STRING,
+                "description": "Name of the shared memory, as shm_open takes it.",
+            },
+            "offset": extension.COUNT,
+            "byte_size": extension.COUNT,
         },
         "byte_size",
     ),
-    "Regions": array_of(
-        object_of({"name": STRING, "key": STRING, "offset": COUNT, "byte_size": COUNT}, "name")
+    "Regions": extension.array_of(
+        extension.object_of(
+            {
+                "name": extension.STRING,
+                "key": extension.STRING,
+                "offset": extension.COUNT,
+                "byte_size": extension.COUNT,
+            },
+            "name",
+        )
     ),
     "Settings": {"type": "object", "description": "Settings by their names."},
     "Description": {"type": "object", "description": "OpenAPI 3.1."},

@@ -10,12 +10,9 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest, Responder, Route
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import by_category
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, access, by_category, json_documents
+from zmqtriton.sdk.process import FrontendSettings
+from zmqtriton.sdk.wire import InvalidArgument
 
 CATEGORY = "steering"
 #: Category of Triton whose key also guards steering: a client without the right to load models
@@ -72,7 +69,7 @@ class Operations:
             ),
         ]
 
-    def _route(self, method: str, path: str, responder: Responder) -> Route:
+    def _route(self, method: str, path: str, responder: access.Responder) -> Route:
         return Route(method, path, CATEGORY, responder, _GENERAL_CATEGORY)
 
     async def scale(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:

@@ -14,9 +14,8 @@ from types import ModuleType
 import falcon
 import falcon.asgi
 
-from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpExtension, HttpRequest, Route
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, HttpRequest, Route
+from zmqtriton.sdk.process import Hook
 from zmqtriton_standard.cockpit.description import Description
 from zmqtriton_standard.cockpit.operations import Operations
 from zmqtriton_standard.cockpit.status import Status

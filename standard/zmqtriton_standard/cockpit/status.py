@@ -14,22 +14,23 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.hosts import is_loopback
-from zmqtriton_floor.numbers import in_text, number
-from zmqtriton_floor.reasons import ASLEEP, AT_REST, Kind
-from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_floor.token_file import CONTROL, Grant
-from zmqtriton_frontends.access.bearer_tokens import (
-    may_see,
-    may_see_places,
-    visible_entries,
-    without_places,
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    Route,
+    bearer_tokens,
+    by_category,
+    json_documents,
 )
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpRequest, Route
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import by_category
+from zmqtriton.sdk.process import FrontendSettings
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    ZmqTritonError,
+    is_loopback,
+    numbers,
+    reasons,
+    token_file,
+)
 from zmqtriton_standard.cockpit import operations
 
 CATEGORY, GENERAL_CATEGORY = "status", "statistics"
@@ -90,8 +91,8 @@ class Status:
         )
         now_s = time.time()
         started_s = document["processes"][0]["started_s"]
-        may_control = req.grant is None or CONTROL in req.grant.scopes
-        visible = visible_entries(index, req.grant)
+        may_control = req.grant is None or token_file.CONTROL in req.grant.scopes
+        visible = bearer_tokens.visible_entries(index, req.grant)
         document = _visible(document, visible, req.grant)
         document["server"] |= {
             "started_s": started_s,
@@ -108,7 +109,7 @@ class Status:
                 row.pop("last_error", None)
         document["models"] = _models(visible, counts, latest["rates"])
         slow = [*latest["machine"], *document.pop("slow_loops", ())]
-        document["machine"] = slow if may_see_places(req.grant) else []
+        document["machine"] = slow if bearer_tokens.may_see_places(req.grant) else []
         _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
@@ -156,11 +157,11 @@ def _text(req: HttpRequest, name: str) -> str:
 
 def _number(req: HttpRequest, name: str, default: float, *, least: int = 0) -> float:
     text = _text(req, name)
-    return number(name, in_text(text) if text else default, least, _LARGEST)
+    return numbers.number(name, numbers.in_text(text) if text else default, least, _LARGEST)
 
 
 def _visible(
-    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: Grant | None
+    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: token_file.Grant | None
 ) -> dict[str, Any]:
     """Return a status without what the holder of a token may not see."""
     if grant is None or grant.is_for_all_models:
@@ -176,15 +177,19 @@ def _visible(
 
 def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
     versions = (entry for entry in index if "version" in entry)
-    expected = [each for each in versions if each.get("why", {}).get("kind") not in AT_REST]
+    expected = [each for each in versions if each.get("why", {}).get("kind") not in reasons.AT_REST]
     ready = sum(entry.get("state") == "READY" for entry in expected)
     return f"{ready} of {len(expected)} model versions are ready"
 
 
-def _visible_row(row: dict[str, Any], grant: Grant) -> dict[str, Any]:
+def _visible_row(row: dict[str, Any], grant: token_file.Grant) -> dict[str, Any]:
     """Return a row of a table as the holder of a token may see it; {} if he may not."""
     if "model" in row:
-        return without_places(row, row["model"]) if may_see(grant, row["model"]) else {}
+        return (
+            bearer_tokens.without_places(row, row["model"])
+            if bearer_tokens.may_see(grant, row["model"])
+            else {}
+        )
     # a reader is in some directory, and it is about models
     return {} if row.get("role") == "reader" else {**row, "last_reason": "", "why": {}}
 
@@ -215,7 +220,7 @@ def _models(
                 "version": version,
                 "state": entry.get("state", ""),
                 "reason": entry.get("reason", ""),
-                "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
+                "is_asleep": entry.get("why", {}).get("kind") in reasons.ASLEEP,
                 **_counts(row),
                 "last_error": (row or {}).get("last_error"),
                 **(rates or {}).get(f"{name}:{version}", at_rest),
@@ -273,7 +278,7 @@ _MOST = 2
 _MIB = 1 << 20
 _PACE = "max_executions_per_second"
 #: Reasons of restarts that a user or a drain has asked for; they are no trouble.
-_ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
+_ON_PURPOSE = frozenset((reasons.Kind.RESTARTED, reasons.Kind.REPLACED_LATE))
 
 Row = Mapping[str, Any]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from zmqtriton import addons
-from zmqtriton.options import OPTIONS_BY_NAME
+from zmqtriton.sdk.process import addons, options
 
 _BASH = """\
 _zmqtriton() {{
@@ -41,9 +40,9 @@ def run_completion(words: list[str]) -> int:
 def script(shell: str) -> str:
     if shell == "fish":
         lines = [_FISH_COMMAND.format(name) for name in sorted(addons.usages())]
-        return "".join(lines + [_FISH_OPTION.format(name) for name in OPTIONS_BY_NAME])
+        return "".join(lines + [_FISH_OPTION.format(name) for name in options.OPTIONS_BY_NAME])
     text = _BASH.format(
-        options=" ".join(f"--{name}" for name in OPTIONS_BY_NAME),
+        options=" ".join(f"--{name}" for name in options.OPTIONS_BY_NAME),
         commands=" ".join(sorted(addons.usages())),
     )
     return _ZSH + text if shell == "zsh" else text

@@ -13,7 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from zmqtriton.console import table
+from zmqtriton.sdk.process import table
 
 _PACKAGE = "zmqtriton_deploy"
 _README = "README.md"

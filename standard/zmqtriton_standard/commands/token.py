@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timezone
 
-from zmqtriton.console import table
-from zmqtriton_floor import token_file
-from zmqtriton_floor.token_file import Grant, TokenFileError
+from zmqtriton.sdk.process import table
+from zmqtriton.sdk.wire import token_file
 
 #: Prefix of tokens. It lets secret scanners recognize a token that was committed by accident.
 _PREFIX = "zmqt_"
@@ -29,7 +28,7 @@ def run_token(words: list[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
         arguments.run(arguments)
-    except (TokenFileError, OSError, ValueError) as error:
+    except (token_file.TokenFileError, OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         sys.stderr.write(f"error: {arguments.file}: {reason}\n")
         return 1
@@ -107,7 +106,7 @@ def _make(arguments: argparse.Namespace) -> None:
     token = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     digest = token_file.digest(token)
     limits = (getattr(arguments, name) for name in token_file.LIMITS)
-    grant = Grant(
+    grant = token_file.Grant(
         arguments.name, digest, arguments.scopes, arguments.models, arguments.expires, *limits
     )
     if grant.expires is not None and grant.expires < _today():
@@ -145,14 +144,14 @@ def _remove(arguments: argparse.Namespace) -> None:
         _replace(path, left)
 
 
-def _summary(grant: Grant) -> str:
+def _summary(grant: token_file.Grant) -> str:
     models = "all models" if grant.is_for_all_models else f"models {', '.join(grant.models)}"
     until = "" if grant.expires is None else f", until {grant.expires}"
     limits = "".join(f", {limit}" for limit in _limits(grant))
     return f"{', '.join(sorted(grant.scopes))} for {models}{until}{limits}"
 
 
-def _limits(grant: Grant) -> list[str]:
+def _limits(grant: token_file.Grant) -> list[str]:
     return [f"{name}={value}" for name, value in grant.limits.items()]
 
 

@@ -7,18 +7,13 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import Client
-from zmqtriton.diagnosis.facts.asking import ask_clients, read_rates
-from zmqtriton.figures import format_bytes
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_standard.ctl import (
-    print_note,
-    print_result,
-    print_table,
-    run_with_client,
-    seconds_option,
-    with_format,
-)
+from zmqtriton.sdk.models import asking, figures
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import NotFound
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_note, print_result, with_format
+from zmqtriton_standard.ctl.selecting import seconds_option
+from zmqtriton_standard.ctl.tables import print_table
 
 _HEADER = ("Address", "Token", "Protocol", "Connections", "Busy", "Req/s", "Received/s")
 
@@ -33,7 +28,7 @@ def clients(context: click.Context, interval: float, form: str) -> None:
     Rates are measured in the next --interval seconds, on connections that stay open.
     """
 
-    rows = run_with_client(context, lambda client: read_rates(client, interval, print_note))
+    rows = run_with_client(context, lambda client: asking.read_rates(client, interval, print_note))
     print_result(form, rows, lambda: print_table(_HEADER, [*map(_row, rows)]))
 
 
@@ -55,7 +50,7 @@ def disconnect(context: click.Context, address: str, token: str, form: str) -> N
     wish = {"address": address, "token": token, "end": True}
 
     def question(client: Client) -> list[dict[str, Any]]:
-        rows = ask_clients(client, print_note, **wish)
+        rows = asking.ask_clients(client, print_note, **wish)
         if not rows:
             who = " and ".join(filter(None, (address, token and f"token '{token}'")))
             raise NotFound(f"no open connection of {who}; `zmqtriton-ctl clients` lists all")
@@ -79,5 +74,5 @@ def _row(row: Mapping[str, Any]) -> Sequence[str]:
         str(row["connections"]),
         str(row["busy"]),
         f"{row['requests_per_s']:.3g}",
-        format_bytes(row["received_bytes_per_s"]),
+        figures.format_bytes(row["received_bytes_per_s"]),
     )

@@ -7,18 +7,12 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton_floor.errors import InternalError
-from zmqtriton_standard.ctl import (
-    MODEL,
-    change_model,
-    print_note,
-    print_result,
-    run_with_client,
-    seconds_option,
-    with_format,
-)
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.wire import InternalError
+from zmqtriton_standard.ctl.asking import change_model, run_with_client
+from zmqtriton_standard.ctl.output import print_note, print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
 
 #: Seconds between two questions about the progress of a drain.
 _LOOK_EVERY_S = 0.3
@@ -60,8 +54,10 @@ def drain(
     wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
 
     def question(client: Client) -> Any:
-        check_name(client, model)
-        client.call("drain", {**wish, "within_s": within, "wait": False}, QUICK_TIMEOUT_S)
+        asking.check_name(client, model)
+        client.call(
+            "drain", {**wish, "within_s": within, "wait": False}, control_client.QUICK_TIMEOUT_S
+        )
         try:
             return _follow(client, model, instance)
         except NoServerError:
@@ -81,7 +77,9 @@ def drain(
 @click.pass_context
 def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
     """End the drain of MODEL, an instance, or the server."""
-    state = change_model(context, "undrain", model, timeout_s=QUICK_TIMEOUT_S, instance=instance)
+    state = change_model(
+        context, "undrain", model, timeout_s=control_client.QUICK_TIMEOUT_S, instance=instance
+    )
     _print_state(form, model, instance, state)
 
 
@@ -104,7 +102,9 @@ def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
     name, shown = _name(model, instance), ""
     while True:
         arguments = {"model": model, "instance": instance}
-        state: dict[str, Any] = client.call("drain.state", arguments, QUICK_TIMEOUT_S)
+        state: dict[str, Any] = client.call(
+            "drain.state", arguments, control_client.QUICK_TIMEOUT_S
+        )
         if state["state"] not in _UNDER_WAY:
             break
         line = f"{name}: {state['state']}, {state['under_way']} under way"

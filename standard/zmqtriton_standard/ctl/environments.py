@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, NoServerError, connect
-from zmqtriton_floor.errors import NotFound, ZmqTritonError
-from zmqtriton_floor.logs import escape_lines
-from zmqtriton_standard.ctl import (
-    EXIT_REFUSED,
-    CommandGroup,
+from zmqtriton.sdk.process import NoServerError, control_client
+from zmqtriton.sdk.wire import NotFound, ZmqTritonError, logs
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error
+from zmqtriton_standard.ctl.output import (
     LiveLine,
-    exit_on_error,
     print_document,
     print_note,
     print_result,
-    print_table,
     with_format,
 )
+from zmqtriton_standard.ctl.selecting import CommandGroup
+from zmqtriton_standard.ctl.tables import print_table
 
 if TYPE_CHECKING:
-    from zmqtriton.long_steps import StepProgress
+    from zmqtriton.sdk.process import long_steps
     from zmqtriton_standard.environments.ahead import ModelEnvironment
     from zmqtriton_standard.environments.cache import CacheEntry, EnvironmentCache
 
@@ -58,21 +56,15 @@ def env(context: click.Context, environment_directory: str, stub_user: str) -> N
 
 def _become(name: str, parent: str) -> str:
     """Run as this user from here on; return the directory of its environments."""
-    from zmqtriton.environments import (
-        UserError,
-        default_root,
-        downloads_directory,
-        find_user,
-        give_directory,
-    )
+    from zmqtriton.sdk.models import users
 
     try:
-        user = find_user(name)
-        cache = give_directory(parent or default_root(is_shared=True), user)
+        user = users.find_user(name)
+        cache = users.give_directory(parent or users.default_root(is_shared=True), user)
         user.become()
-    except (UserError, OSError) as error:
+    except (users.UserError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    os.environ["XDG_CACHE_HOME"] = downloads_directory(cache)
+    os.environ["XDG_CACHE_HOME"] = users.downloads_directory(cache)
     return cache
 
 
@@ -123,14 +115,14 @@ def prepare(
 
 def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
-    from zmqtriton.environments import Environment
+    from zmqtriton.sdk.models import demand as demands
     from zmqtriton_standard.environments.prepare import prepare_environment
 
     result = {"model": demand.model, "python": "", "error": ""}
     try:
         if isinstance(demand.result, ZmqTritonError):
             raise demand.result
-        if not isinstance(demand.result, Environment):
+        if not isinstance(demand.result, demands.Environment):
             with LiveLine(f"{demand.model}: preparing {demand.result}") as line:
                 steps = _ShownSteps(line, verbose=verbose)
                 environment = prepare_environment(demand.result, cache, steps)
@@ -151,14 +143,14 @@ class _ShownSteps:
         if level in self._levels:
             print_note(text)
 
-    def progress(self, latest: StepProgress) -> None:
+    def progress(self, latest: long_steps.StepProgress) -> None:
         self._line.show(str(latest))
 
 
 def _print_prepared(result: dict[str, str]) -> None:
     ready = f"ready, {result['python']}" if result["python"] else "the server's own Python"
     error = result["error"]
-    click.echo(escape_lines(f"{result['model']}: {error or ready}"), err=bool(error))
+    click.echo(logs.escape_lines(f"{result['model']}: {error or ready}"), err=bool(error))
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
@@ -168,8 +160,8 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
     if what and not names:
         return
     try:
-        with connect(context.find_root().obj) as client:
-            status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+        with control_client.connect(context.find_root().obj) as client:
+            status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
     except NoServerError as error:
         subject = ", ".join(names) or "the models"
         raise NotFound(f"{subject}: no such directory, and {error}") from error

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from zmqtriton.control_client import Client, NoServerError
-from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton.sdk.process import Client, NoServerError
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, ZmqTritonError, errors
 
 #: Loopback address to connect to, by the address of a server that listens on all.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -102,7 +102,7 @@ class HttpService:
         except (TimeoutError, urllib.error.URLError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise DeadlineExceeded(
+                raise errors.DeadlineExceeded(
                     f"no response within {self._timeout_s:g} s; see `zmqtriton-ctl explain`"
                 ) from None
             raise NoServerError(f"no server answers at {self.url}, does it run? {reason}") from None

@@ -14,24 +14,19 @@ from urllib.parse import quote
 
 import click
 
-from zmqtriton.control_client import Client
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
-from zmqtriton_floor.logs import escape
-from zmqtriton_standard.ctl import (
-    MODEL,
-    form_option,
-    print_document,
-    run_with_client,
-    seconds_option,
-    terminal_width,
-)
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import InvalidArgument, errors, logs
+from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.http_service import (
     HttpService,
     RefusedRequest,
     find_url,
     parse_headers,
 )
+from zmqtriton_standard.ctl.output import form_option, print_document
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
+from zmqtriton_standard.ctl.tables import terminal_width
 
 _USUAL_WIDTH = 100
 #: Status codes of refusals with a text that names the missing right.
@@ -212,8 +207,8 @@ def infer(context: click.Context, request_options: RequestOptions, form: str) ->
                     "responses": [_shown(each, show) for each in _stream(service, path, request)]
                 }
             return _ask(service, path, request)
-        except (DeadlineExceeded, RefusedRequest) as error:
-            check_name(client, request_options.model)
+        except (errors.DeadlineExceeded, RefusedRequest) as error:
+            asking.check_name(client, request_options.model)
             if isinstance(error, RefusedRequest) and error.status in _ABOUT_ACCESS:
                 raise
             hint = f"`zmqtriton-ctl explain {request_options.model}` may say why"
@@ -292,12 +287,12 @@ def _print(answer: dict[str, Any]) -> None:
 
     width = terminal_width() or _USUAL_WIDTH
     version = f" version {answer['model_version']}" if answer.get("model_version") else ""
-    name = escape(f"{answer.get('model_name', '')}{version}")
+    name = logs.escape(f"{answer.get('model_name', '')}{version}")
     click.echo(f"{name}, {answer['seconds'] * 1e3:.1f} ms")
     for output in answer.get("outputs", ()):
-        click.echo(escape(f"{output['name']}  {output['datatype']} {output['shape']}"))
+        click.echo(logs.escape(f"{output['name']}  {output['datatype']} {output['shape']}"))
         text = values.format_array(output["data"], width - 2)
-        click.echo("\n".join(f"  {escape(line)}" for line in text.splitlines() or [""]))
+        click.echo("\n".join(f"  {logs.escape(line)}" for line in text.splitlines() or [""]))
 
 
 def _to_document(answer: dict[str, Any]) -> dict[str, Any]:

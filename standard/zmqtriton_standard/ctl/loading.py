@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, run_with_client
 from zmqtriton_standard.ctl.output import LiveLine, print_note, print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
@@ -32,7 +32,8 @@ def shown_load(client: Client, model: str) -> Iterator[None]:
     done = threading.Event()
     with LiveLine(model or "loading") as line:
         watcher = threading.Thread(
-            target=_watch, args=(ServerSelector(str(client.directory)), model, line, done)
+            target=_watch,
+            args=(control_client.ServerSelector(str(client.directory)), model, line, done),
         )
         watcher.start()
         try:
@@ -42,14 +43,18 @@ def shown_load(client: Client, model: str) -> Iterator[None]:
             watcher.join()
 
 
-def _watch(server: ServerSelector, model: str, line: LiveLine, done: threading.Event) -> None:
+def _watch(
+    server: control_client.ServerSelector, model: str, line: LiveLine, done: threading.Event
+) -> None:
     """Look again and again; the command reports a server that does not answer."""
     if done.wait(_PROGRESS_EVERY_S):
         return  # most loads take less, and need no second connection
     try:
-        with connect(server) as client:
+        with control_client.connect(server) as client:
             while not done.wait(_PROGRESS_EVERY_S):
-                line.show(describe(client.call("loads", timeout_s=QUICK_TIMEOUT_S), model))
+                line.show(
+                    describe(client.call("loads", timeout_s=control_client.QUICK_TIMEOUT_S), model)
+                )
     except (NoServerError, ZmqTritonError):
         return
 
@@ -90,7 +95,7 @@ def _load(client: Client, model: str) -> Any:
         with shown_load(client, model):
             return client.call("load", {"model": model, "parameters": {}})
     except ZmqTritonError:
-        check_name(client, model)
+        asking.check_name(client, model)
         raise
 
 
@@ -165,13 +170,13 @@ def _print_reloaded(model: str, report: dict[str, Any]) -> None:
 
 
 def _reload(client: Client, model: str, *, renews: bool) -> Any:
-    check_name(client, model)
+    asking.check_name(client, model)
     with shown_load(client, model):
         return client.call("reload", {"model": model, "renews": renews})
 
 
 def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any:
-    check_name(client, model)
+    asking.check_name(client, model)
 
     def stubs() -> list[dict[str, Any]]:
         # an older generation answers its last requests, some of which may never end
@@ -185,7 +190,7 @@ def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any
     arguments = {"model": model, "wait": not no_wait}
     arguments |= {"instance": instance} if instance else {}
     if no_wait:
-        return client.call("restart", arguments, QUICK_TIMEOUT_S)
+        return client.call("restart", arguments, control_client.QUICK_TIMEOUT_S)
     with shown_load(client, model):
         ended = client.call("restart", arguments)
         while ended and not _is_back(stubs(), before):
@@ -194,7 +199,7 @@ def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any
 
 
 def _stubs(client: Client, model: str) -> list[dict[str, Any]]:
-    processes = client.call("status", timeout_s=QUICK_TIMEOUT_S)["processes"]
+    processes = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)["processes"]
     return [one for one in processes if one["role"] == "stub" and one["model"] == model]
 
 
@@ -304,6 +309,8 @@ def unregister(context: click.Context, path: str, form: str) -> None:
 def _change_repositories(context: click.Context, verb: str, path: str, form: str) -> None:
     arguments = {"path": os.path.abspath(path)}
     paths = run_with_client(
-        context, lambda client: client.call(verb, arguments, QUICK_TIMEOUT_S), to_change=True
+        context,
+        lambda client: client.call(verb, arguments, control_client.QUICK_TIMEOUT_S),
+        to_change=True,
     )
     print_result(form, {"repositories": paths}, "\n".join(paths))

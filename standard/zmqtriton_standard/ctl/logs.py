@@ -13,19 +13,13 @@ from typing import Any
 
 import click
 
-from zmqtriton import standard_output
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton_floor.errors import NotFound
-from zmqtriton_floor.logs import line as format_line
-from zmqtriton_standard.ctl import (
-    MODEL,
-    print_document,
-    print_note,
-    print_result,
-    run_with_client,
-    with_format,
-)
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.process import Client, control_client, standard_output
+from zmqtriton.sdk.wire import NotFound
+from zmqtriton.sdk.wire import logs as log_text
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_document, print_note, print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 
 #: Seconds between two questions for new lines with `--follow`.
 _FOLLOW_EVERY_S = 0.3
@@ -133,7 +127,7 @@ def _read_last(
     answer = _ask(client, selection, 0, selection.lines if is_all else _ALL_LINES)
     lines = [line for line in answer["lines"] if selection.has(line)][-selection.lines :]
     if selection.model and not answer["lines"]:
-        check_name(client, selection.model)
+        asking.check_name(client, selection.model)
     if selection.since_s and selection.since_s < answer.get("begins_s", 0.0):
         begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["begins_s"]))
         print_note(
@@ -162,16 +156,20 @@ def _read_following(
 
 def _ask(client: Client, selection: _Selection, after: int, lines: int) -> dict[str, Any]:
     arguments = {"model": selection.model, "after": after, "lines": lines}
-    answer: dict[str, Any] = client.call("logs", arguments, timeout_s=QUICK_TIMEOUT_S)
+    answer: dict[str, Any] = client.call(
+        "logs", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
+    )
     return answer
 
 
 def _read_previous(
     client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
-    check_name(client, selection.model)
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    kept = client.call("logs.processes", {"model": selection.model}, timeout_s=QUICK_TIMEOUT_S)
+    asking.check_name(client, selection.model)
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    kept = client.call(
+        "logs.processes", {"model": selection.model}, timeout_s=control_client.QUICK_TIMEOUT_S
+    )
     processes = find_previous(selection.model, selection.instance, status, kept)
     if not processes:
         instances = known_instances(selection.model, status, kept)
@@ -194,7 +192,7 @@ def _describe_end(process: PreviousProcess) -> str:
 
 def _write_line(line: dict[str, Any]) -> None:
     origin = (line["pid"], line["file"], line["line"])
-    click.echo(format_line(line["level"], origin, line["text"], line["time_s"]))
+    click.echo(log_text.line(line["level"], origin, line["text"], line["time_s"]))
 
 
 _WRITERS: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -310,7 +308,9 @@ def log_settings(
     changes = {name: value for name, value in options.items() if value is not None}
     settings = run_with_client(
         context,
-        lambda client: client.call("log.settings", {"changes": changes}, QUICK_TIMEOUT_S),
+        lambda client: client.call(
+            "log.settings", {"changes": changes}, control_client.QUICK_TIMEOUT_S
+        ),
         to_change=bool(changes),
     )
     lines = [

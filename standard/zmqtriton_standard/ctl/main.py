@@ -11,10 +11,14 @@ from typing import NoReturn
 
 import click
 
-from zmqtriton import addons, standard_output
-from zmqtriton.commit import full_version
-from zmqtriton.control_client import ServerSelector
-from zmqtriton_floor import lazy_names, prctl
+from zmqtriton.sdk.process import (
+    addons,
+    control_client,
+    full_version,
+    load_reference,
+    prctl,
+    standard_output,
+)
 from zmqtriton_standard.ctl.selecting import CommandGroup, move_to_front, parse_server
 
 _PROGRAM = "zmqtriton-ctl"
@@ -43,7 +47,7 @@ class _Commands(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         reference = addons.find("ctl", cmd_name)
-        command: click.Command | None = lazy_names.load_reference(reference) if reference else None
+        command: click.Command | None = load_reference(reference) if reference else None
         return command
 
 
@@ -84,7 +88,7 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     """
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         context.color = False
-    context.obj = ServerSelector(runtime_directory, server)
+    context.obj = control_client.ServerSelector(runtime_directory, server)
 
 
 @click.command()

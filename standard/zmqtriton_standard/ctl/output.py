@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zmqtriton_floor.logs import escape, escape_lines
+from zmqtriton.sdk.wire import logs
 from zmqtriton_standard.ctl.yaml_text import yaml_lines
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def print_result(form: str, document: Any, shown: str | Callable[[], object]) ->
     if form != "table":
         print_document(form, document)
     elif isinstance(shown, str):
-        click.echo(escape_lines(shown))
+        click.echo(logs.escape_lines(shown))
     else:
         shown()
 
@@ -114,7 +114,9 @@ def print_error(text: str, status: int) -> None:
 
 def _print_aside(text: str, document: dict[str, Any]) -> None:
     # JSON is YAML, too
-    click.echo(escape_lines(text) if chosen_form() == "table" else json.dumps(document), err=True)
+    click.echo(
+        logs.escape_lines(text) if chosen_form() == "table" else json.dumps(document), err=True
+    )
 
 
 class LiveLine:
@@ -146,7 +148,7 @@ class LiveLine:
 
     def show(self, step: str) -> None:
         """Show the present step; a percentage in it moves the bar."""
-        self._step = step = escape(step)
+        self._step = step = logs.escape(step)
         if self._bar is not None:
             share = _PERCENTAGE.search(step)
             self._bar.update(

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from zmqtriton.control_client import NoServerError, ServerSelector, connect
-from zmqtriton_floor.errors import ZmqTritonError, closest_match
+from zmqtriton.sdk.process import NoServerError, control_client
+from zmqtriton.sdk.wire import ZmqTritonError, errors
 
 _OPTIONS = ("--server", "--runtime-directory")
 _THIS_MACHINE = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
@@ -45,7 +45,7 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            meant = closest_match(args[0], self.list_commands(ctx))
+            meant = errors.closest_match(args[0], self.list_commands(ctx))
             if not meant:
                 raise
             raise click.UsageError(f"{error.message} Did you mean '{meant}'?", ctx) from None
@@ -94,9 +94,9 @@ class _ModelName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     ) -> list[CompletionItem]:
         chosen = ctx.find_root().params
         directory = chosen.get("runtime_directory") or ""
-        selector = ServerSelector(directory, chosen.get("server") or "")
+        selector = control_client.ServerSelector(directory, chosen.get("server") or "")
         try:
-            with connect(selector) as client:
+            with control_client.connect(selector) as client:
                 index = client.call("index", {"ready": False}, timeout_s=_COMPLETE_WITHIN_S)
         except (NoServerError, ZmqTritonError):
             return []  # nobody knows any

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from zmqtriton.diagnosis.facts.asking import read_stacks
-from zmqtriton_standard.ctl import MODEL, print_result, run_with_client, with_format
+from zmqtriton.sdk.models import asking
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_result, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 
 
 @click.command()
@@ -19,7 +21,7 @@ def stacks(context: click.Context, model: str, form: str) -> None:
 
     Nothing is interrupted, and a process that hangs shows where.
     """
-    processes = run_with_client(context, lambda client: read_stacks(client, model))
+    processes = run_with_client(context, lambda client: asking.read_stacks(client, model))
     print_result(form, processes, lambda: _print_stacks(processes))
 
 

@@ -17,22 +17,15 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton import addons
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
-from zmqtriton.diagnosis.facts.asking import check_name
-from zmqtriton.figures import format_bytes
-from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
-from zmqtriton_floor.metrics import TOKENS
-from zmqtriton_standard.ctl import (
-    MODEL,
-    print_document,
-    print_table,
-    run_with_client,
-    seconds_option,
-    shorten,
-    use_of_models,
-    with_format,
-)
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.models import figures as shown_figures
+from zmqtriton.sdk.process import Client, addons, control_client
+from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError, metrics
+from zmqtriton_standard.ctl.asking import run_with_client
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
+from zmqtriton_standard.ctl.status import use_of_models
+from zmqtriton_standard.ctl.tables import print_table, shorten
 
 HEADER = (
     "Model",
@@ -270,7 +263,7 @@ def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
 
 
 def _read(client: Client, model: str) -> list[dict[str, Any]]:
-    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
     counts = status["counts"]
     if counts is None:
         raise Unavailable(
@@ -278,7 +271,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         )
     rows = [row for row in counts if model in ("", row["model"])]
     if model and not rows:
-        check_name(client, model)
+        asking.check_name(client, model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
     use, tokens = use_of_models(status["processes"]), _made_tokens(client.directory)
@@ -300,7 +293,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
 
 def _made_tokens(directory: Path) -> Mapping[str, int]:
     """Return the tokens by `model:version`; empty if the server does not count tokens."""
-    counts = TOKENS.first_of(addons.offers())
+    counts = metrics.TOKENS.first_of(addons.offers())
     return counts.made_tokens(directory) if counts else {}
 
 
@@ -309,7 +302,7 @@ def _gpu_bytes(
 ) -> Mapping[tuple[str, int], int]:
     """Return the bytes of instances on GPUs, by model and version; empty if not measured."""
     try:
-        figures = client.call("latest", timeout_s=QUICK_TIMEOUT_S)["processes"]
+        figures = client.call("latest", timeout_s=control_client.QUICK_TIMEOUT_S)["processes"]
     except ZmqTritonError:
         return {}  # nobody measures
     sums: Counter[tuple[str, int]] = Counter()
@@ -335,7 +328,7 @@ def _print(rates: Sequence[Rates]) -> None:
         _TOKENS: [_figure(each.tokens_per_s) for each in rates],
         _AFFINITY: [_figure(each.affinity_percent) for each in rates],
         _SPARE: [_figure(each.spare_per_s) for each in rates],
-        _GPU: [format_bytes(each.gpu_bytes) for each in rates],
+        _GPU: [shown_figures.format_bytes(each.gpu_bytes) for each in rates],
     }
     shown = {name: texts for name, texts in columns.items() if {*texts} - {_figure(None)}}
     rows = [(*_row(each), *own) for each, *own in zip(rates, *shown.values(), strict=True)]
@@ -350,7 +343,7 @@ def _row(rates: Rates) -> Sequence[str]:
         str(rates.pending),
         str(rates.active),
         _figure(rates.cpu_percent),
-        format_bytes(rates.memory_bytes),
+        shown_figures.format_bytes(rates.memory_bytes),
     )
 
 

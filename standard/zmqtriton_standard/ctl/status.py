@@ -13,23 +13,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client import (
-    QUICK_TIMEOUT_S,
-    Client,
-    NoServerError,
-    ServerIdentity,
-    ServerSelector,
-    connect_all,
-    identify,
-)
-from zmqtriton.diagnosis.facts.asking import (
-    check_name,
-    describe_log,
-    needs_attention,
-    unknown_model,
-)
-from zmqtriton.figures import format_bytes, format_duration
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton.sdk.models import asking
+from zmqtriton.sdk.models import figures as shown_figures
+from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL
@@ -102,25 +89,28 @@ def only_model(
     }
     names = [entry["name"] for entry in index]
     if not any(kept.values()) and model not in names:
-        raise unknown_model(model, names)
+        raise asking.unknown_model(model, names)
     return {**status, **kept, "resources": [], "on_demand": {}}
 
 
 def print_status(
-    server: ServerIdentity, status: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
+    server: control_client.ServerIdentity,
+    status: dict[str, Any],
+    index: Iterable[dict[str, Any]],
+    now_s: float,
 ) -> None:
     places = "".join(f", {service} {place}" for service, place in server.addresses.items())
-    up = format_duration(now_s - server.started_s) if server.started_s else "-"
+    up = shown_figures.format_duration(now_s - server.started_s) if server.started_s else "-"
     click.echo(f"'{server.id}', zmqtriton {server.build}, up {up}{places}: {server.ready}\n")
     table: list[Sequence[str]] = [_PROCESS, *map(_process_row, status["processes"])]
     if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
         # The uptime tells the same.
         table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
     print_table(table[0], table[1:])
-    troubled = [model_row(entry) for entry in index if needs_attention(entry)]
+    troubled = [model_row(entry) for entry in index if asking.needs_attention(entry)]
     _print_section(("Not ready", "Version", "State", "Reason"), troubled)
     _print_tables(status)
-    if log := describe_log(status.get("log", {})):
+    if log := asking.describe_log(status.get("log", {})):
         click.echo(f"\n{log}")
 
 
@@ -157,11 +147,11 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
         f"{process['model']}:{process['version']}" if is_of_model else "",
         str(process["pid"] or "-"),
         started,
-        "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),
+        "-" if process["uptime_s"] is None else shown_figures.format_duration(process["uptime_s"]),
         _state(process),
         str(process.get("restarts", "")),
-        format_bytes(process["memory_bytes"]),
-        "-" if process["cpu_s"] is None else format_duration(process["cpu_s"]),
+        shown_figures.format_bytes(process["memory_bytes"]),
+        "-" if process["cpu_s"] is None else shown_figures.format_duration(process["cpu_s"]),
         process.get("last_reason", ""),
     )
 
@@ -172,7 +162,7 @@ def _state(process: Mapping[str, Any]) -> str:
     state, executing_s = process.get("state", ""), process.get("executing_s", 0.0)
     if executing_s < _LONG_EXECUTION_S:
         return str(state)
-    return f"{state}, executing {format_duration(executing_s)}"
+    return f"{state}, executing {shown_figures.format_duration(executing_s)}"
 
 
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -183,7 +173,13 @@ def _count_row(entry: dict[str, Any]) -> Sequence[str]:
 def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
     name = entry.get("instance") or entry.get("model") or "the server"
     count = "?" if entry["under_way"] is None else str(entry["under_way"])
-    return (name, entry["state"], entry["then"], count, format_duration(entry["seconds"]))
+    return (
+        name,
+        entry["state"],
+        entry["then"],
+        count,
+        shown_figures.format_duration(entry["seconds"]),
+    )
 
 
 def _quota_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -199,7 +195,7 @@ def _format_figure(figure: float | None) -> str:
 
 def _held_row(entry: dict[str, Any]) -> Sequence[str]:
     owner = f"{entry['model']}:{entry['version']}"
-    return f"{entry['role']} {entry['pid']}", owner, format_bytes(entry["bytes"])
+    return f"{entry['role']} {entry['pid']}", owner, shown_figures.format_bytes(entry["bytes"])
 
 
 def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -254,8 +250,8 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 def servers(context: click.Context, form: str) -> None:
     """List the servers on this machine, the newest first."""
     with exit_on_error():
-        clients = connect_all(ServerSelector(context.obj.directory))
-    identify(clients)
+        clients = control_client.connect_all(control_client.ServerSelector(context.obj.directory))
+    control_client.identify(clients)
     print_result(
         form,
         [*map(_json_entry, clients)],
@@ -280,7 +276,7 @@ def _row(client: Client) -> Sequence[str]:
     except NoServerError:
         return ("-", "-", "-", "-", "-", "-", directory, "it has not answered in time")
     places = [server.addresses.get(service, "-") for service in ("http", "grpc", "metrics")]
-    up = format_duration(time.time() - server.started_s)
+    up = shown_figures.format_duration(time.time() - server.started_s)
     return (server.id, str(server.pid), up, *places, directory, server.ready)
 
 
@@ -306,15 +302,15 @@ def status(context: click.Context, model: str, form: str) -> None:
 
 def _read_status(
     client: Client, model: str, *, has_index: bool
-) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
+) -> tuple[control_client.ServerIdentity, dict[str, Any], list[Any]]:
     """Read the status, for people with the index."""
-    document = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    server = ServerIdentity.from_status(document)
+    document = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    server = control_client.ServerIdentity.from_status(document)
     index = []
     if has_index:
         # whether there is such a model only its repository can say
         arguments = {"ready": False, "reasons": True, "urgent": not model}
-        index = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+        index = client.call("index", arguments, timeout_s=control_client.QUICK_TIMEOUT_S)
     if model:
         document = only_model(model, document, index)
         index = [entry for entry in index if entry["name"] == model]
@@ -328,7 +324,10 @@ def _read_status(
 def models(context: click.Context, form: str, ready: bool) -> None:
     """List the models of the repositories and their states."""
     entries = run_with_client(
-        context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_TIMEOUT_S)
+        context,
+        lambda client: client.call(
+            "index", {"ready": ready}, timeout_s=control_client.QUICK_TIMEOUT_S
+        ),
     )
     head = ("Model", "Version", "State", "Reason")
     print_result(form, entries, lambda: print_table(head, [*map(model_row, entries)]))
@@ -354,7 +353,7 @@ def config(
         print_result(form, document, lambda: click.echo(_to_text(document), nl=False))
         return
     rows = run_with_client(
-        context, lambda client: client.call("options", timeout_s=QUICK_TIMEOUT_S)
+        context, lambda client: client.call("options", timeout_s=control_client.QUICK_TIMEOUT_S)
     )
     shown = [row for row in rows if has_all or not row["is_default"]]
     # a server of an older version does not tell the source
@@ -369,9 +368,11 @@ def config(
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:
     arguments = {"model": model, "version": version or -1}
-    config: dict[str, Any] = client.call("config", arguments, timeout_s=QUICK_TIMEOUT_S)
+    config: dict[str, Any] = client.call(
+        "config", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
+    )
     if not config:
-        check_name(client, model)
+        asking.check_name(client, model)
         what = f"version {version} of model '{model}'" if version else f"model '{model}'"
         raise Unavailable(
             f"{what} does not serve, so it uses no config; `zmqtriton-ctl explain {model}` says why"
@@ -381,9 +382,9 @@ def _read_config(client: Client, model: str, version: int | None) -> dict[str, A
 
 def _to_text(document: dict[str, Any]) -> str:
     # only now: it reads protobuf definitions
-    from zmqtriton.config import parse_json, to_text
+    from zmqtriton.sdk.models import pbtxt
 
-    return to_text(parse_json(json.dumps(document)))
+    return pbtxt.to_text(pbtxt.parse_json(json.dumps(document)))
 
 
 def _show(value: Any) -> str:

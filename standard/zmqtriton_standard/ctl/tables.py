@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 from rich.cells import cell_len, set_cell_size
 
-from zmqtriton_floor.logs import escape
+from zmqtriton.sdk.wire import logs
 
 _GAP = 2
 _INDENT = " " * 4
@@ -35,7 +35,7 @@ def print_table(
     if width is None:
         for row in (header, *rows):
             # a text of several lines is one here
-            cells = (escape(" ".join(cell.split())) for cell in row)
+            cells = (logs.escape(" ".join(cell.split())) for cell in row)
             click.echo("\t".join(cells).rstrip("\t"))
         return
     count = _fitting_columns(header, rows, width)
@@ -64,13 +64,13 @@ def _fitting_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return the widths of the columns; the first takes half of the terminal at most."""
     columns = zip(header, *rows, strict=True)
-    first, *others = [max(cell_len(escape(cell)) for cell in column) for column in columns]
+    first, *others = [max(cell_len(logs.escape(cell)) for cell in column) for column in columns]
     return [min(first, max(_LEAST_FIRST, width // 2)), *others]
 
 
 def _print_below(name: str, cell: str) -> None:
     """Print a cell below its row, with its column's name if there are several such cells."""
-    lines = [escape(line) for line in cell.rstrip().splitlines()]
+    lines = [logs.escape(line) for line in cell.rstrip().splitlines()]
     if name and lines:
         lines[0] = f"{name}: {lines[0]}"
     for line in lines:
@@ -79,7 +79,7 @@ def _print_below(name: str, cell: str) -> None:
 
 def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False) -> str:
     padded = [
-        set_cell_size(shorten(escape(cell), width), width)
+        set_cell_size(shorten(logs.escape(cell), width), width)
         for cell, width in zip(cells, widths, strict=True)
     ]
     styled = [

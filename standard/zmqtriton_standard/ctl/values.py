@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BY_NAME, BYTES, Datatype
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import from_numbers, number_type, to_numbers
+from zmqtriton.sdk.wire import InvalidArgument, datatypes, tensors
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
@@ -21,12 +19,12 @@ class TensorInfo(NamedTuple):
     """One input or output, as the model's metadata has it."""
 
     name: str
-    datatype: Datatype
+    datatype: datatypes.Datatype
     shape: tuple[int, ...]
 
     @classmethod
     def from_metadata(cls, entry: Mapping[str, Any]) -> TensorInfo:
-        return cls(entry["name"], BY_NAME[entry["datatype"]], tuple(entry["shape"]))
+        return cls(entry["name"], datatypes.BY_NAME[entry["datatype"]], tuple(entry["shape"]))
 
     def describe(self) -> str:
         return f"{self.name} {self.datatype.name} {list(self.shape)}"
@@ -78,7 +76,7 @@ def _expected(infos: Iterable[TensorInfo]) -> str:
 def _read_value(text: str, info: TensorInfo) -> Any:
     if text.startswith("@"):
         return _read_file(Path(text[1:]), info)
-    if info.datatype.number == BYTES:
+    if info.datatype.number == datatypes.BYTES:
         parsed = _parse_list(text, lambda word: word)
         if any(isinstance(each, dict) for each in parsed):  # a text that is JSON itself: a chat
             parsed = [text]
@@ -114,7 +112,7 @@ def _read_file(path: Path, info: TensorInfo) -> Any:
     try:
         if path.suffix == ".npy":
             return _to_array(np.load(path, allow_pickle=False), info)
-        if info.datatype.number == BYTES:
+        if info.datatype.number == datatypes.BYTES:
             return np.array([path.read_bytes()], np.object_)
     except (OSError, ValueError) as error:
         raise InvalidArgument(
@@ -124,7 +122,7 @@ def _read_file(path: Path, info: TensorInfo) -> Any:
 
 
 def _to_array(value: Any, info: TensorInfo) -> Any:
-    kind = number_type(info.datatype)
+    kind = tensors.number_type(info.datatype)
     try:
         array = np.array(value)
         if array.dtype.kind in "biuf" and kind is not np.object_:
@@ -182,9 +180,9 @@ def _matches(shape: Sequence[int], expected: Sequence[int]) -> bool:
 
 def _zeros(info: TensorInfo) -> Any:
     shape = [1 if dim == -1 else dim for dim in info.shape]
-    if info.datatype.number == BYTES:
+    if info.datatype.number == datatypes.BYTES:
         return np.full(shape, b"", np.object_)
-    return np.zeros(shape, number_type(info.datatype))
+    return np.zeros(shape, tensors.number_type(info.datatype))
 
 
 def _random(info: TensorInfo) -> Any:
@@ -201,14 +199,14 @@ def _random(info: TensorInfo) -> Any:
     return chance.random(empty.shape).astype(empty.dtype)
 
 
-def encode(array: Any, datatype: Datatype) -> bytes:
+def encode(array: Any, datatype: datatypes.Datatype) -> bytes:
     """Return the bytes of a tensor as they travel."""
-    return bytes(from_numbers(datatype, array))
+    return bytes(tensors.from_numbers(datatype, array))
 
 
 def decode(datatype: str, shape: Sequence[int], data: bytes) -> Any:
     """Return the array of an output."""
-    return to_numbers(BY_NAME[datatype], shape, data)
+    return tensors.to_numbers(datatypes.BY_NAME[datatype], shape, data)
 
 
 def to_json(array: Any) -> Any:

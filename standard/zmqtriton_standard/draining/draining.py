@@ -10,23 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
-    CountsReport,
     Feature,
     Promise,
-    RepeatedCall,
     Verb,
     Verbs,
-    always,
-    check_names,
-    find_model,
-    optional_model_name,
-    the_same,
+    broker_counts,
 )
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, wire
 from zmqtriton_standard.draining import DrainingOptions
 from zmqtriton_standard.draining.targets import (
     Drain,
@@ -113,14 +107,19 @@ class Draining(Feature):
             "drain": Verb(
                 self._begin,
                 of_operators=True,
-                changes=always,
+                changes=control_verbs.always,
                 goes_over=lambda call: _to_repeat(call.arguments),
             ),
-            "undrain": Verb(self._undrain, of_operators=True, changes=always, goes_over=the_same),
+            "undrain": Verb(
+                self._undrain,
+                of_operators=True,
+                changes=control_verbs.always,
+                goes_over=control_verbs.the_same,
+            ),
             "drain.state": Verb(lambda call: self._state(_key(call.arguments))),
         }
 
-    def repeated_calls(self) -> Iterable[RepeatedCall]:
+    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
         """Return the drains of models and of the server that nothing follows."""
         for (model, instance), drained in self._drained.items():
             if not instance and drained.drain.wish.follow is Follow.NOTHING:
@@ -138,7 +137,7 @@ class Draining(Feature):
     def _begin(self, call: ControlCall) -> Any:
         """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
         arguments, key = call.arguments, _key(call.arguments)
-        check_names("a drain", arguments, _SETTINGS)
+        control_verbs.check_names("a drain", arguments, _SETTINGS)
         current = self._drained.get(key)
         target = self._target(key) if current is None else current.target
         wish = DrainWish.parse(arguments, target.allowed)
@@ -154,7 +153,7 @@ class Draining(Feature):
         model, instance = key
         if not model:
             return ServerTarget(self._server, self._audience)
-        target_model = find_model(self._server.models, model)
+        target_model = control_verbs.find_model(self._server.models, model)
         target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
@@ -178,11 +177,11 @@ class Draining(Feature):
 
     def _undrain(self, call: ControlCall) -> Any:
         key = _key(call.arguments)
-        check_names("an undrain", call.arguments, _KEY_SETTINGS)
+        control_verbs.check_names("an undrain", call.arguments, _KEY_SETTINGS)
         drained = self._drained.get(key)
         if drained is None:
             if key != _SERVER:
-                find_model(self._server.models, key[0])
+                control_verbs.find_model(self._server.models, key[0])
             return _SERVING
         if drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(drained))
@@ -206,7 +205,7 @@ class Draining(Feature):
         if drained is not None:
             return drained.describe(self._plan.now_s)
         if key != _SERVER:
-            find_model(self._server.models, key[0])
+            control_verbs.find_model(self._server.models, key[0])
         return self._past.get(key, _SERVING)
 
     # --------------------------------------------------------------- what happens
@@ -232,7 +231,7 @@ class Draining(Feature):
     def _has_draining(self) -> bool:
         return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
 
-    def _observe(self, report: CountsReport) -> None:
+    def _observe(self, report: broker_counts.CountsReport) -> None:
         now_s = self._plan.now_s
         for drained in list(self._drained.values()):
             drain = drained.drain
@@ -308,7 +307,7 @@ def _to_repeat(arguments: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _key(arguments: dict[str, Any]) -> Key:
-    model, instance = optional_model_name(arguments), arguments.get("instance", "")
+    model, instance = control_verbs.optional_model_name(arguments), arguments.get("instance", "")
     if type(instance) is not str:
         raise InvalidArgument("the name of an instance must be a text")
     if instance and not model:

@@ -12,25 +12,19 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor import (
-    All,
+from zmqtriton.sdk.supervisor import (
     Audience,
     Generation,
-    GenerationState,
     HostServer,
-    InstanceState,
-    KillRequested,
-    Plan,
     Promise,
     ServedModel,
     StubPlace,
-    kept,
     serving_generations,
+    states,
+    story,
 )
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
-from zmqtriton_floor.numbers import number
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.supervisor import plan as plans
+from zmqtriton.sdk.wire import InvalidArgument, NotFound, ZmqTritonError, numbers, reasons, wire
 
 #: Seconds without a new request after which an idle target counts as drained.
 QUIET_S = 1.0
@@ -91,8 +85,8 @@ class DrainWish(NamedTuple):
         within_s = arguments.get("within_s")
         return cls(
             Follow(follow),
-            None if within_s is None else number("within_s", within_s, 0, _MAX_S),
-            number("quiet_s", arguments.get("quiet_s", QUIET_S), 0, _MAX_S),
+            None if within_s is None else numbers.number("within_s", within_s, 0, _MAX_S),
+            numbers.number("quiet_s", arguments.get("quiet_s", QUIET_S), 0, _MAX_S),
         )
 
 
@@ -163,13 +157,13 @@ class Replacement:
     @property
     def is_void(self) -> bool:
         """True if the generation has ended or is ending, so that it cannot serve again."""
-        return self._generation.state is not GenerationState.SERVING
+        return self._generation.state is not states.GenerationState.SERVING
 
-    def end_now(self, reason: Reason) -> None:
+    def end_now(self, reason: reasons.Reason) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
-            if instance.state is InstanceState.DRAINING:
-                self._generation.handle(instance, KillRequested(reason))
+            if instance.state is states.InstanceState.DRAINING:
+                self._generation.handle(instance, states.KillRequested(reason))
 
     def start(self) -> Promise[None]:
         """Start others once the old ones have left; kept when they are ready."""
@@ -187,10 +181,10 @@ class Replacement:
             places = [slot for slot in self._slots if slot not in taken]
             self._new = self._generation.add_instances(places)
         if self._new is not None:
-            failed = next((i for i in self._new if i.state is InstanceState.FAILED), None)
+            failed = next((i for i in self._new if i.state is states.InstanceState.FAILED), None)
             if failed is not None:
                 self._finish(failed.load_failure())
-            elif all(i.state is InstanceState.READY for i in self._new):
+            elif all(i.state is states.InstanceState.READY for i in self._new):
                 self._finish(None)
 
     def _finish(self, error: ZmqTritonError | None) -> None:
@@ -204,8 +198,8 @@ class Replacement:
 #: An entry of the broker's counts.
 Count = Mapping[str, Any]
 #: Why a model is not ready that answers all requests.
-_DRAINING = Reason.of(Kind.DRAINING, "draining")
-_LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
+_DRAINING = reasons.Reason.of(reasons.Kind.DRAINING, "draining")
+_LATE = reasons.Reason.of(reasons.Kind.REPLACED_LATE, "the time for its drain was over")
 #: Seconds for executions to end by themselves after the time of a drain is over. Clients that
 #: never stop sending may cause a late end, and their last requests should not fail for that.
 GRACE_S = 1.0
@@ -256,7 +250,7 @@ class ServerTarget:
     def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         """Take the step after the drain."""
         self._server.stop()
-        return kept(None)
+        return story.kept(None)
 
     def advance(self) -> None:
         """Go on with that step, after each event; the server ends by itself."""
@@ -266,7 +260,7 @@ class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
     ended_as = "unloaded"
 
-    def __init__(self, plan: Plan, server: HostServer, model: ServedModel) -> None:
+    def __init__(self, plan: plans.Plan, server: HostServer, model: ServedModel) -> None:
         self.name = f"model '{model.name}'"
         self._plan = plan
         self._server = server
@@ -320,7 +314,7 @@ class ModelTarget:
                 self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
             results.append(replacement.start())
         # each version comes back by itself, also if another one does not
-        await All(results)
+        await story.All(results)
         for result in results:
             await result
 
@@ -333,14 +327,14 @@ class InstanceTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.RESTART)
     ended_as = "replaced"
 
-    def __init__(self, plan: Plan, model: ServedModel, name: str) -> None:
+    def __init__(self, plan: plans.Plan, model: ServedModel, name: str) -> None:
         """Find the instance. Raises NotFound."""
         matches = [
             (version, instance)
             for version in model.versions.values()
             if version.is_serving and version.generation is not None
             for instance in version.generation.instances
-            if instance.name == name and instance.state is InstanceState.READY
+            if instance.name == name and instance.state is states.InstanceState.READY
         ]
         if not matches:
             raise NotFound(

@@ -9,22 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.config import load_config
-from zmqtriton.environments import Environment, EnvironmentSpec, resolve_environment
-from zmqtriton.repository import (
-    find_config,
-    is_model_directory,
-    scan_repositories,
-    subdirectories,
-)
-from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton.sdk.models import demand, load_config, scan
+from zmqtriton.sdk.wire import NotFound, ZmqTritonError
 
 
 class ModelEnvironment(NamedTuple):
     """One model with the environment that it needs, or the error of reading it."""
 
     model: str
-    result: Environment | EnvironmentSpec | ZmqTritonError
+    result: demand.Environment | demand.EnvironmentSpec | ZmqTritonError
     #: True if the configuration was read, so that an error is about the model's Python.
     has_config: bool = True
 
@@ -35,22 +28,24 @@ def read_environments(
     """Read one model's directory, or all models of a repository. Ensembles need nothing."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}; name a repository or a model")
-    if is_model_directory(place, subdirectories(place)):
+    if scan.is_model_directory(place, scan.subdirectories(place)):
         yield from _read_model(place.absolute(), may_build, config_name)
         return
-    for model in scan_repositories([place.absolute()], config_name).values():
+    for model in scan.scan_repositories([place.absolute()], config_name).values():
         yield from _read_model(model.path, may_build, config_name)
 
 
 def _read_model(path: Path, may_build: bool, config_name: str) -> Iterator[ModelEnvironment]:
     try:
-        config = load_config(path.name, path, find_config(path, config_name))
+        config = load_config(path.name, path, scan.find_config(path, config_name))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error, has_config=False)
         return
     if config.HasField("ensemble_scheduling"):
         return
     try:
-        yield ModelEnvironment(path.name, resolve_environment(config, path, may_build=may_build))
+        yield ModelEnvironment(
+            path.name, demand.resolve_environment(config, path, may_build=may_build)
+        )
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error)

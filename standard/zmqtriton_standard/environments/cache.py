@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.environments import IN_USE, default_root
-from zmqtriton.long_steps import ByteCounter, Reporter, StepProgress
-from zmqtriton.repository.file_state import file_state
-from zmqtriton_floor.errors import InternalError
+from zmqtriton.sdk.models import file_state, users
+from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.wire import InternalError
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
 KINDS = (ARCHIVES, BUILT, SUPPORT)
@@ -46,7 +45,7 @@ class CacheEntry(NamedTuple):
 class EnvironmentCache:
     def __init__(self, root: str) -> None:
         """Raises InternalError if nothing can be kept."""
-        self.root = Path(root or default_root())
+        self.root = Path(root or users.default_root())
         try:
             for folder in (*KINDS, _DIGESTS):
                 (self.root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,7 +67,12 @@ class EnvironmentCache:
         return (self.root / kind / name / _READY).exists()
 
     def get_or_create(
-        self, kind: str, name: str, source: str, fill: Callable[[Path], None], reporter: Reporter
+        self,
+        kind: str,
+        name: str,
+        source: str,
+        fill: Callable[[Path], None],
+        reporter: long_steps.Reporter,
     ) -> Path:
         """Return the entry's directory; `fill` is called for an empty one if there is no entry."""
         if self.is_ready(kind, name):
@@ -101,7 +105,7 @@ class EnvironmentCache:
         (self.root / kind / name / _READY).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _entry_lock(self, kind: str, name: str, reporter: Reporter) -> Iterator[None]:
+    def _entry_lock(self, kind: str, name: str, reporter: long_steps.Reporter) -> Iterator[None]:
         # never removed: a process that waits for it would hold a file that nobody else can find
         with open(self.root / kind / f"{name}.lock", "a") as lock:
             try:
@@ -109,7 +113,7 @@ class EnvironmentCache:
             except BlockingIOError:
                 text = "waiting for another process that makes the same environment"
                 reporter.log("I", text)
-                reporter.progress(StepProgress(text))
+                reporter.progress(long_steps.StepProgress(text))
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -139,7 +143,7 @@ class EnvironmentCache:
 
         Raises InternalError while a server uses them.
         """
-        with open(self.root / IN_USE, "a") as lock:
+        with open(self.root / users.IN_USE, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -153,7 +157,7 @@ class EnvironmentCache:
 
     # ------------------------------------------------------------------ digests
 
-    def file_digest(self, file: Any, path: str, reporter: Reporter) -> str:
+    def file_digest(self, file: Any, path: str, reporter: long_steps.Reporter) -> str:
         """Return the digest of an open file; it is remembered while the file looks the same."""
         stat = os.fstat(file.fileno())
         seen = f"{path} {file_state(stat)} {stat.st_dev}"
@@ -169,8 +173,8 @@ class EnvironmentCache:
         return digest
 
 
-def _hash(file: Any, size: int, path: str, reporter: Reporter) -> str:
-    counter = ByteCounter(f"Reading {path}", size, reporter)
+def _hash(file: Any, size: int, path: str, reporter: long_steps.Reporter) -> str:
+    counter = long_steps.ByteCounter(f"Reading {path}", size, reporter)
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(_CHUNK):

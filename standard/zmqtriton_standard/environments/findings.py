@@ -16,20 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config import FieldPath, Problem
-from zmqtriton.diagnosis.facts.target import Chapter, Target
-from zmqtriton.diagnosis.rules.files import read_place
-from zmqtriton.environments import (
-    ARCHIVE,
-    DIRECTORY,
-    INTERPRETER,
-    REQUIREMENTS,
-    EnvironmentSpec,
-    default_root,
-    interpreter_path,
+from zmqtriton.sdk.models import (
+    FieldPath,
+    Finding,
+    Problem,
+    Severity,
+    error,
+    files,
+    note,
+    users,
+    warning,
 )
-from zmqtriton.findings import Finding, Severity, error, note, warning
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.models import demand as demands
+from zmqtriton.sdk.models import target as doctor_target
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.environments.ahead import ModelEnvironment, read_environments
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
 from zmqtriton_standard.environments.unpack import check_archive
@@ -51,18 +51,20 @@ _UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|
 _warning = partial(Problem, severity=Severity.WARNING)
 
 
-def problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
+def problems(demand: demands.EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
     """Yield the problems of a Python that is not run yet; raises the errors of a load."""
-    if demand.kind == ARCHIVE:
+    if demand.kind == demands.ARCHIVE:
         check_archive(demand.path)
-    elif demand.kind == REQUIREMENTS:
+    elif demand.kind == demands.REQUIREMENTS:
         yield from requirement_problems(Path(demand.path))
         if find_uv() is None:
             yield _warning(
                 f"an environment for {demand.path} cannot be built here without uv; install it "
                 f"with: {sys.executable} -m pip install uv"
             )
-    is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
+    is_named = (
+        demand.kind in (demands.INTERPRETER, demands.REQUIREMENTS) and "/" not in demand.python
+    )
     if is_named and not candidate_paths(demand.python):
         yield Problem(not_found_text(demand.python), where)
 
@@ -103,11 +105,15 @@ def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
         yield replace(_warning(f"{error}"), path=str(path), line=line, column=column)
 
 
-def chapters(target: Target) -> Iterator[Chapter]:
+def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
     """Yield the doctor's chapters."""
     places, options = target.repositories, target.options
-    yield Chapter("the environment cache", judge_cache(places, options), reads_files=True)
-    yield Chapter("the Pythons of the models", judge_pythons(places, options), reads_files=True)
+    yield doctor_target.Chapter(
+        "the environment cache", judge_cache(places, options), reads_files=True
+    )
+    yield doctor_target.Chapter(
+        "the Pythons of the models", judge_pythons(places, options), reads_files=True
+    )
 
 
 def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> Iterator[Finding]:
@@ -147,20 +153,23 @@ def _read(
     for path in repositories:
         with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
             for each in read_environments(Path(path), may_build=may_build):
-                if isinstance(each.result, EnvironmentSpec | ZmqTritonError):
+                if isinstance(each.result, demands.EnvironmentSpec | ZmqTritonError):
                     yield Path(path), each
 
 
 def _is_built(environment: Any) -> bool:
-    return isinstance(environment, EnvironmentSpec) and environment.kind == REQUIREMENTS
+    return (
+        isinstance(environment, demands.EnvironmentSpec)
+        and environment.kind == demands.REQUIREMENTS
+    )
 
 
 def _problem_of(spec: Any) -> str:
     if isinstance(spec, ZmqTritonError):
         return spec.text
-    if spec.kind == DIRECTORY:
-        return _age_problem(interpreter_path(spec.path))
-    if spec.kind not in (INTERPRETER, REQUIREMENTS):
+    if spec.kind == demands.DIRECTORY:
+        return _age_problem(demands.interpreter_path(spec.path))
+    if spec.kind not in (demands.INTERPRETER, demands.REQUIREMENTS):
         return ""
     candidates = [spec.python] if "/" in spec.python else candidate_paths(spec.python)
     return _age_problem(candidates[0]) if candidates else not_found_text(spec.python)
@@ -185,10 +194,10 @@ def guess_version(python: str) -> tuple[int, int] | None:
 
 
 def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iterator[Finding]:
-    path = options.get("environment-directory") or default_root(
+    path = options.get("environment-directory") or users.default_root(
         is_shared=bool(options.get("stub-user"))
     )
-    place = read_place(path)
+    place = files.read_place(path)
     advice = "Name another directory with --environment-directory."
     if not place.is_writable:
         yield _judge_by_need(repositories, options)(

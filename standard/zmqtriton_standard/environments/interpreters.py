@@ -21,15 +21,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import zmqtriton_floor
-from zmqtriton.environments import Environment, process_variables
-from zmqtriton.long_steps import Reporter, StepProgress
-from zmqtriton_floor import prctl
-from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.reasons import Kind
+from zmqtriton.sdk.models import demand
+from zmqtriton.sdk.process import long_steps, prctl
+from zmqtriton.sdk.wire import InternalError, reasons
 
 _PROBE_PROGRAM = os.path.join(
-    os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
+    os.path.dirname(os.path.dirname(prctl.__file__)), "zmqtriton_stub", "probe.py"
 )
 _OUTPUT_MARK = "zmqtriton-probe "
 #: Seconds for an interpreter to report itself: enough for a cold disk; one that hangs is killed.
@@ -58,7 +55,7 @@ def find_uv() -> str | None:
 def run(
     command: Sequence[str],
     what: str,
-    reporter: Reporter,
+    reporter: long_steps.Reporter,
     *,
     directory: str | None = None,
     variables: Mapping[str, str] | None = None,
@@ -67,7 +64,7 @@ def run(
     """Run a program. Raises InternalError: `what` failed, and the program's last lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
-    reporter.progress(StepProgress(what))
+    reporter.progress(long_steps.StepProgress(what))
     listener = threading.Thread(
         target=_forward_lines, args=(reading, last, what, reporter), daemon=True
     )
@@ -99,7 +96,7 @@ def run(
 
 
 def install_with_uv(
-    uv: str, arguments: Sequence[str], what: str, reporter: Reporter, **more: Any
+    uv: str, arguments: Sequence[str], what: str, reporter: long_steps.Reporter, **more: Any
 ) -> None:
     """Run `uv pip install`; from uv's cache alone where no index can be reached.
 
@@ -122,7 +119,9 @@ def is_unreachable(reason: str) -> bool:
     return _UNREACHABLE.search(reason) is not None
 
 
-def _forward_lines(reading: int, last: deque[str], what: str, reporter: Reporter) -> None:
+def _forward_lines(
+    reading: int, last: deque[str], what: str, reporter: long_steps.Reporter
+) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
             text = line.rstrip()
@@ -131,7 +130,7 @@ def _forward_lines(reading: int, last: deque[str], what: str, reporter: Reporter
                     last.pop()
                 last.append(text)
                 reporter.log("V", text)
-                reporter.progress(StepProgress(f"{what}: {text}"))
+                reporter.progress(long_steps.StepProgress(f"{what}: {text}"))
 
 
 class Interpreter(NamedTuple):
@@ -154,13 +153,13 @@ class Interpreter(NamedTuple):
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
 
-def probe(environment: Environment) -> Interpreter:
+def probe(environment: demand.Environment) -> Interpreter:
     """Ask an interpreter. Raises InternalError if it is of no use."""
     python = environment.python
     try:
         answer = subprocess.run(
             [python, _PROBE_PROGRAM],
-            env=process_variables(environment, os.environ),
+            env=demand.process_variables(environment, os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -209,9 +208,9 @@ def _useless(
     error = InternalError(f"The interpreter {python} {action}: {problem}")
     if is_forbidden:
         return error.because(
-            Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
+            reasons.Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
         )
-    return error.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
+    return error.because(reasons.Kind.INTERPRETER_BROKEN, python=python, problem=problem)
 
 
 def _user() -> str:
@@ -229,7 +228,7 @@ def find_interpreter(named: str) -> str:
     tried = []
     for candidate in candidate_paths(named):
         try:
-            interpreter = probe(Environment(candidate))
+            interpreter = probe(demand.Environment(candidate))
         except InternalError as error:
             tried.append(error.text)  # such as a shim that only complains
             continue
@@ -237,7 +236,7 @@ def find_interpreter(named: str) -> str:
         if version is None or version.group(1) == "{}.{}".format(*interpreter.version):
             return candidate
     missing = InternalError("; ".join([not_found_text(named), *tried]))
-    raise missing.because(Kind.INTERPRETER_MISSING, python=named)
+    raise missing.because(reasons.Kind.INTERPRETER_MISSING, python=named)
 
 
 def not_found_text(named: str) -> str:
@@ -261,4 +260,4 @@ def candidate_paths(named: str) -> list[str]:
 
 
 def server_interpreter() -> Interpreter:
-    return probe(Environment(sys.executable))
+    return probe(demand.Environment(sys.executable))

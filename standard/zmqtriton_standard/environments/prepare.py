@@ -16,18 +16,9 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 
-from zmqtriton.environments import (
-    ARCHIVE,
-    DIRECTORY,
-    REQUIREMENTS,
-    Environment,
-    EnvironmentSpec,
-    check_directory,
-    interpreter_path,
-    process_variables,
-)
-from zmqtriton.long_steps import Reporter, StepProgress
-from zmqtriton_floor.errors import InternalError
+from zmqtriton.sdk.models import demand as demands
+from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.environments import interpreters
 from zmqtriton_standard.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
 from zmqtriton_standard.environments.interpreters import (
@@ -45,7 +36,7 @@ _LOCK_FILE = "uv.lock"
 
 
 def build_environment(
-    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: Reporter
+    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: long_steps.Reporter
 ) -> str:
     """Return the root of the environment.
 
@@ -53,7 +44,7 @@ def build_environment(
     """
     name = _digest(requirements, base)
     tree = cache.tree_path(BUILT, name)
-    if cache.is_ready(BUILT, name) and not os.access(interpreter_path(str(tree)), os.X_OK):
+    if cache.is_ready(BUILT, name) and not os.access(demands.interpreter_path(str(tree)), os.X_OK):
         cache.invalidate(BUILT, name)  # the interpreter that it was built on is gone
     source = f"{requirements} with {base.executable}"
     return str(
@@ -90,7 +81,7 @@ def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _install_requirements(
-    tree: Path, requirements: str, base: Interpreter, reporter: Reporter
+    tree: Path, requirements: str, base: Interpreter, reporter: long_steps.Reporter
 ) -> None:
     uv = interpreters.find_uv()
     if uv is None:
@@ -103,7 +94,7 @@ def _install_requirements(
     folder = os.path.dirname(requirements)
     venv = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", base.path]
     interpreters.run([*venv, str(tree)], what, reporter, directory=folder)
-    python = interpreter_path(str(tree))
+    python = demands.interpreter_path(str(tree))
     locked = os.path.join(folder, _LOCK_FILE)
     if requirements.endswith(".toml") and os.path.exists(locked):
         exported = str(tree / "exported-requirements.txt")
@@ -127,7 +118,7 @@ _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-in
 
 
 def prepare_support_directory(
-    interpreter: Interpreter, cache: EnvironmentCache, reporter: Reporter
+    interpreter: Interpreter, cache: EnvironmentCache, reporter: long_steps.Reporter
 ) -> str:
     """Return the directory, or "" if nothing is missing.
 
@@ -147,7 +138,7 @@ def prepare_support_directory(
         reporter.log("I", f"{interpreter.path} lacks {lacking}; preparing them once for {kind}")
 
     def fill(tree: Path) -> None:
-        reporter.progress(StepProgress(f"Copying {source}"))
+        reporter.progress(long_steps.StepProgress(f"Copying {source}"))
         if not _copy_server_packages(interpreter, tree):
             _install(interpreter, tree, reporter)
 
@@ -189,7 +180,7 @@ def _copy_distribution(project: Distribution, tree: Path) -> bool:
     return copied > 0
 
 
-def _install(interpreter: Interpreter, tree: Path, reporter: Reporter) -> None:
+def _install(interpreter: Interpreter, tree: Path, reporter: long_steps.Reporter) -> None:
     failures: list[str] = []
     for install in _installers(interpreter, tree, reporter):
         try:
@@ -218,7 +209,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
 
 
 def _installers(
-    interpreter: Interpreter, tree: Path, reporter: Reporter
+    interpreter: Interpreter, tree: Path, reporter: long_steps.Reporter
 ) -> Iterator[Callable[[], None]]:
     """Yield functions that install the support packages into `tree`, the best way first."""
     projects = _projects(interpreter)
@@ -279,21 +270,21 @@ _CONDA_UNPACK_TIMEOUT_S = 600
 
 
 def prepare_environment(
-    demand: EnvironmentSpec, cache: EnvironmentCache, reporter: Reporter
-) -> Environment:
+    demand: demands.EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
+) -> demands.Environment:
     """Prepare an environment. Raises a ZmqTritonError that names cause and cure."""
-    if demand.kind == DIRECTORY:
+    if demand.kind == demands.DIRECTORY:
         reporter.log(
             "I",
             "Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. "
             f"Path: {demand.path}",
         )
         environment = _environment_at(demand.path)
-    elif demand.kind == ARCHIVE:
+    elif demand.kind == demands.ARCHIVE:
         environment = _environment_at(_unpack_archive(demand.path, cache, reporter))
     else:
-        environment = Environment(find_interpreter(demand.python))
-    if demand.kind == REQUIREMENTS:
+        environment = demands.Environment(find_interpreter(demand.python))
+    if demand.kind == demands.REQUIREMENTS:
         environment = _environment_at(
             build_environment(demand.path, probe(environment), cache, reporter)
         )
@@ -304,7 +295,7 @@ def prepare_environment(
     return environment._replace(support_directory=support, user=demand.user)
 
 
-def _warn_of_scripts(root: str, reporter: Reporter) -> None:
+def _warn_of_scripts(root: str, reporter: long_steps.Reporter) -> None:
     folder = Path(root, "etc", "conda", "activate.d")
     names = sorted(path.name for path in folder.glob("*.sh"))
     if names:
@@ -315,12 +306,12 @@ def _warn_of_scripts(root: str, reporter: Reporter) -> None:
         )
 
 
-def _environment_at(root: str) -> Environment:
+def _environment_at(root: str) -> demands.Environment:
     is_conda = os.path.isdir(os.path.join(root, "conda-meta"))
-    return Environment(interpreter_path(root), root, is_conda=is_conda)
+    return demands.Environment(demands.interpreter_path(root), root, is_conda=is_conda)
 
 
-def _unpack_archive(path: str, cache: EnvironmentCache, reporter: Reporter) -> str:
+def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Reporter) -> str:
     """Unpack an archive and return the root of its environment."""
     with _open_archive(path) as file:
         before = os.fstat(file.fileno())
@@ -339,9 +330,9 @@ def _unpack_archive(path: str, cache: EnvironmentCache, reporter: Reporter) -> s
 
         tree = cache.get_or_create(ARCHIVES, name, path, fill, reporter)
     root = str(environment_root(tree))
-    if not os.access(interpreter_path(root), os.X_OK):
+    if not os.access(demands.interpreter_path(root), os.X_OK):
         cache.invalidate(ARCHIVES, name)  # the interpreter that it leads to is gone
-    check_directory(root)
+    demands.check_directory(root)
     return root
 
 
@@ -354,9 +345,9 @@ def _open_archive(path: str) -> IO[bytes]:
         ) from error
 
 
-def _run_conda_unpack(root: Path, reporter: Reporter) -> None:
+def _run_conda_unpack(root: Path, reporter: long_steps.Reporter) -> None:
     """Run conda-unpack, which replaces the old path in files by the new one."""
-    check_directory(str(root))
+    demands.check_directory(str(root))
     program = root / "bin" / "conda-unpack"
     if not program.is_file():
         return
@@ -365,6 +356,6 @@ def _run_conda_unpack(root: Path, reporter: Reporter) -> None:
         [environment.python, str(program)],
         f"Running {program}",
         reporter,
-        variables=process_variables(environment, os.environ),
+        variables=demands.process_variables(environment, os.environ),
         within_s=_CONDA_UNPACK_TIMEOUT_S,
     )

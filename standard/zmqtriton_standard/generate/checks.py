@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.config import Problem
-from zmqtriton.findings import Severity
+from zmqtriton.sdk.models import Problem, Severity
 
 #: Members of each response of generate, which hide outputs of these names, as in Triton.
 RESERVED = ("id", "model_name", "model_version")

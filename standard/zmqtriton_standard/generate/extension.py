@@ -10,19 +10,26 @@ from typing import Any
 
 import falcon.asgi
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument
-from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.entrance import Ask, Content, are_wanted
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import JSON_LENGTH, HttpExtension, HttpRequest, Inference, Route
-from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.inference import (
+from zmqtriton.sdk.frontend import (
+    Ask,
+    CheckedRequest,
+    Content,
+    Gateway,
+    HttpExtension,
+    HttpRequest,
+    ModelVersion,
+    Route,
+    admission,
+    are_wanted,
+    infer,
     infer_request,
     json_documents,
+    now_ns,
+    problems,
     response_encoding,
     tensor_data,
 )
-from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns, reported, texts_of
+from zmqtriton.sdk.wire import InternalError, InvalidArgument, wire
 from zmqtriton_standard.generate import request as generate_request
 from zmqtriton_standard.generate.response import (
     Events,
@@ -50,7 +57,7 @@ class Generate:
     request.
     """
 
-    def __init__(self, inference: Inference) -> None:
+    def __init__(self, inference: infer.Inference) -> None:
         self._inference = inference
         self._forwards = inference.gateway.settings.option("http_header_forward_generate")
 
@@ -73,7 +80,7 @@ class Generate:
                     break  # and the request is cancelled
         is_one = len(documents_written) == 1
         resp.data = documents_written[0] if is_one else error_document(_NOT_ONE)
-        resp.set_headers(texts_of(await reported(checked.reports)))
+        resp.set_headers(admission.texts_of(await admission.reported(checked.reports)))
 
     async def generate_stream(
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -95,7 +102,7 @@ class Generate:
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
-        resp.set_headers(texts_of(await reported(checked.reports)))
+        resp.set_headers(admission.texts_of(await admission.reported(checked.reports)))
         if first.is_final:
             resp.data = event
         else:
@@ -162,7 +169,7 @@ def _read_text(text: bytes, model: ModelVersion) -> Content:
 class InferWriter(Writer):
     """Writes the responses to one request in the form of `infer`."""
 
-    def _fields(self, body: ResponseBody) -> dict[str, Any]:
+    def _fields(self, body: wire.ResponseBody) -> dict[str, Any]:
         return response_encoding.describe(self.model, self.request_id, body, _ALL_JSON)[0]
 
 
@@ -180,7 +187,7 @@ class InferStream(Generate):
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:
-            read = partial(self._read_body, _AllJson(req.hold), body, req.header(JSON_LENGTH))
+            read = partial(self._read_body, _AllJson(req.hold), body, req.header(infer.JSON_LENGTH))
             ask = self._ask(req, (model, version), read, begun_ns)
             checked = await self._inference.entrance.admit(
                 ask._replace(spelled_headers=req.spelled_headers)
@@ -216,7 +223,7 @@ class _AllJson:
 
 
 def _routes(gateway: Gateway) -> list[Route]:
-    inference = Inference(gateway)
+    inference = infer.Inference(gateway)
     generate = Generate(inference)
     responders = {
         "generate": generate.generate,

@@ -11,16 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.documents import from_base64, pieces
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.signature import Input
-from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api import json_to_bytes
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.infer_request import MAX_PARAMETERS, request_id
-from zmqtriton_frontends.http_api.inference.tensor_data import types_of
-from zmqtriton_frontends.inference import MAX_NAME, check_parameter_name
+from zmqtriton.sdk.frontend import admission, infer_request, json_documents, tensor_data
+from zmqtriton.sdk.wire import InvalidArgument, datatypes, documents, signature, wire
 
 #: The key whose members are read as if they stood at the top.
 _NESTED = "parameters"
@@ -28,22 +20,22 @@ _NESTED = "parameters"
 _BASE64 = "b64"
 
 
-def read_bytes(data: bytes, inputs: dict[str, Input]) -> RequestBody:
+def read_bytes(data: bytes, inputs: dict[str, signature.Input]) -> wire.RequestBody:
     """Read a body that is the element of the one BYTES input that the model has, or needs.
 
     Raises InvalidArgument.
     """
-    of_bytes = [each for each in inputs.values() if each.datatype == BYTES]
+    of_bytes = [each for each in inputs.values() if each.datatype == datatypes.BYTES]
     declarations = [each for each in of_bytes if not each.optional] or of_bytes
     if len(declarations) != 1:
         raise InvalidArgument(
             "a body that is not JSON is the value of the model's one input of TYPE_STRING; this "
             f"model's are: {', '.join(each.name for each in declarations) or 'none'}"
         )
-    return RequestBody("", {}, [], [_tensor(declarations[0], data)])
+    return wire.RequestBody("", {}, [], [_tensor(declarations[0], data)])
 
 
-def read_text(text: bytes, inputs: dict[str, Input]) -> RequestBody:
+def read_text(text: bytes, inputs: dict[str, signature.Input]) -> wire.RequestBody:
     """Read the text of a request for a model with these inputs. Raises InvalidArgument."""
     with json_documents.opened(text) as document:
         quoted = (json.dumps(name, ensure_ascii=False).encode() for name in inputs)
@@ -59,7 +51,7 @@ def _as_text(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _check_keys(text: bytes, inputs: dict[str, Input]) -> None:
+def _check_keys(text: bytes, inputs: dict[str, signature.Input]) -> None:
     """Raise InvalidArgument if an input is a key twice; of those a document has one.
 
     As in Triton the error is about the first member that does not fit.
@@ -77,21 +69,23 @@ def _check_keys(text: bytes, inputs: dict[str, Input]) -> None:
         _convert(members, inputs)
 
 
-def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
+def read(document: Any, inputs: dict[str, signature.Input]) -> wire.RequestBody:
     """Read the request for a model with these inputs. Raises InvalidArgument."""
     if type(document) is not dict:
         raise InvalidArgument("attempt to get members for non-object")
     tensors, parameters = _convert(document.items(), inputs)
-    if len(parameters) > MAX_PARAMETERS:
-        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
-    return RequestBody(request_id(document), parameters, [], tensors)
+    if len(parameters) > infer_request.MAX_PARAMETERS:
+        raise InvalidArgument(
+            f"a request cannot have more than {infer_request.MAX_PARAMETERS} parameters"
+        )
+    return wire.RequestBody(infer_request.request_id(document), parameters, [], tensors)
 
 
 def _convert(
-    members: Iterable[tuple[str, Any]], inputs: dict[str, Input]
-) -> tuple[list[Tensor], dict[str, Any]]:
+    members: Iterable[tuple[str, Any]], inputs: dict[str, signature.Input]
+) -> tuple[list[wire.Tensor], dict[str, Any]]:
     """Return the tensors and the parameters among the members of a request."""
-    tensors: list[Tensor] = []
+    tensors: list[wire.Tensor] = []
     parameters: dict[str, Any] = {}
     for key, value in members:
         if key != _NESTED:
@@ -115,7 +109,7 @@ def _convert(
                     and type(nested_value) in (dict, list, tuple)
                 ):
                     # a parameter has no type for it
-                    nested_value = b"".join(pieces(nested_value, _as_text)).decode()
+                    nested_value = b"".join(documents.pieces(nested_value, _as_text)).decode()
                 _take(nested_key, nested_value, inputs, tensors, parameters)
         except InvalidArgument as error:
             raise InvalidArgument(f"Converting keyword: '{key}': {error.text}") from None
@@ -125,8 +119,8 @@ def _convert(
 def _take(
     key: str,
     value: Any,
-    inputs: dict[str, Input],
-    tensors: list[Tensor],
+    inputs: dict[str, signature.Input],
+    tensors: list[wire.Tensor],
     parameters: dict[str, Any],
 ) -> None:
     declaration = inputs.get(key)
@@ -140,23 +134,23 @@ def _take(
         elif not declaration.optional:
             raise InvalidArgument(f"input '{key}' is required and cannot be null")
     elif type(value) in (str, int, bool, float):
-        check_parameter_name(key)
+        admission.check_parameter_name(key)
         parameters[key] = value
     else:
         raise InvalidArgument(
-            f"parameter '{key[:MAX_NAME]}' has invalid type. It should be either 'int', 'bool', or "
-            f"'string'. The inputs of this model are: {', '.join(inputs)}."
+            f"parameter '{key[: admission.MAX_NAME]}' has invalid type. It should be either 'int', "
+            f"'bool', or 'string'. The inputs of this model are: {', '.join(inputs)}."
         )
 
 
-def _tensor(declaration: Input, value: Any) -> Tensor:
-    name, datatype = declaration.name, BY_NUMBER[declaration.datatype]
-    if declaration.datatype == BYTES:
+def _tensor(declaration: signature.Input, value: Any) -> wire.Tensor:
+    name, datatype = declaration.name, datatypes.BY_NUMBER[declaration.datatype]
+    if declaration.datatype == datatypes.BYTES:
         value = _with_bytes(name, value)
     elements = value if type(value) is list else [value]
     try:
         shape = _shape(name, declaration.dims, len(elements))
-        data = json_to_bytes(name, datatype, count_elements(shape), elements)
+        data = tensor_data.json_to_bytes(name, datatype, datatypes.count_elements(shape), elements)
     except InvalidArgument:
         shape, elements = _unnested(value, len(declaration.dims))
         # a dimension of any length has the list's
@@ -164,8 +158,8 @@ def _tensor(declaration: Input, value: Any) -> Tensor:
             own if dim < 0 else dim for dim, own in zip(declaration.dims, shape, strict=False)
         ]:
             raise
-        data = json_to_bytes(name, datatype, len(elements), elements)
-    return Tensor(name, datatype.number, shape, data)
+        data = tensor_data.json_to_bytes(name, datatype, len(elements), elements)
+    return wire.Tensor(name, datatype.number, shape, data)
 
 
 def _with_bytes(name: str, value: Any) -> Any:
@@ -177,7 +171,7 @@ def _with_bytes(name: str, value: Any) -> Any:
     if type(text) is not str or len(members) > 1:
         return value
     try:
-        return from_base64(text)
+        return documents.from_base64(text)
     except ValueError as error:
         raise InvalidArgument(
             f"input '{name}' has invalid base64 in '{_BASE64}': {error}"
@@ -191,7 +185,7 @@ def _unnested(value: Any, rank: int) -> tuple[list[int], list[Any]]:
     """
     shape: list[int] = []
     elements = [value]
-    while list in (kinds := types_of(elements)):
+    while list in (kinds := tensor_data.types_of(elements)):
         if len(kinds) > 1 or any(len(each) != len(elements[0]) for each in elements):
             return [0] * (rank + 1), []
         shape.append(len(elements[0]))

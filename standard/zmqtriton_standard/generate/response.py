@@ -11,15 +11,23 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.gateway import StreamItem
-from zmqtriton_frontends.http_api import json_from_bytes, size_of_response
-from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import ModelVersion
-from zmqtriton_frontends.process import TaskTurn, wake
+from zmqtriton.sdk.frontend import (
+    ModelVersion,
+    StreamItem,
+    json_documents,
+    response_encoding,
+    tensor_data,
+    turns,
+    wake,
+)
+from zmqtriton.sdk.wire import (
+    INLINE_BYTES,
+    InternalError,
+    Unavailable,
+    ZmqTritonError,
+    datatypes,
+    wire,
+)
 
 _Write = Callable[[dict[str, Any]], Sequence[bytes]]
 #: The bytes before a JSON document, and those after it.
@@ -53,7 +61,7 @@ class Events(Generic[_Item]):
             error_document(error)
         ),
         *,
-        turn: TaskTurn,
+        turn: turns.TaskTurn,
         made: Callable[[int], None] | None = None,
     ) -> None:
         """Set up with the first chunk, the items that follow, and the way to write them.
@@ -163,7 +171,7 @@ class Writer:
 
     async def _write(self, item: StreamItem, frame: _Frame) -> tuple[bytes, int]:
         body = item.body
-        size = 0 if body is None else size_of_response(body)
+        size = 0 if body is None else response_encoding.size_of_response(body)
         del body
         if size > INLINE_BYTES:
             await self._wait_for_room(size)
@@ -187,24 +195,25 @@ class Writer:
         document = begin + error_document(error) + end
         return with_hint(document, error) if begin else document, error.http_status
 
-    def _fields(self, body: ResponseBody) -> dict[str, Any]:
+    def _fields(self, body: wire.ResponseBody) -> dict[str, Any]:
         fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
         # of members with the same name Triton keeps its own, then a parameter, then an output
         fields.update(body.parameters)
         fields.update(self._reserved)
         return dict(sorted(fields.items()))
 
-    def _value(self, tensor: Tensor) -> Any:
+    def _value(self, tensor: wire.Tensor) -> Any:
         name, number, shape, data = tensor
-        datatype = BY_NUMBER.get(number)
+        datatype = datatypes.BY_NUMBER.get(number)
         if datatype is None or (
-            number != BYTES and len(data) != count_elements(shape) * datatype.size
+            number != datatypes.BYTES
+            and len(data) != datatypes.count_elements(shape) * datatype.size
         ):
             raise InternalError(
                 f"invalid output '{name}' in the response of model '{self.model.name}': correct "
                 "its datatype or shape"
             )
-        elements = json_from_bytes(name, number, data)
+        elements = tensor_data.json_from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements
 
 

@@ -4,6 +4,10 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "history",
+    needs=(
+        "memory",
+        "metrics",
+    ),
     offers={
         "metrics.samples": ".sampler:Sampler",
     },

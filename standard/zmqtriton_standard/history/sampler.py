@@ -18,12 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
-from zmqtriton_floor.metrics import TOKENS
-from zmqtriton_floor.numbers import number
-from zmqtriton_floor.token_file import matches
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton.sdk.frontend import Gateway
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    Unsupported,
+    ZmqTritonError,
+    metrics,
+    numbers,
+    token_file,
+    wire,
+)
 from zmqtriton_standard.history.samples import (
     INTERVAL_S,
     History,
@@ -108,7 +112,7 @@ class TokenRates:
 
     def __init__(self, gateway: Gateway) -> None:
         """Set up; without --token-metrics no sample has any."""
-        tokens = TOKENS.first_of(gateway.settings.offers)
+        tokens = metrics.TOKENS.first_of(gateway.settings.offers)
         directory = Path(gateway.settings.server.runtime_directory)
         self._made = partial(tokens.made_tokens, directory) if tokens else None
         #: The sum of each version at its last sample; None before the first answer.
@@ -209,13 +213,13 @@ class Sampler:
             return self._describe_latest()
         if verb != "history":
             raise Unsupported(f"'{verb}' cannot be asked here: ask the server")
-        seconds = number("seconds", arguments.get("seconds", 3600), 1e-3, 1e9)
+        seconds = numbers.number("seconds", arguments.get("seconds", 3600), 1e-3, 1e9)
         model = arguments.get("model", "")
         if type(model) is not str:
             raise InvalidArgument("'model' must be a string")
         offset_s = time.time() - time.clock_gettime(_CLOCK)
         globs = arguments.get("visible_models")  # a reader without them may see all
-        is_visible = None if globs is None else lambda name: matches(name, globs)
+        is_visible = None if globs is None else lambda name: token_file.matches(name, globs)
         return self._history.document(seconds, model, is_visible, offset_s)
 
     def _describe_latest(self) -> dict[str, Any]:

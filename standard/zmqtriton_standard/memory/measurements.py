@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.host.capacity import available_bytes
-from zmqtriton.host.gpus import NvmlError
-from zmqtriton.supervisor import Generation, HelperOwner, InBackground, Plan, Policy, Promise
-from zmqtriton_floor.reasons import Reason
+from zmqtriton.sdk.process import available_bytes
+from zmqtriton.sdk.process import gpus as host_gpus
+from zmqtriton.sdk.supervisor import Generation, Policy, Promise, actions, helper_processes
+from zmqtriton.sdk.supervisor import plan as plans
+from zmqtriton.sdk.wire import reasons
 from zmqtriton_standard.memory.readings import (
     family,
     gpu_memory,
@@ -65,7 +66,7 @@ class MemoryQuestion:
         try:
             for name, gpu, size in gpu_memory(models, self.models_by_gpu):
                 sums.setdefault(name, Sizes())[gpu] += size
-        except (OSError, NvmlError) as error:
+        except (OSError, host_gpus.NvmlError) as error:
             problem = str(error)
         of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
         return MemoryReport(sums, available_bytes(), problem, of_forks)
@@ -77,17 +78,17 @@ def _own_bytes(pids: Collection[int]) -> int:
     return sum(sizes) // max(1, len(sizes))
 
 
-class ModelProcesses(HelperOwner):
+class ModelProcesses(helper_processes.HelperOwner):
     """The processes of models: those of their instances, and the templates that these are of."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: plans.Plan) -> None:
         self._plan = plan
         self._pids: dict[int, int] = {}
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         self._pids[serial] = pid
 
-    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
         self._pids.pop(serial, None)
 
     def measure(
@@ -109,4 +110,4 @@ class ModelProcesses(HelperOwner):
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)
         question = MemoryQuestion(model_by_pid, models_by_gpu, forks)
-        return self._plan.ask(lambda ticket: InBackground(ticket, question))
+        return self._plan.ask(lambda ticket: actions.InBackground(ticket, question))

@@ -8,4 +8,5 @@ from zmqtriton.sdk import AddOn, Process
 ADDON = AddOn(
     "metrics",
     process=Process(".", title="Metrics", is_on_demand=True),
+    offers={"embedded.scraper": ".scraper:Scraper"},
 )

@@ -13,17 +13,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
-from zmqtriton_floor import lazy_names, prctl, wire
-from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process.hosts import AllowedHosts
-from zmqtriton_frontends.serving import Service, address_of, run
+from zmqtriton.sdk.frontend import Gateway, PageServer
+from zmqtriton.sdk.process import Hook, Service, address_of, load_reference, prctl, run
+from zmqtriton.sdk.wire import wire
 from zmqtriton_standard.metrics import exposition
 from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
 from zmqtriton_standard.metrics.scraper import Scraper
-from zmqtriton_standard.metrics.server import Page
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +57,7 @@ class MetricsService(Service):
             listener.setblocking(False)
         for port in self._gateway.settings.ports:
             if port.name in self._bound:
-                served = lazy_names.load_reference(port.serve)(self._gateway)
+                served = load_reference(port.serve)(self._gateway)
                 await served.start(self._bound[port.name])
                 self._parts.push_async_callback(served.stop)
                 listening.append((port.title, address_of(self._bound[port.name])))
@@ -80,7 +76,7 @@ class MetricsService(Service):
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._parts.callback(asyncio.get_running_loop().create_task(work).cancel)
 
-    def _make_page(self, listener: socket.socket) -> Page:
+    def _make_page(self, listener: socket.socket) -> PageServer:
         settings = self._gateway.settings
         machine = Machine() if settings.metrics_service.allow_cpu_metrics else None
         interval_s = max(0.01, settings.metrics_service.interval_ms / 1000)
@@ -92,11 +88,15 @@ class MetricsService(Service):
             gpus.watch(interval_s)
             self._parts.callback(gpus.close)
         scraper = Scraper(self._gateway, interval_s, machine, gpus, self._load)
-        hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
-        tokens = bearer_tokens_of(settings)
         make_form = PAGE_FORM.first_of(settings.offers)
-        negotiate = make_form(self._gateway) if make_form else None
-        return Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens, negotiate)
+        return PageServer.of(
+            settings,
+            listener,
+            scraper.scrape,
+            path="/metrics",
+            content_type=exposition.CONTENT_TYPE,
+            negotiate=make_form(self._gateway) if make_form else None,
+        )
 
     async def close(self) -> None:
         await self._parts.aclose()

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
-from zmqtriton_floor.process.loop_turns import BOUNDS_S
+from zmqtriton.sdk.process import BOUNDS_S
+from zmqtriton.sdk.wire import metrics
 from zmqtriton_standard.metrics.model_metrics import (
     Series,
     family,
@@ -88,7 +88,7 @@ def render_request_times(all_series: list[Series]) -> str:
     lines = head(_REQUEST, _REQUEST_HELP, "histogram") if timed else []
     for series in timed:
         sum_s = int(series.stat["inference_stats"]["success"]["ns"]) / 1e9
-        of = {"buckets": REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
+        of = {"buckets": metrics.REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
         lines += histogram(_REQUEST, {"labels": series.labels, **of})
     return "".join(f"{line}\n" for line in lines)
 

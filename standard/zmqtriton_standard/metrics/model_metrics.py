@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton.sdk.wire import is_cached
 
 _KINDS = ("counter", "gauge", "histogram")
 _HEAD = "# HELP "

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton_frontends.process.handshakes import not_after_s
+from zmqtriton.sdk.frontend import not_after_s
 from zmqtriton_standard.metrics.machine import MachineLoad
 from zmqtriton_standard.metrics.model_metrics import Series, family
 from zmqtriton_standard.metrics.processes import Key, ModelUse, Use

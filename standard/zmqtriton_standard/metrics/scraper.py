@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from zmqtriton_floor import wire
-from zmqtriton_floor.settings.offers import Hook
-from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton.sdk.frontend import Gateway, refusals
+from zmqtriton.sdk.process import Hook
+from zmqtriton.sdk.wire import wire
 from zmqtriton_standard.metrics import (
     clients,
     exposition,

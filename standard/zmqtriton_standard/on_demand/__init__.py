@@ -39,6 +39,7 @@ class OnDemandOptions(NamedTuple):
 
 ADDON = AddOn(
     "on_demand",
+    needs=("memory",),
     title="Model Repository",
     options=OnDemandOptions,
     offers={

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor import Plan, Policy, ServedModel, reaches
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.supervisor import Policy, ServedModel, reaches
+from zmqtriton.sdk.supervisor import plan as plans
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, reasons
 from zmqtriton_standard.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
 from zmqtriton_standard.on_demand import OnDemandOptions
 
@@ -36,7 +36,9 @@ class ModelUsage:
     only models that are loaded on demand, and none that is in use or about to be. Does no I/O.
     """
 
-    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], idle_after_s: float) -> None:
+    def __init__(
+        self, plan: plans.Plan, models: Mapping[str, ServedModel], idle_after_s: float
+    ) -> None:
         self._plan = plan
         self._models = models
         self._idle_after_s = idle_after_s
@@ -171,7 +173,7 @@ class Room(NamedTuple):
 
 
 class Evictor:
-    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
+    def __init__(self, plan: plans.Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
         self._plan = plan
         self._models = models
         self._budgets = budgets_of(policy)
@@ -311,7 +313,12 @@ class Evictor:
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
             why = f"after {idle_s:.0f} s without requests"
-            self._evict(name, IDLE, why, Reason.of(Kind.IDLE, _text(why), idle_s=round(idle_s)))
+            self._evict(
+                name,
+                IDLE,
+                why,
+                reasons.Reason.of(reasons.Kind.IDLE, _text(why), idle_s=round(idle_s)),
+            )
         leaving, _ = self._choose(self._candidates(()), self._excess(self._used))
         return self._make_room(leaving, TOO_MUCH)
 
@@ -328,7 +335,7 @@ class Evictor:
         sleepers = [name for name in leaving if self._sizes_now.get(name) and self._can_sleep(name)]
         if sleepers:
             return Room(sleepers=sleepers)
-        reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
+        reason = reasons.Reason.of(reasons.Kind.EVICTED, _text(why), purpose=why)
         for name in leaving:
             self._evict(name, MEMORY, why, reason)
         return Room(leaving=leaving)
@@ -409,7 +416,7 @@ class Evictor:
             )
         return names
 
-    def _evict(self, name: str, kind: str, why: str, reason: Reason) -> None:
+    def _evict(self, name: str, kind: str, why: str, reason: reasons.Reason) -> None:
         self._plan.log("I", f"unloading '{name}': {why}")
         self._note(name, kind, f"unloaded {why}")
         self._sizes_now.pop(name, None)

@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor import (
-    Change,
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    HelperOwner,
-    PlanTimer,
     Promise,
-    Scope,
     Verb,
     Verbs,
-    required_model_name,
+    helper_processes,
+    plan,
+    story,
 )
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, errors, reasons
 from zmqtriton_standard.memory.measurements import ModelProcesses
 from zmqtriton_standard.on_demand.evictions import TOO_MUCH, Evictor
 
 #: The text of the index for a model that was never requested.
-AWAITING_FIRST_REQUEST = Reason.of(Kind.AWAITS_REQUEST, "not loaded: waits for its first request")
+AWAITING_FIRST_REQUEST = reasons.Reason.of(
+    reasons.Kind.AWAITS_REQUEST, "not loaded: waits for its first request"
+)
 #: The pause after a failed load, doubled each time.
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 #: Unknown names are looked up in the repositories no more often than this.
@@ -46,7 +46,9 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 class _PendingLoad:
     """A requested model."""
 
-    def __init__(self, name: str, until_s: float, scope: Scope, *, wakes: bool = False) -> None:
+    def __init__(
+        self, name: str, until_s: float, scope: story.Scope, *, wakes: bool = False
+    ) -> None:
         self.name = name
         #: Number of callers that wait for the model.
         self.waiting = 0
@@ -60,7 +62,7 @@ class _PendingLoad:
         #: True for a loaded model, False without one.
         self.outcome = Promise[bool]()
         #: Something has happened that it may wait for.
-        self.change = Change()
+        self.change = story.Change()
         #: True once the load has begun; a stop of the server then does not cancel the load.
         self.is_loading = False
 
@@ -79,7 +81,7 @@ class OnDemandLoader(Feature):
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
         #: Changes for the callers whose models are still at another server.
-        self._moves: list[Change] = []
+        self._moves: list[story.Change] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
@@ -87,11 +89,11 @@ class OnDemandLoader(Feature):
         self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: Timers of the sleep calls in progress, by model.
-        self._falling_asleep: dict[str, PlanTimer] = {}
+        self._falling_asleep: dict[str, plan.PlanTimer] = {}
         self._is_refreshing = False
         #: Promises that are kept after the refresh that begins next.
         self._refreshed: list[Promise[None]] = []
-        self._timer: PlanTimer | None = None
+        self._timer: plan.PlanTimer | None = None
 
     # ----------------------------------------------------------- what is asked
 
@@ -104,7 +106,7 @@ class OnDemandLoader(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self._processes,) if self._evictions.has_budget else ()
 
     def load_ended(self, name: str) -> None:
@@ -112,7 +114,7 @@ class OnDemandLoader(Feature):
 
     async def _demand(self, call: ControlCall) -> bool:
         """Load a model on demand."""
-        name = required_model_name(call.arguments)
+        name = control_verbs.required_model_name(call.arguments)
         await self._until_here(name)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
         if self._server.is_stopping:
@@ -130,7 +132,7 @@ class OnDemandLoader(Feature):
 
     async def _until_here(self, name: str) -> None:
         """Wait while another server has the model as yet."""
-        server, models, change = self._server, self._server.models, Change()
+        server, models, change = self._server, self._server.models, story.Change()
         self._moves.append(change)
         await change.until(
             lambda: (
@@ -147,7 +149,7 @@ class OnDemandLoader(Feature):
 
         One that was loaded by name is not held back, as its load is not.
         """
-        name = required_model_name(call.arguments)
+        name = control_verbs.required_model_name(call.arguments)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
@@ -162,7 +164,7 @@ class OnDemandLoader(Feature):
     def _note_sleep(self, call: ControlCall) -> bool:
         at_s = call.arguments.get("at_s")
         since_s = at_s if isinstance(at_s, float) else self._plan.now_s
-        self._evictions.slept(required_model_name(call.arguments), since_s)
+        self._evictions.slept(control_verbs.required_model_name(call.arguments), since_s)
         return True
 
     def advance(self) -> None:
@@ -311,7 +313,7 @@ class OnDemandLoader(Feature):
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
         """Have models sleep; loads that need the room go on when all have, or cannot."""
-        late = DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
+        late = errors.DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
         called = list(names)
         for name in called:
             give_up = partial(self._on_sleep_ended, name, why, late)
@@ -403,5 +405,5 @@ class OnDemandLoader(Feature):
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property
-    def why_never_loaded(self) -> Reason | None:
+    def why_never_loaded(self) -> reasons.Reason | None:
         return AWAITING_FIRST_REQUEST if self._is_on else None

@@ -5,45 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
     Generation,
-    InstanceState,
-    KillRequested,
     Promise,
-    ReadStacks,
     StubPlace,
     Verb,
     Verbs,
-    always,
-    kept,
-    optional_model_name,
-    required_model_name,
+    actions,
+    states,
+    story,
 )
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import InvalidArgument, reasons
 
-_REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
+_REASON = reasons.Reason.of(reasons.Kind.RESTARTED, "it was restarted by an operator")
 #: States of an instance with a process to end, and of one that will start by itself.
-_LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
-_RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
+_LIVING_STATES = frozenset({states.InstanceState.LOADING, states.InstanceState.READY})
+_RECOVERING_STATES = frozenset({states.InstanceState.STARTING, states.InstanceState.BACKOFF})
 
 
 class Operations(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         #: Kept once the stacks that were asked for last were read: a process writes them once.
-        self._last_stacks: Promise[None] = kept(None)
+        self._last_stacks: Promise[None] = story.kept(None)
 
     @property
     def verbs(self) -> Verbs:
         return {
             # the log names who has looked into a model
-            "stacks": Verb(self._read_stacks, changes=always),
+            "stacks": Verb(self._read_stacks, changes=control_verbs.always),
             "restart": Verb(
-                self._restart, needs_repository=True, of_operators=True, changes=always
+                self._restart,
+                needs_repository=True,
+                of_operators=True,
+                changes=control_verbs.always,
             ),
         }
 
@@ -52,7 +51,7 @@ class Operations(Feature):
 
         Each writes them whatever it is doing. Instances that are threads have their process's.
         """
-        name = optional_model_name(call.arguments)
+        name = control_verbs.optional_model_name(call.arguments)
         earlier, self._last_stacks = self._last_stacks, Promise()
         over = self._last_stacks
         await earlier
@@ -60,7 +59,7 @@ class Operations(Feature):
         rows = [{"instance": i.name, "pid": i.pid, "state": i.state.value} for i in stubs]
         serials = tuple(one.serial for one in stubs)
         try:
-            lines = await self._plan.ask(lambda ticket: ReadStacks(ticket, serials))
+            lines = await self._plan.ask(lambda ticket: actions.ReadStacks(ticket, serials))
         finally:
             over()
         return [
@@ -75,7 +74,7 @@ class Operations(Feature):
         it: it is ended and begun again, and what serves meanwhile is left alone. The answer is the
         number of ended stubs, or the load's error; with `wait` false a load is not waited for.
         """
-        name = required_model_name(call.arguments)
+        name = control_verbs.required_model_name(call.arguments)
         model = self._server.models.get(name)
         instances = list(self._instances(name))
         if only := call.arguments.get("instance", ""):
@@ -110,5 +109,5 @@ class Operations(Feature):
 def _end(instances: Sequence[tuple[Generation, StubPlace]]) -> int:
     """End instances, which then come back; return how many."""
     for generation, instance in instances:
-        generation.handle(instance, KillRequested(_REASON))
+        generation.handle(instance, states.KillRequested(_REASON))
     return len(instances)

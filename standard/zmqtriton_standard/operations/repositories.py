@@ -10,21 +10,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor import (
-    HOW_TO_BE_EXPLICIT,
-    ChangeRepositories,
-    ControlCall,
-    CoreParts,
-    Feature,
-    RepeatedCall,
-    RepositoriesInUse,
-    Verb,
-    Verbs,
-    always,
-    required_model_name,
-    the_same,
-)
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, Verb, Verbs, actions
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import InvalidArgument, Unsupported
 
 
 class RepositoryRegistry(Feature):
@@ -43,16 +31,20 @@ class RepositoryRegistry(Feature):
     def verbs(self) -> Verbs:
         return {
             "repository.register": Verb(
-                partial(self._change, is_registration=True), changes=always, goes_over=the_same
+                partial(self._change, is_registration=True),
+                changes=control_verbs.always,
+                goes_over=control_verbs.the_same,
             ),
             "repository.unregister": Verb(
-                partial(self._change, is_registration=False), changes=always, goes_over=the_same
+                partial(self._change, is_registration=False),
+                changes=control_verbs.always,
+                goes_over=control_verbs.the_same,
             ),
             # lists the repositories that were registered with a key
             "repository.keys": Verb(lambda call: self._known_keys()),
         }
 
-    def repeated_calls(self) -> Iterable[RepeatedCall]:
+    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
         """Return the directories that were added, and those that were taken away."""
         for path in self._paths:
             if path not in self._initial:
@@ -73,14 +65,14 @@ class RepositoryRegistry(Feature):
             noun = "registration" if is_registration else "unregistration"
             raise Unsupported(
                 f"repository {noun} is not allowed if model control mode is not EXPLICIT"
-                + HOW_TO_BE_EXPLICIT
+                + control_verbs.HOW_TO_BE_EXPLICIT
             )
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             raise InvalidArgument("a repository must be an absolute path")
         names = _names(arguments) if is_registration else {}
-        in_use: RepositoriesInUse = await self._plan.ask(
-            lambda ticket: ChangeRepositories(ticket, path, is_registration, names)
+        in_use: actions.RepositoriesInUse = await self._plan.ask(
+            lambda ticket: actions.ChangeRepositories(ticket, path, is_registration, names)
         )
         self._paths, error = in_use
         if error is not None:
@@ -112,5 +104,5 @@ def _names(arguments: dict[str, Any]) -> dict[str, str]:
     if type(names) is not dict or not all(type(name) is str for name in names.values()):
         raise InvalidArgument("the names of models must be an object of texts")
     for name in names.values():
-        required_model_name({"model": name})
+        control_verbs.required_model_name({"model": name})
     return names

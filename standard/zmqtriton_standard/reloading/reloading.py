@@ -10,26 +10,22 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor import (
-    UNLOADED,
-    All,
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    FileReport,
-    LookAtFiles,
     Promise,
-    RepositoryNames,
     ServedModel,
     Verb,
     Verbs,
-    always,
+    actions,
     find_gone,
-    is_silent,
-    optional_model_name,
-    the_same,
+    model_report,
+    states,
+    story,
 )
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.reloading import ReloadingOptions
 
 #: Seconds between two looks at the files, and before the look that confirms a change.
@@ -58,7 +54,9 @@ class Reloader(Feature):
                 for name, model in server.models.items()
                 if model.history.is_from_files and not model.was_unloaded
             )
-            report: FileReport = await self._plan.ask(partial(LookAtFiles, models=names))
+            report: actions.FileReport = await self._plan.ask(
+                partial(actions.LookAtFiles, models=names)
+            )
             for name in self._watch.observe(report.fingerprints):
                 model = server.models.get(name)
                 if model is not None and not server.is_stopping:
@@ -81,7 +79,7 @@ def _why_not_loaded(model: ServedModel) -> str:
     """Return the reason of the last load's failure; "" if it is not known."""
     if model.history.read_problem:
         return model.history.read_problem.text
-    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]
+    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, states.UNLOADED)]
     return "; ".join(reason.text for reason in reasons if reason)
 
 
@@ -132,8 +130,8 @@ class ReloadCalls(Feature):
                 self._reload,
                 needs_repository=True,
                 of_operators=True,
-                changes=always,
-                goes_over=the_same,
+                changes=control_verbs.always,
+                goes_over=control_verbs.the_same,
             )
         }
 
@@ -143,14 +141,14 @@ class ReloadCalls(Feature):
         What has failed and has not changed is tried again if it is named. With `renews` a model
         that is named is loaded with new processes in any case.
         """
-        if name := optional_model_name(call.arguments):
+        if name := control_verbs.optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
             renews = bool(call.arguments.get("renews"))
             await report.of_load(model, self._server.load(name, None, renews=renews))
             return report.document
         return await self._reload_listed(await self._server.list_repository())
 
-    async def _reload_listed(self, listing: RepositoryNames) -> dict[str, Any]:
+    async def _reload_listed(self, listing: actions.RepositoryNames) -> dict[str, Any]:
         report = _Report()
         gone = find_gone(self._server.models, listing)
         if self._is_explicit:
@@ -160,7 +158,7 @@ class ReloadCalls(Feature):
         reloaded = []
         for model in self._choose(listing):
             problem = listing[model.name]
-            if problem is not None and is_silent(problem):
+            if problem is not None and model_report.is_silent(problem):
                 report.failures[model.name] = problem.text
             else:
                 reloaded.append(model)
@@ -171,7 +169,7 @@ class ReloadCalls(Feature):
         for model in reloaded:
             model.history.is_directory_gone = False
             ends.append(self._plan.tell(report.of_load(model, model.poll(0.0))))
-        await All(ends)
+        await story.All(ends)
         return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:

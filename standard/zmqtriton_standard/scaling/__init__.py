@@ -4,6 +4,7 @@ from zmqtriton.sdk import AddOn, Parameter
 
 ADDON = AddOn(
     "scaling",
+    needs=("memory",),
     title="Autoscaling",
     parameters={
         "autoscale_max_instances": Parameter(

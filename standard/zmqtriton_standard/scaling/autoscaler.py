@@ -13,24 +13,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zmqtriton.reading.blueprint import Scale
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
     Generation,
-    HelperOwner,
-    RepeatedCall,
     ServedModel,
     Verb,
     Verbs,
-    check_names,
-    describe_instances,
-    find_model,
-    required_model_name,
+    blueprint,
+    helper_processes,
+    model_report,
     serving_generations,
 )
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_standard.memory.measurements import (
     HOST,
     MemoryReport,
@@ -166,7 +163,7 @@ class Autoscaler(Feature):
         self._processes = ModelProcesses(core.plan)
         self._scaled: dict[str, _ScaledModel] = {}
         #: The last number that was asked for, by model and group.
-        self._last: dict[tuple[str, str], Scale] = {}
+        self._last: dict[tuple[str, str], blueprint.Scale] = {}
 
     @property
     def verbs(self) -> Verbs:
@@ -180,10 +177,10 @@ class Autoscaler(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self._processes,)
 
-    def repeated_calls(self) -> Iterable[RepeatedCall]:
+    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
         """Return the numbers of instances that clients have set."""
         for name, model in self._server.models.items():
             if (scale := model.history.scale) is not None:
@@ -308,7 +305,7 @@ class Autoscaler(Feature):
 
     async def _change(self, model: ServedModel, scaled: _ScaledModel, instances: int) -> None:
         try:
-            await model.scale(Scale(instances))
+            await model.scale(blueprint.Scale(instances))
         except ZmqTritonError as error:
             self._postpone(model, scaled, error.text)
         finally:
@@ -324,7 +321,9 @@ class Autoscaler(Feature):
 
     async def _answer(self, call: ControlCall) -> dict[str, Any]:
         """Scale a model, or only show it; the answer is its instances."""
-        model = find_model(self._server.models, required_model_name(call.arguments))
+        model = control_verbs.find_model(
+            self._server.models, control_verbs.required_model_name(call.arguments)
+        )
         is_asked = is_change(call.arguments)
         scaled = await self._scale_as_asked(model, call.arguments) if is_asked else {}
         return self._describe(model) | scaled
@@ -333,7 +332,7 @@ class Autoscaler(Feature):
         self, model: ServedModel, arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Scale a model; return the further fields of the answer."""
-        check_names("a scale", arguments, ("model", "count", "group"))
+        control_verbs.check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
         if type(count) is not int or type(group) is not str:
             raise InvalidArgument("'count' must be an integer, and 'group' a string")
@@ -343,7 +342,7 @@ class Autoscaler(Feature):
                 f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
                 f"{limits.maximum} instances: choose one of these, not {count}"
             )
-        key, scale = (model.name, group), Scale(count, group)
+        key, scale = (model.name, group), blueprint.Scale(count, group)
         self._last[key] = scale
         try:
             await model.scale(scale)
@@ -355,7 +354,7 @@ class Autoscaler(Feature):
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
         """Describe the instances of a model, and its scaling by load, if it has any."""
-        document, limits = describe_instances(model), limits_of(model)
+        document, limits = model_report.describe_instances(model), limits_of(model)
         if limits is None:
             return document
         scaled = self._scaled.get(model.name) or _ScaledModel()

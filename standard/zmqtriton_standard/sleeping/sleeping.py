@@ -11,25 +11,21 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor import (
+from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    HelperOwner,
-    InstanceState,
     Promise,
-    Send,
     ServedModel,
     Verb,
     Verbs,
-    always,
-    find_model,
-    required_model_name,
+    actions,
+    helper_processes,
     serving_generations,
+    states,
 )
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
-from zmqtriton_floor.reasons import Reason
+from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, errors, reasons, wire
 
 SLEEP, WAKE = "sleep", "wake"
 #: The numbers of these calls; below are others that stubs answer.
@@ -48,7 +44,7 @@ class _Turn:
         self.error: ZmqTritonError | None = None
 
 
-class Sleeping(Feature, HelperOwner):
+class Sleeping(Feature, helper_processes.HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._numbers = itertools.count(_FIRST)
@@ -58,11 +54,11 @@ class Sleeping(Feature, HelperOwner):
 
     @property
     def verbs(self) -> Verbs:
-        verb = partial(Verb, needs_repository=True, of_operators=True, changes=always)
+        verb = partial(Verb, needs_repository=True, of_operators=True, changes=control_verbs.always)
         return {word: verb(partial(self._answer, word)) for word in (SLEEP, WAKE)}
 
     @property
-    def helpers(self) -> Iterable[HelperOwner]:
+    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
         return (self,)
 
     def load_ended(self, name: str) -> None:
@@ -71,7 +67,9 @@ class Sleeping(Feature, HelperOwner):
     # ------------------------------------------------------------- what is asked
 
     async def _answer(self, word: str, call: ControlCall) -> dict[str, Any]:
-        model = find_model(self._server.models, required_model_name(call.arguments))
+        model = control_verbs.find_model(
+            self._server.models, control_verbs.required_model_name(call.arguments)
+        )
         return {"model": model.name, "instances": await self._ask(word, model)}
 
     def _ask(self, word: str, model: ServedModel) -> Promise[int]:
@@ -79,10 +77,10 @@ class Sleeping(Feature, HelperOwner):
         turn = _Turn(word, model.name, self._plan.now_s)
         generations = serving_generations(model.versions)
         instances = (one for generation in generations for one in generation.instances)
-        for instance in [one for one in instances if one.state is InstanceState.READY]:
+        for instance in [one for one in instances if one.state is states.InstanceState.READY]:
             number = next(self._numbers)
             turn.waiting[instance.serial, number] = instance.name
-            self._plan.enqueue(Send(instance.serial, wire.Call(number, word, "{}")))
+            self._plan.enqueue(actions.Send(instance.serial, wire.Call(number, word, "{}")))
         if not turn.waiting:
             raise Unavailable(
                 f"model '{model.name}' has no instance that is ready; see `zmqtriton-ctl explain`"
@@ -98,14 +96,16 @@ class Sleeping(Feature, HelperOwner):
             if name is None:
                 continue
             if answer.code:
-                turn.error = turn.error or from_number(answer.code, f"'{name}': {answer.text}")
+                turn.error = turn.error or errors.from_number(
+                    answer.code, f"'{name}': {answer.text}"
+                )
             else:
                 turn.count += 1
             self._look_at(turn)
             return True
         return False
 
-    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
         for turn in list(self._turns):
             for key in [key for key in turn.waiting if key[0] == serial]:
                 lost = Unavailable(f"'{turn.waiting.pop(key)}': {reason.text}")

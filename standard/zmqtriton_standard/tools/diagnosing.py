@@ -9,20 +9,12 @@ from dataclasses import replace
 
 import click
 
-from zmqtriton.control_client import Client
-from zmqtriton.figures import count_of
-from zmqtriton.findings import Finding, Severity
-from zmqtriton_floor.logs import escape
-from zmqtriton_standard.ctl import (
-    EXIT_REFUSED,
-    MODEL,
-    LiveLine,
-    exit_on_error,
-    print_document,
-    print_note,
-    run_with_client,
-    with_format,
-)
+from zmqtriton.sdk.models import Finding, Severity, figures
+from zmqtriton.sdk.process import Client
+from zmqtriton.sdk.wire import logs
+from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error, run_with_client
+from zmqtriton_standard.ctl.output import LiveLine, print_document, print_note, with_format
+from zmqtriton_standard.ctl.selecting import MODEL
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
@@ -47,15 +39,15 @@ def doctor(
     systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
     """
     # only now: the other commands do not need all that
-    from zmqtriton.diagnosis.doctor import describe, find_target
-    from zmqtriton.diagnosis.examination import examine, list_chapters
+    from zmqtriton.sdk.models import doctor as doctoring
+    from zmqtriton.sdk.models import examination
 
     with exit_on_error():
-        target = find_target(context.obj, repositories, options)
-    subjects = list_chapters(target)
-    findings = examine(subjects)
+        target = doctoring.find_target(context.obj, repositories, options)
+    subjects = examination.list_chapters(target)
+    findings = examination.examine(subjects)
     if form == "table":
-        whom = "a server with these options" if options else describe(target)
+        whom = "a server with these options" if options else doctoring.describe(target)
         _print_examined(findings, f"{whom}; {len(subjects)} things were looked at")
     else:
         names = ("severity", "text", "advice", "commands")
@@ -70,7 +62,7 @@ def _print_examined(findings: Sequence[Finding], about: str) -> None:
         word = click.style(severity.value, fg=_COLOURS[severity])
         click.echo("\n".join(finding.lines(word)) + "\n")
     counts = Counter(finding.severity for finding in findings)
-    texts = [count_of(counts[each], each.value) for each in Severity if counts[each]]
+    texts = [figures.count_of(counts[each], each.value) for each in Severity if counts[each]]
     if not counts[Severity.ERROR] and not counts[Severity.WARNING]:
         texts.insert(0, "nothing is wrong")
     click.echo(f"{about}: {', '.join(texts)}")
@@ -87,16 +79,18 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
     Without MODEL, look at the server and all its models; troubles are shown, the worst first.
     """
     # only now: the other commands do not need all that
-    from zmqtriton.diagnosis.explain import explain as explain_all
-    from zmqtriton.diagnosis.facts.server import WITHIN_S, ServerAnswers
+    from zmqtriton.sdk.models import explain as explaining
+    from zmqtriton.sdk.models import server
 
     with LiveLine(f"explain {model}".rstrip()) as line:
 
         def ask(client: Client) -> list[tuple[str, list[Finding]]]:
-            answers = ServerAnswers(client, line.show, print_note)
-            explained = explain_all(answers, model, version or 0)
+            answers = server.ServerAnswers(client, line.show, print_note)
+            explained = explaining.explain(answers, model, version or 0)
             if answers.is_slow:
-                print_note(f"the server is slow: not all was looked at within {WITHIN_S:.0f} s")
+                print_note(
+                    f"the server is slow: not all was looked at within {server.WITHIN_S:.0f} s"
+                )
             return explained
 
         explained = run_with_client(context, ask)
@@ -108,5 +102,5 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
     if not explained:
         click.echo("the server and all models are as they should be")
     for number, (name, findings) in enumerate(explained):
-        lines = [line for finding in findings for line in finding.lines(escape(name))]
+        lines = [line for finding in findings for line in finding.lines(logs.escape(name))]
         click.echo("\n" * bool(number) + "\n".join(lines))

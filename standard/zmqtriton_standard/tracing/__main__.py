@@ -17,12 +17,15 @@ from typing import Any, Protocol
 
 import zmq
 
-from zmqtriton_floor import endpoints, logs, prctl, spans, wire
-from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.process import wall_clock, zmq_sockets
-from zmqtriton_floor.settings.codec import decode
-from zmqtriton_floor.settings.tracing import TracerSettings
+from zmqtriton.sdk.process import (
+    Lifeline,
+    endpoints,
+    prctl,
+    spans,
+    wall_clock,
+    zmq_sockets,
+)
+from zmqtriton.sdk.wire import errors, logs, wire
 from zmqtriton_standard.tracing.exemplars import EXEMPLARS, Exemplars, ExemplarSocket
 from zmqtriton_standard.tracing.gathering import RequestSpan, TraceAssembler
 from zmqtriton_standard.tracing.trace_file import TraceFile
@@ -105,11 +108,9 @@ class Service:
         self._is_over = self._is_over or self._lifeline.ended
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
-        settings = decode(TracerSettings, bootstrap.settings)
+        settings, self._socket = spans.open_receiver(bootstrap)
         logs.configure(settings.log)
-        self._sink = _sink(settings)
-        address = endpoints.spans_address(bootstrap.directory)
-        self._socket = zmq_sockets.open_puller(zmq.Context.instance(), address, spans.LIMIT)
+        self._sink = _sink(settings.mode, settings.file, settings.opentelemetry)
         if settings.mode == "opentelemetry":
             path = endpoints.local_service_path(bootstrap.directory, EXEMPLARS)
             self._exemplar_socket = ExemplarSocket(path, self._exemplars)
@@ -123,10 +124,10 @@ class Service:
             try:
                 message = wire.decode(frame)
                 if type(message) is not wire.Span or not _TRACE_CONTEXT.fullmatch(message.trace):
-                    raise ProtocolError("no span")
+                    raise errors.ProtocolError("no span")
                 report = json.loads(message.details)
                 self._gathering.add(message.trace, report, len(frame), time.monotonic())
-            except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
+            except (errors.ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # models may send here what they like
                 self._warn("dropped an invalid part of a trace: %s", error)
         return self._socket is not None
@@ -162,14 +163,14 @@ class Service:
             _log.warning(text, what)
 
 
-def _sink(settings: TracerSettings) -> Sink:
-    if settings.mode == "triton":
-        return TraceFile(settings.file)
+def _sink(mode: str, file: str, opentelemetry: tuple[tuple[str, str], ...]) -> Sink:
+    if mode == "triton":
+        return TraceFile(file)
     # only now, since it costs memory
-    from zmqtriton import otlp_destination
+    from zmqtriton.sdk.process import otlp_destination
     from zmqtriton_standard.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(otlp_destination.read(settings.opentelemetry, os.environ))
+    return OpenTelemetryExporter(otlp_destination.read(opentelemetry, os.environ))
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import socket
 from bisect import bisect_left
 from contextlib import suppress
 
-from zmqtriton_floor.metrics import REQUEST_BOUNDS_S
+from zmqtriton.sdk.wire import metrics
 from zmqtriton_standard.tracing.gathering import RequestSpan
 
 #: The name of the socket at which the page of metrics reads exemplars.
@@ -44,7 +44,7 @@ class Exemplars:
             seconds = max(0, end_ns - begin_ns) / 1e9
             ids = span.trace_context[_TRACE], span.id
             of_version = self._rows.setdefault((span.model, span.version), {})
-            of_version[bisect_left(REQUEST_BOUNDS_S, seconds)] = (
+            of_version[bisect_left(metrics.REQUEST_BOUNDS_S, seconds)] = (
                 span.model,
                 span.version,
                 seconds,

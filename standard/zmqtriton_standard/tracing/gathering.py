@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from zmqtriton_floor.spans import span_of
+from zmqtriton.sdk.process import spans as span_rows
 
 #: Seconds between two checks whether a trace is complete; the first is this long after its end.
 LINGER_S = 0.3
@@ -50,7 +50,7 @@ class RequestSpan:
 
     @property
     def id(self) -> str:
-        return span_of(self.trace_context)
+        return span_rows.span_of(self.trace_context)
 
     @property
     def start_ns(self) -> int:
@@ -79,7 +79,7 @@ class _PendingTrace:
     children_by_span: dict[str, list[str]] = field(default_factory=dict)
 
     def merge(self, trace: str, report: dict[str, Any]) -> RequestSpan:
-        span = self.spans.setdefault(span_of(trace), RequestSpan(trace))
+        span = self.spans.setdefault(span_rows.span_of(trace), RequestSpan(trace))
         before = span.parent
         span.merge(report)
         # what is above a client's request is not our span

@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton_floor import __version__, spans
+from zmqtriton.sdk.process import spans
+from zmqtriton.sdk.wire import __version__
 from zmqtriton_protos import message
 from zmqtriton_standard.tracing.gathering import RequestSpan
 

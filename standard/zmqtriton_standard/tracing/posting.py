@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from zmqtriton_floor import __version__
+from zmqtriton.sdk.wire import __version__
 
 if TYPE_CHECKING:
-    from zmqtriton.otlp_destination import Destination
+    from zmqtriton.sdk.process import otlp_destination
 
 #: Statuses after which the same message may be accepted later.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
@@ -71,7 +71,7 @@ class Poster:
             raise PostError("its name can be that of no host", is_retryable=False) from None
 
 
-def poster_to(destination: Destination) -> Poster:
+def poster_to(destination: otlp_destination.Destination) -> Poster:
     """Return a function that posts messages of OpenTelemetry to a collector."""
     headers = {
         "Content-Type": "application/x-protobuf",

@@ -4,16 +4,9 @@ from typing import TYPE_CHECKING
 
 from zmqtriton_floor.lazy_names import lazy_names
 
-#: The names for add-ons, by module.
-_NAMES = {
-    "errors": "TritonError TritonModelException reason_of",
-    "inference": "InferenceResponse",
-    "tensor": "Tensor",
-}
-
 if TYPE_CHECKING:
     from zmqtriton_stub.api.errors import TritonError, TritonModelException, reason_of
     from zmqtriton_stub.api.inference import InferenceResponse
     from zmqtriton_stub.api.tensor import Tensor
 else:
-    __getattr__ = lazy_names(__name__, _NAMES)
+    __getattr__ = lazy_names(__name__)

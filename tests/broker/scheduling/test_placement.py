@@ -29,9 +29,11 @@ class World:
     def __init__(self, count: int, **settings: bool) -> None:
         self.instances: dict[int, Instance] = {}
         self.ahead = SendingAhead(is_batching=False, has_queue_rules=False)
-        names = ("has_concurrent_batches", "has_sequences")
         self.placement = Placement(
-            self.instances, ahead=self.ahead, **{name: settings.get(name, False) for name in names}
+            self.instances,
+            ahead=self.ahead,
+            has_concurrent_batches=settings.get("has_concurrent_batches", False),
+            notes_idle=settings.get("notes_idle", True),
         )
         for serial in range(1, count + 1):
             instance = self.instances[serial] = Instance(serial, f"m_{serial}", 1, Page())
@@ -75,7 +77,7 @@ def test_one_for_which_there_is_no_batch_is_asked_again() -> None:
 
 
 def test_those_that_execute_sequences_are_chosen_by_their_batcher() -> None:
-    world = World(1, has_sequences=True)
+    world = World(1, notes_idle=False)
 
     assert 0 == world.take()
     world.instances[1].dispatch(Batch(1, [], 1))

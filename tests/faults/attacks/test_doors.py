@@ -27,7 +27,6 @@ WITHOUT = {
     "environments": "its command line prepares environments",
     "fleet": "its process asks other servers",
     "generate": "its routes are in the description",
-    "grpcio": "the RPCs are those of the table, behind another transport",
     "inspection": "its routes are in the description",
     "metrics": "its port takes no body",
     "otlp_logs": "its process sends only",
@@ -75,7 +74,7 @@ def test_each_rpc_is_attacked_with_each_of_its_fields() -> None:
 
 
 def test_each_add_on_with_a_door_is_attacked_or_has_a_reason() -> None:
-    kinds = {"http.extension", "requests.step", "grpc.transport"}
+    kinds = {"http.extension", "requests.step"}
     with_doors = {
         name
         for name, each in addons.own_add_ons().items()

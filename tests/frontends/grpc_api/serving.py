@@ -10,21 +10,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import pytest
 import uvloop
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.support import raw_http2 as h2
-from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.start import listeners
-from zmqtriton_floor import lazy_names
+from zmqtriton_frontends.grpc_api.transport.grpcio_server import GrpcioServer
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.serving.process import Service, check, end, report_of
 
 #: What can serve the table of RPCs, and what does unless a test says else.
-SERVERS = (pytest.param("grpcio", marks=pytest.mark.addons), "native")
+SERVERS = ("grpcio", "native")
 chosen = "native"
 
 T = TypeVar("T")
@@ -48,9 +46,7 @@ class GrpcServerThread:
             self._server = NativeServer(self.gateway, [bound])
             await self._server.open()
         else:
-            self._server = lazy_names.load_reference(
-                addons.offers().named("grpc.transport")["grpcio"]
-            )(self.gateway)
+            self._server = GrpcioServer(self.gateway)
             [(_, address)] = await self._server.open()
             port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"

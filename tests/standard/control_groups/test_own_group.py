@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.supervisor import NoControlGroups
+from zmqtriton.supervisor.machine.processes.quotas import NoControlGroups
 from zmqtriton_standard.control_groups.groups import check_own_group, find_own_group
 
 PID = os.getpid()

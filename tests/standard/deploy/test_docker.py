@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.repo.test_packaging import installed_beside, shipped_files
+from tests.releases.test_packaging import installed_beside, shipped_files
 from tests.standard.deploy.dockerfile import Instruction, context_files, read
 from tests.support.needs import ROOT
 from zmqtriton.options import Options

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.frontends.fake_gateway import tensor_config
 from tests.frontends.http_api.inference.test_binary import ODD, ODD_INPUT, check_wire
-from zmqtriton.config import parse_text
+from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.datatypes import BY_NAME, Datatype
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input, Signature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.supervisor import CoreParts
+from zmqtriton.supervisor.features.feature import CoreParts
 
 
 def core_parts(**parts: Any) -> Any:

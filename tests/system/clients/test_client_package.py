@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.distributions import build
+from tests.releases.distributions import build
 from tests.support.needs import ROOT
+from tests.support.server import DEMO_MODELS as DEMO
 from tests.support.server import Server
 from zmqtriton_floor import __version__
-from zmqtriton_standard.tools.demo import MODELS as DEMO
 
 pytestmark = [
     pytest.mark.system,

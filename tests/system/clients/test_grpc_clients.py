@@ -12,8 +12,8 @@ import pytest
 
 import zmqtriton_protos
 from tests.support.needs import ROOT, find_tool, skip_missing
+from tests.support.server import DEMO_MODELS as DEMO
 from tests.support.server import Server
-from zmqtriton_standard.tools.demo import MODELS as DEMO
 
 GUIDE = ROOT / "docs" / "guides" / "clients.md"
 CLIENTS = ROOT / "docs" / "guides" / "grpc_clients"

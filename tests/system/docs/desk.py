@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.support.needs import ROOT, find_tool, skip_missing
+from tests.support.server import DEMO_MODELS
 from tests.support.waiting import eventually
 from tests.system.docs.examples import split_commands
-from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 #: Commands that serve until they are stopped.
 _SERVES = re.compile(r"(sudo )?(zmqtriton (run|demo|--)|tritonserver --)")

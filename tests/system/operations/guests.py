@@ -72,7 +72,7 @@ def text(gateway: Any) -> Any:
 
 
 def transport(gateway: Any) -> Any:
-    from zmqtriton_frontends.serving import Service
+    from zmqtriton_frontends.serving.process import Service
 
     seen("grpc.transport")
     return Service()
@@ -130,7 +130,8 @@ def process_groups() -> Any:
 
 
 def feature(core: Any) -> Any:
-    from zmqtriton.sdk.control import Feature, Verb
+    from zmqtriton.supervisor.control.verbs import Verb
+    from zmqtriton.supervisor.features.feature import Feature
 
     class Guest(Feature):
         def __init__(self, core: Any) -> None:
@@ -151,7 +152,7 @@ def feature(core: Any) -> Any:
 
 
 def extension() -> Any:
-    from zmqtriton_frontends.http_api import HttpExtension
+    from zmqtriton_frontends.http_api.extension import HttpExtension
 
     def routes(gateway: Any) -> Any:
         seen("http.extension")
@@ -161,7 +162,7 @@ def extension() -> Any:
 
 
 def client_file() -> Any:
-    from zmqtriton.sdk.models import ClientFile
+    from zmqtriton.config.files import ClientFile
 
     return ClientFile("GUEST_FILE", "guest.txt", "the file of a guest")
 

@@ -192,6 +192,16 @@ class Queue:
                 return [level.pop()]
         return []
 
+    def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
+        """Take a batch of waiting requests that are not the next ones."""
+        for request in requests:
+            self.levels.of(request).take(request)
+        return requests
+
+    def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
+        """Return the number of these waiting requests that form a batch now; 0 if none is due."""
+        return 1 if any(True for _ in waiting) else 0
+
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
         return self.levels.first() is not None
@@ -274,6 +284,10 @@ class BatchingQueue(Queue):
             self._counts.count(batch, self._closing)
         return batch
 
+    def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
+        self._counts.count(requests, self._closing)
+        return super().take(requests)
+
     def report(self) -> dict[str, Any]:
         """Return the counts of its batches, and the limits of their size."""
         delay_us = self._delay_ns // 1000
@@ -283,7 +297,6 @@ class BatchingQueue(Queue):
         return self.size_of_batch(self.levels, now_ns) > 0
 
     def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
-        """Return the number of waiting requests that form a batch now; 0 if none is due."""
         self.due_ns, self._closing = 0, None
         candidate = self._find_candidate(waiting)
         if candidate is None:

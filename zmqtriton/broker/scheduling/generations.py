@@ -56,8 +56,8 @@ class GenerationRegistry:
         #: Number of requests that must wait before a model with a batcher begins; 0: it begins with
         #: the first.
         self._held_requests = 0
-        #: References to functions that change the placement of a scheduler's requests, by the
-        #: model parameters that ask for them.
+        #: References to functions that return another placement for a scheduler, by the model
+        #: parameters that ask for them.
         self._placements: dict[str, str] = {}
         #: True if there are, or were, models whose inputs may be on a GPU.
         self.any_takes_gpu = False
@@ -83,7 +83,8 @@ class GenerationRegistry:
         new.measure(self._metrics, self._clock)
         scheduler = Scheduler(new)
         for parameter in self._placements.keys() & new.config.get("parameters", {}).keys():
-            lazy_names.load_reference(self._placements[parameter])(scheduler)
+            place = lazy_names.load_reference(self._placements[parameter])
+            scheduler.placement = place(scheduler) or scheduler.placement
         scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
             scheduler.rate = ExecutionRate(self._shared_rate(new))

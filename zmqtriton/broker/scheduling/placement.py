@@ -9,6 +9,7 @@ until the execution is about to end.
 
 from __future__ import annotations
 
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance, Occupation
 
 #: Maximum work that is sent ahead, if executions are shorter than this, and maximum number of
@@ -62,23 +63,25 @@ class Placement:
         *,
         ahead: SendingAhead,
         has_concurrent_batches: bool,
-        has_sequences: bool,
-        has_stream_limit: bool = False,
+        notes_idle: bool,
     ) -> None:
         self.instances = instances
         self.ahead = ahead
         #: True if an instance may be given another batch while it executes one, or none though it
         #: is idle.
         self._has_concurrent_batches = has_concurrent_batches
-        #: True if idle instances are listed: not where the sequence batcher chooses, nor where
-        #: streams decide whether an idle one has room.
-        self._notes_idle = not (has_sequences or has_stream_limit)
+        #: True if idle instances are listed: not where the sequence batcher or an add-on chooses,
+        #: nor where streams decide whether an idle one has room.
+        self._notes_idle = notes_idle
         #: True if instances begin nothing before the rate limiter lets them.
         self.is_limited = False
         #: Idle instances. The one that became idle last has the warmest caches and goes first.
         self._idle: list[Instance] = []
         #: Counters besides the statistics, by name.
         self.counts: dict[str, int] = {}
+        #: The batch for the instance that was taken last; None: the first one of the queue. A
+        #: placement by an add-on (`broker.placement`) chooses both.
+        self.share: list[InflightRequest] | None = None
 
     def limit(self) -> None:
         """Let the rate limiter decide when an instance begins."""

@@ -35,8 +35,7 @@ class Scheduler:
             ),
             has_concurrent_batches="MAX_INFLIGHT" in config.get("parameters", {})
             or generation.max_streams > 0,
-            has_sequences=generation.has_sequences,
-            has_stream_limit=generation.max_streams > 0,
+            notes_idle=not (generation.has_sequences or generation.max_streams > 0),
         )
         #: Rate of executions; None if it is not limited.
         self.rate: ExecutionRate | None = None
@@ -175,7 +174,8 @@ class Scheduler:
         if instance is None:
             self._due_ns = self.placement.ahead.due_ns
             return None
-        batch = self.queue.pop_batch(now_ns)
+        share = self.placement.share
+        batch = self.queue.pop_batch(now_ns) if share is None else self.queue.take(share)
         self._due_ns = self.queue.due_ns
         if not batch:
             self.placement.give_back(instance)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from zmqtriton_frontends.serving import Service
+from zmqtriton_frontends.serving.process import Service
 
 
 class Writer(Protocol):

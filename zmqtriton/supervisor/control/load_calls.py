@@ -17,6 +17,7 @@ from zmqtriton.reading.blueprint import LoadOverride
 from zmqtriton.roles import GUEST, LOCAL_SERVICES
 from zmqtriton.supervisor.actions import RemoveDirectory, RepositoryNames
 from zmqtriton.supervisor.control.verbs import (
+    HOW_TO_BE_EXPLICIT,
     OWN_CALLER,
     ControlCall,
     RepeatedCall,
@@ -41,8 +42,6 @@ from zmqtriton_floor.reasons import Reason
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 #: The place of a load's files at the server before.
 _COPIED = "copied"
-#: Advice that is appended to Triton's texts, which clients may look for.
-HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 
 
 class StagedFiles:

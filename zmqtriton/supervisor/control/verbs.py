@@ -16,6 +16,8 @@ from zmqtriton_floor.errors import InvalidArgument, NotFound
 RepeatedCall = tuple[str, dict[str, Any]]
 #: Returned for a call that an action answers.
 BY_ACTION = object()
+#: Advice that is appended to Triton's texts, which clients may look for.
+HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 #: The server itself, in place of the serial of a process.
 OWN_CALLER = 0
 _M = TypeVar("_M")

@@ -289,7 +289,7 @@ class NewVersions(GenerationOwner):
         self._context.plan.log("E", text, model=name, version=number)
         self.failures[number] = reason
         self._generations.pop(number, None)
-        self.has_failed |= not self._blueprint.is_tried(number)
+        self.has_failed |= not self._blueprint.is_on_trial(number)
         self._refuse(number, reason)
 
 

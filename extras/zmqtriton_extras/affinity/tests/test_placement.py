@@ -166,6 +166,19 @@ def test_a_cancelled_request_leaves_and_a_single_instance_has_all() -> None:
     assert figures(broker) == (2, 0)
 
 
+def test_the_batches_of_a_single_instance_wait_for_their_delay_and_are_reported() -> None:
+    delay = {"max_queue_delay_microseconds": 5000}
+    broker, number = world(S, max_batch_size=4, dynamic_batching=delay), next(numbers_of(S))
+
+    broker.infer(F, request(1, placement=number), request(2))
+    assert broker.executing(S) == []
+
+    broker.tick(5 * MILLISECOND)
+    assert broker.executing(S) == [1, 2]
+    assert figures(broker) == (1, 0)
+    assert 1 == broker.figures()["batching"]["batches"]
+
+
 def test_a_long_queue_is_not_read_for_each_batch() -> None:
     broker, number = world(busier_by=2), next(numbers_of(S))
     queue = broker.core.generations.schedulers[1].queue

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config import parse_text
 from zmqtriton.config.parameters import parameter_problems
+from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_extras.affinity.problems import affinity_warnings
 from zmqtriton_extras.affinity.rule import Rule, busier_by, number_of, parse, weight
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.frontends.fake_gateway import FakeGateway
 from zmqtriton import addons
-from zmqtriton.options import Options
+from zmqtriton.options.result import Options
 from zmqtriton_extras.affinity.rule import number_of
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, VersionInfo

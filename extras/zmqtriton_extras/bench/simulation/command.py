@@ -17,17 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import addons
-from zmqtriton.config import (
-    ConfigError,
-    apply_group_defaults,
-    instance_specs,
-    load_config,
-    read_config,
-    to_dict,
-    to_json,
-)
-from zmqtriton.repository import CONFIG_FILE
+from zmqtriton.sdk.broker import BrokerSettings
+from zmqtriton.sdk.models import ConfigError, instances, load_config, pbtxt, scan
+from zmqtriton.sdk.process import addons
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
     Arrival,
@@ -39,7 +31,6 @@ from zmqtriton_extras.bench.simulation.run import (
     fit_cost,
     from_lines,
 )
-from zmqtriton_floor.settings.broker import BrokerSettings
 
 #: Share of the arrival time after which the queue is empty again. In overload the instances never
 #: rest, and the queue grows as long as requests arrive.
@@ -75,8 +66,8 @@ class Setting:
 
     def __init__(self, label: str, config: Any) -> None:
         self.label = label
-        self.config = to_json(config)
-        self.instances = [one.name for one in instance_specs(config) if not one.passive]
+        self.config = pbtxt.to_json(config)
+        self.instances = [one.name for one in instances.instance_specs(config) if not one.passive]
         self.is_sequential = config.HasField("sequence_batching")
         self.has_affinity = "AFFINITY" in config.parameters
 
@@ -86,13 +77,13 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
     name = directory.resolve().name
     original = _read_with_groups(name, directory)
     for values in itertools.product(*(change.values for change in changes)):
-        document = to_dict(original)
+        document = pbtxt.to_dict(original)
         for change, value in zip(changes, values, strict=True):
             _put(document, change.path, value)
         config = load_config(name, directory, None, override=json.dumps(document))
         if config.HasField("ensemble_scheduling"):
             raise ConfigError("an ensemble has no instances; simulate the models of its steps")
-        apply_group_defaults(config)
+        instances.apply_group_defaults(config)
         pairs = zip(changes, values, strict=True)
         label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
         yield Setting(label or name, config)
@@ -104,9 +95,9 @@ def _read_with_groups(name: str, directory: Path) -> Any:
     Other defaults are filled in after a change, since they may depend on what is changed: preferred
     batch sizes do on the largest one.
     """
-    complete = load_config(name, directory, directory / CONFIG_FILE)
-    apply_group_defaults(complete)
-    written = read_config(directory / CONFIG_FILE)
+    complete = load_config(name, directory, directory / scan.CONFIG_FILE)
+    instances.apply_group_defaults(complete)
+    written = pbtxt.read_config(directory / scan.CONFIG_FILE)
     written.ClearField("instance_group")
     written.instance_group.extend(complete.instance_group)
     return written

@@ -14,9 +14,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zmqtriton.broker.core import BrokerCore
-from zmqtriton_floor import wire
-from zmqtriton_floor.settings.broker import BrokerSettings
+from zmqtriton.sdk.broker import BrokerCore, BrokerSettings
+from zmqtriton.sdk.wire import wire
 
 _GENERATION = 1
 _FRONTEND = 1

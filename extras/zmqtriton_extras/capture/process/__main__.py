@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from zmqtriton.sdk.process import prctl, run_local
 from zmqtriton_extras.capture.process.service import CaptureService
-from zmqtriton_floor import prctl
-from zmqtriton_frontends.serving import run_local
 
 
 def main() -> int:

@@ -8,13 +8,13 @@ from collections import Counter
 
 import orjson
 
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.capture.process.assembly import Capture
 from zmqtriton_extras.capture.process.segments import document_of
 from zmqtriton_extras.capture.process.writer import Lost
 from zmqtriton_extras.capture.records import LINES
 from zmqtriton_extras.storage.places import parse_bucket_url
 from zmqtriton_extras.storage.stores import ObjectStore
-from zmqtriton_floor.errors import ZmqTritonError
 
 #: A segment is in memory until it is as large, or as old.
 _SEGMENT_BYTES = 8 << 20

@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton.sdk.lines.values import timestamp
+from zmqtriton.sdk.wire import datatypes, wire
 from zmqtriton_extras.capture.process.assembly import Capture
 from zmqtriton_extras.capture.process.writer import Lost
 from zmqtriton_extras.capture.records import hash_of, json_values
-from zmqtriton_floor.datatypes import BY_NUMBER
-from zmqtriton_floor.wire import Tensor
 from zmqtriton_standard.tracing.posting import Poster, PostError
 
 _TYPE = "org.kubeflow.serving.inference."
@@ -87,7 +86,7 @@ class Posted:
         kind: str,
         document: Mapping[str, Any],
         part: str = "",
-        tensors: Iterable[Tensor] = (),
+        tensors: Iterable[wire.Tensor] = (),
         hashed: Collection[str] = (),
     ) -> tuple[dict[str, str], bytes]:
         content = {key: value for key, value in document.items() if value}
@@ -105,11 +104,11 @@ class Posted:
             headers["Inference-Header-Content-Length"] = str(len(head))
         return headers, b"".join((head, *parts))
 
-    def _entry(self, tensor: Tensor, *, is_hashed: bool) -> tuple[dict[str, Any], bytes]:
+    def _entry(self, tensor: wire.Tensor, *, is_hashed: bool) -> tuple[dict[str, Any], bytes]:
         """Return a tensor for JSON, and its bytes if that has none of its values."""
         entry: dict[str, Any] = {
             "name": tensor.name,
-            "datatype": BY_NUMBER[tensor.datatype].name,
+            "datatype": datatypes.BY_NUMBER[tensor.datatype].name,
             "shape": list(tensor.shape),
         }
         if tensor.data is None:

@@ -9,15 +9,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton.sdk.lines.receiver import Receiver
-from zmqtriton.store_places import is_remote
+from zmqtriton.sdk.models import is_remote
 from zmqtriton_extras.capture import CaptureOptions
 from zmqtriton_extras.capture.frames import LENGTHS, decode
 from zmqtriton_extras.capture.options import EVENTS
 from zmqtriton_extras.capture.process.assembly import Assembly, Budget, Capture
 from zmqtriton_extras.capture.process.segments import Segments
 from zmqtriton_extras.capture.process.writer import Target, Writer
-from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_standard.metrics.model_metrics import render
 
 _log = logging.getLogger(__name__)

@@ -68,6 +68,7 @@ def test_a_captured_error_is_expected_by_its_code(tmp_path: Path) -> None:
         case.check(Doubling())
 
 
+@pytest.mark.extra("authoring")
 def test_the_command_writes_a_test_with_its_cases_and_overwrites_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

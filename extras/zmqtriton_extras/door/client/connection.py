@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.embedded import InferenceRequest, InferenceResponse, Model
+from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, Model
+from zmqtriton.sdk.wire import (
+    INLINE_BYTES,
+    Unavailable,
+    ZmqTritonError,
+    arrays,
+    datatypes,
+    errors,
+    wire,
+)
 from zmqtriton_extras.door.client.conversation import LATE, Conversation, Inbox, Message
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.arrays import to_arrays, to_tensors
-from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import Tensor
 
 _HELLO_S = 10.0
 #: Responses of a stream that may be under way.
@@ -32,7 +36,7 @@ class DoorChannel:
 
     def infer(self, model: str, version: str, request: InferenceRequest) -> DoorResponses:
         config = self._needed_config(model, version, request.inputs)
-        tensors = to_tensors(request.inputs, config)
+        tensors = arrays.to_tensors(request.inputs, config)
         fields = {**self._named(model, version), **_fields(request, tensors)}
         frames = [tensor.data for tensor in tensors]
         until_s = None
@@ -96,10 +100,10 @@ def answer_of(
     return message.fields
 
 
-def _fields(request: InferenceRequest, tensors: list[Tensor]) -> dict[str, Any]:
+def _fields(request: InferenceRequest, tensors: list[wire.Tensor]) -> dict[str, Any]:
     """Return the fields of a request, without those that say nothing."""
     inputs = [
-        {"name": name, "datatype": BY_NUMBER[number].name, "shape": shape}
+        {"name": name, "datatype": datatypes.BY_NUMBER[number].name, "shape": shape}
         for name, number, shape, _ in tensors
     ]
     fields: dict[str, Any] = {"inputs": inputs, "credit": _WINDOW}
@@ -162,7 +166,9 @@ class DoorResponses:
         fields = message.fields
         self._is_over = message.is_final
         error = message.error if message.kind == "error" else None
-        if type(error) is DeadlineExceeded:  # the server's clock may be a little ahead of ours
+        if (
+            type(error) is errors.DeadlineExceeded
+        ):  # the server's clock may be a little ahead of ours
             raise TimeoutError(LATE)
         if error is not None and self._is_over and not self._taken:
             raise error
@@ -179,7 +185,7 @@ class DoorResponses:
             fields.get("model", ""),
             fields.get("version", 0),
             fields.get("request_id", ""),
-            to_arrays(tensors),
+            arrays.to_arrays(tensors),
             fields.get("parameters", {}),
             error,
             self._is_over,
@@ -205,10 +211,12 @@ class DoorResponses:
         self.close()
 
 
-def _tensor(output: Mapping[str, Any], frame: Any) -> Tensor:
+def _tensor(output: Mapping[str, Any], frame: Any) -> wire.Tensor:
     """Return an output; the data of a large one are not copied."""
     data = frame.buffer if len(frame) > INLINE_BYTES else frame.bytes
-    return Tensor(output["name"], BY_NAME[output["datatype"]].number, output["shape"], data)
+    return wire.Tensor(
+        output["name"], datatypes.BY_NAME[output["datatype"]].number, output["shape"], data
+    )
 
 
 class Door:

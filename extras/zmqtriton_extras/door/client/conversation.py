@@ -19,15 +19,8 @@ from typing import Any
 
 import zmq
 
+from zmqtriton.sdk.wire import InternalError, InvalidArgument, Unavailable, ZmqTritonError, errors
 from zmqtriton_extras.door import messages
-from zmqtriton_floor.errors import (
-    BY_CODE,
-    InternalError,
-    InvalidArgument,
-    ProtocolError,
-    Unavailable,
-    ZmqTritonError,
-)
 
 #: Interval at which a waiting thread checks the connection.
 _LOOK_S = 0.25
@@ -56,7 +49,7 @@ class Message:
     @property
     def error(self) -> ZmqTritonError:
         """The error that this message reports."""
-        kind = BY_CODE.get(str(self.fields.get("code")), InternalError)
+        kind = errors.BY_CODE.get(str(self.fields.get("code")), InternalError)
         return kind(str(self.fields.get("text", "")))
 
 
@@ -249,7 +242,7 @@ class Conversation:
             header = messages.decode(frames[0].buffer)
         except ZmqTritonError as error:
             self._fail_all(
-                ProtocolError(
+                errors.ProtocolError(
                     "use a client of the server's version, its message does not decode: "
                     f"{error.text}"
                 )

@@ -7,9 +7,8 @@ lifeline ends.
 
 from __future__ import annotations
 
+from zmqtriton.sdk.process import prctl, run
 from zmqtriton_extras.door.process.server import DoorServer
-from zmqtriton_floor import prctl
-from zmqtriton_frontends.serving import run
 
 
 def main() -> int:

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, load, on_behalf_of
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
 from zmqtriton_extras.door.process.responses import Message
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.gateway import Gateway, Readiness, load, on_behalf_of
-from zmqtriton_frontends.inference import attempt, parse_version
 
+#: Prefix of a file's name among the parameters of a load, as in Triton's protocol.
+_FILE = "file:"
 #: A model's configuration in a header.
 _MAX_CONFIG = 1 << 20
 #: Name in the log of clients that change something.
@@ -94,7 +94,7 @@ class Control:
         number = -1
         self._gateway.catalogue.check_counted(name, version)
         if name and version:
-            number = parse_version(version)
+            number = catalogue.parse_version(version)
         return await self._gateway.statistics(name, number)
 
     # -------------------------------------------------------- the repository
@@ -113,7 +113,7 @@ class Control:
         fields.check_known()
         if len(paths) != len(frames) or any(type(path) is not str for path in paths):
             raise InvalidArgument("'files' must name the frames behind the header, one for each")
-        files = {f"{PREFIX}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)}
+        files = {f"{_FILE}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)}
         with on_behalf_of(_CLIENT):
             await load(self._gateway, name, parameters, files)
         return {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.inference import MAX_NAME
+from zmqtriton.sdk.frontend import admission
+from zmqtriton.sdk.wire import InvalidArgument
 
 _MAX_COUNT = 2**63 - 1
 
@@ -39,7 +39,7 @@ class Fields:
             raise InvalidArgument(f"'{name}' of {self._of} must be {noun}")
         return value
 
-    def text(self, name: str, default: str = "", max_length: int = MAX_NAME) -> str:
+    def text(self, name: str, default: str = "", max_length: int = admission.MAX_NAME) -> str:
         value: str = self._take(name, str, default, "a string")
         if len(value) > max_length:
             raise InvalidArgument(
@@ -78,4 +78,6 @@ class Fields:
         unknown = self._document.keys() - self._read
         if unknown:
             name = min(map(str, unknown))
-            raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}': leave it out")
+            raise InvalidArgument(
+                f"{self._of} has no field '{name[: admission.MAX_NAME]}': leave it out"
+            )

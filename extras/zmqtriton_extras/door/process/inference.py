@@ -15,32 +15,27 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.sdk.frontend import (
+    Arrivals,
+    Ask,
+    CheckedRequest,
+    Content,
+    Entrance,
+    ModelVersion,
+    OpenSequences,
+    StreamItem,
+    admission,
+    classification,
+    client_regions,
+    is_large,
+    now_ns,
+    pending_request,
+    refusals,
+)
+from zmqtriton.sdk.wire import INLINE_BYTES, InvalidArgument, ZmqTritonError, datatypes, wire
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
 from zmqtriton_extras.door.process.responses import Message
-from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.access.refusals import Source
-from zmqtriton_frontends.entrance import Ask, Content, Entrance
-from zmqtriton_frontends.gateway import PendingRequest, StreamItem
-from zmqtriton_frontends.inference import (
-    NO_CLASSES,
-    NO_OPTIONS,
-    NO_PLACES,
-    CheckedRequest,
-    Classes,
-    ModelVersion,
-    OpenSequences,
-    RegionSlice,
-    SchedulingOptions,
-    check_parameter_name,
-    classify,
-    now_ns,
-)
-from zmqtriton_frontends.process import Arrivals
-from zmqtriton_frontends.tensors.references import is_large
 
 #: Inputs and outputs of one request together; its parameters.
 MAX_TENSORS = 1024
@@ -58,10 +53,10 @@ class DoorRequest(NamedTuple):
 
     model: str
     version: str
-    body: RequestBody
-    options: SchedulingOptions
-    places: Mapping[str, RegionSlice]
-    classes: Classes
+    body: wire.RequestBody
+    options: admission.SchedulingOptions
+    places: Mapping[str, client_regions.RegionSlice]
+    classes: classification.Classes
     #: Number of responses that may be sent before the client grants more; None is no limit.
     credit: int | None
     #: The span that the client has begun, as the headers of HTTP.
@@ -80,7 +75,9 @@ def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
     tensors = [_input(entry, data) for entry in inputs]
     if next(data, None) is not None:
         raise InvalidArgument(f"unexpected additional input data for model '{model}'")
-    names, places, classes = _outputs(outputs) if outputs else ([], NO_PLACES, NO_CLASSES)
+    names, places, classes = (
+        _outputs(outputs) if outputs else ([], client_regions.NO_PLACES, classification.NO_CLASSES)
+    )
     parameters = _parameters(fields.map("parameters"))
     options = _options(fields)
     credit = fields.count("credit") if fields.has("credit") else None
@@ -89,14 +86,14 @@ def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
         span = fields.text("traceparent"), fields.text("tracestate")
         headers = {b"traceparent": span[0], b"tracestate": span[1]}
     fields.check_known()
-    body = RequestBody(request_id, parameters, names, tensors)
+    body = wire.RequestBody(request_id, parameters, names, tensors)
     return DoorRequest(model, version, body, options, places, classes, credit, headers)
 
 
-def _input(entry: Any, data: Iterator[Any]) -> Tensor:
+def _input(entry: Any, data: Iterator[Any]) -> wire.Tensor:
     fields = Fields(entry, "an input")
     name = fields.name("name")
-    datatype = BY_NAME.get(fields.name("datatype"))
+    datatype = datatypes.BY_NAME.get(fields.name("datatype"))
     if datatype is None:
         raise InvalidArgument(f"invalid datatype for input {name}")
     shape = _shape(name, fields.items("shape"))
@@ -108,7 +105,7 @@ def _input(entry: Any, data: Iterator[Any]) -> Tensor:
         if frame is None:
             raise InvalidArgument(f"unable to find data for input tensor '{name}' in request.")
         content = frame.buffer if len(frame) > INLINE_BYTES else frame.bytes
-    return Tensor(name, datatype.number, shape, content)
+    return wire.Tensor(name, datatype.number, shape, content)
 
 
 def _shape(name: str, shape: list[Any]) -> list[int]:
@@ -120,7 +117,7 @@ def _shape(name: str, shape: list[Any]) -> list[int]:
     return shape
 
 
-def _place(fields: Fields) -> RegionSlice | None:
+def _place(fields: Fields) -> client_regions.RegionSlice | None:
     """Return the slice of a client's shared memory that has a tensor; None if none has."""
     region = fields.text("region")
     offset, size = fields.count("offset"), fields.count("byte_size")
@@ -128,14 +125,14 @@ def _place(fields: Fields) -> RegionSlice | None:
         if offset or size:
             raise InvalidArgument("'offset' and 'byte_size' need a 'region'")
         return None
-    return RegionSlice(region, offset, size)
+    return client_regions.RegionSlice(region, offset, size)
 
 
 def _outputs(
     outputs: list[Any],
-) -> tuple[list[str], Mapping[str, RegionSlice], Classes]:
+) -> tuple[list[str], Mapping[str, client_regions.RegionSlice], classification.Classes]:
     names: dict[str, None] = {}
-    places: dict[str, RegionSlice] = {}
+    places: dict[str, client_regions.RegionSlice] = {}
     classes: dict[str, int] = {}
     for entry in outputs:
         fields = Fields({"name": entry} if type(entry) is str else entry, "an output")
@@ -153,7 +150,7 @@ def _outputs(
             places[name] = place
         if count:
             classes[name] = count
-    return list(names), places or NO_PLACES, classes or NO_CLASSES
+    return list(names), places or client_regions.NO_PLACES, classes or classification.NO_CLASSES
 
 
 def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +159,7 @@ def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in members.items():
         if type(name) is not str or type(value) not in (bool, int, float, str):
             raise InvalidArgument("a parameter must be an integer, a float, a boolean or a string")
-        check_parameter_name(name)
+        admission.check_parameter_name(name)
         if name.startswith("triton_"):
             raise InvalidArgument(
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should "
@@ -171,9 +168,9 @@ def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
     return dict(members)
 
 
-def _options(fields: Fields) -> SchedulingOptions:
-    flags = fields.flag("sequence_start") * SEQUENCE_START
-    flags |= fields.flag("sequence_end") * SEQUENCE_END
+def _options(fields: Fields) -> admission.SchedulingOptions:
+    flags = fields.flag("sequence_start") * wire.SEQUENCE_START
+    flags |= fields.flag("sequence_end") * wire.SEQUENCE_END
     priority, timeout_us = fields.count("priority"), fields.count("timeout_us")
     deadline_us = fields.count("deadline_us")
     deadline_ns = 0
@@ -192,8 +189,8 @@ def _options(fields: Fields) -> SchedulingOptions:
             f"string correlation ID cannot be longer than {MAX_SEQUENCE_ID} characters"
         )
     if not (flags or priority or timeout_us or deadline_ns or sequence):
-        return NO_OPTIONS
-    return SchedulingOptions(flags, priority, timeout_us, deadline_ns, sequence)
+        return admission.NO_OPTIONS
+    return admission.SchedulingOptions(flags, priority, timeout_us, deadline_ns, sequence)
 
 
 class Asker(Protocol):
@@ -223,7 +220,7 @@ class Asker(Protocol):
         """Let further requests begin: this one has its place, or has failed."""
 
 
-class DoorInference(PendingRequest):
+class DoorInference(pending_request.PendingRequest):
     """A request from its header to its last response."""
 
     __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_model", "_number", "_request")
@@ -251,7 +248,7 @@ class DoorInference(PendingRequest):
             request.headers.get,
             deadline_ns=request.options.deadline_ns,
             begun_ns=now_ns(),
-            source=partial(Source, "zmq", self._asker.name, "infer"),
+            source=partial(refusals.Source, "zmq", self._asker.name, "infer"),
         )
         self._entrance.begin(ask, self)
 
@@ -281,7 +278,7 @@ class DoorInference(PendingRequest):
 
     # --------------------------------------------------------- a response
 
-    def _respond(self, response: ResponseBody) -> None:
+    def _respond(self, response: wire.ResponseBody) -> None:
         message = self._message(response, is_final=True)
         if self._observer is not None:
             self._end_observed()
@@ -291,10 +288,10 @@ class DoorInference(PendingRequest):
         problem = responses.failure("infer", error)
         self._asker.answer(self._number, responses.error(self._number, problem))
 
-    def _message(self, response: ResponseBody, *, is_final: bool) -> Message:
+    def _message(self, response: wire.ResponseBody, *, is_final: bool) -> Message:
         request = self._request
         if request.classes:
-            response = classify(self._model, response, request.classes)
+            response = classification.classify(self._model, response, request.classes)
         return responses.response(
             self._number,
             self._model,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import resource
 
-from zmqtriton_frontends.process import unused_of
+from zmqtriton.sdk.frontend import unused_of
 
 _log = logging.getLogger(__name__)
 

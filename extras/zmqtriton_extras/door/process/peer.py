@@ -14,17 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
+from zmqtriton.sdk.frontend import Arrivals, ClientProgress, OpenSequences
+from zmqtriton.sdk.frontend import ledger as ledgers
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.responses import Message
-from zmqtriton_floor.errors import (
-    NO_MEMORY,
-    TOO_MANY_UNREAD,
-    Cancelled,
-    InvalidArgument,
-    Unavailable,
-)
-from zmqtriton_frontends.inference import OpenSequences
-from zmqtriton_frontends.process import Arrivals, ClientAccount, ClientProgress, Ledger, Share
 
 #: Maximum number and bytes of a client's open requests; beyond them the next request waits.
 _MAX_OPEN = 1024
@@ -62,7 +56,7 @@ class Asked(NamedTuple):
 class Peer:
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: ledgers.Ledger,
         put: Callable[[Message], bool],
         shut_out: Callable[[], None],
         user: int,
@@ -81,15 +75,15 @@ class Peer:
         self.name = f"user {user}"
         self._put = put
         self._shut_out = shut_out
-        self._client = client = ClientAccount(
+        self._client = client = ledgers.ClientAccount(
             ledger,
             moved=lambda: self._read_bytes,
             owes=lambda: bool(self._answers.held or self._creditless),
             end=shut_out,
         )
         self._requests, self._answers = (
-            Share(ledger.requests, client),
-            Share(ledger.answers, client),
+            ledgers.Share(ledger.requests, client),
+            ledgers.Share(ledger.answers, client),
         )
         self._loop = asyncio.get_running_loop()
         #: Open exchanges with their sizes, by number; None while one is being started.
@@ -121,7 +115,7 @@ class Peer:
         elif self._requests.take(request.size + _WAITING_BYTES):
             self._waiting[request.number] = request
         else:
-            error = Unavailable(NO_MEMORY)
+            error = Unavailable(errors.NO_MEMORY)
             self.answer(request.number, responses.error(request.number, error))
 
     @property
@@ -178,7 +172,7 @@ class Peer:
             return
         else:
             exchange.cancel()
-        self.answer(number, responses.error(number, Cancelled(_CANCELLED)))
+        self.answer(number, responses.error(number, errors.Cancelled(_CANCELLED)))
 
     @property
     def is_idle(self) -> bool:
@@ -196,7 +190,7 @@ class Peer:
         if self._is_leaving() and not self.sequences:
             message = responses.leaving(message)
         if not self._send(message):
-            self._send(responses.error(number, Unavailable(TOO_MANY_UNREAD)))
+            self._send(responses.error(number, Unavailable(errors.TOO_MANY_UNREAD)))
         self.let_go(number)
         if self._waiting:
             self._loop.call_soon(self._begin_waiting)
@@ -219,7 +213,7 @@ class Peer:
             self._stopped.append(stopped)
             await stopped
         if not self.is_gone and not self._send(message, had_room=arrivals.pass_on()):
-            raise Unavailable(TOO_MANY_UNREAD)
+            raise Unavailable(errors.TOO_MANY_UNREAD)
 
     def _send(self, message: Message, *, had_room: bool = False) -> bool:
         """Send a message; False if there is no memory for it until it is read.

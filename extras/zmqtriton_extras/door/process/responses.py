@@ -6,11 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from zmqtriton.sdk.frontend import ModelVersion, client_regions
+from zmqtriton.sdk.wire import InternalError, Unavailable, ZmqTritonError, datatypes, errors, wire
 from zmqtriton_extras.door import messages
-from zmqtriton_floor.datatypes import BY_NUMBER
-from zmqtriton_floor.errors import NO_MEMORY, InternalError, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.inference import NO_PLACES, ModelVersion, RegionSlice
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +25,8 @@ def response(
     number: int,
     model: ModelVersion,
     request_id: str,
-    body: ResponseBody,
-    places: Mapping[str, RegionSlice] = NO_PLACES,
+    body: wire.ResponseBody,
+    places: Mapping[str, client_regions.RegionSlice] = client_regions.NO_PLACES,
     *,
     is_final: bool = True,
 ) -> Message:
@@ -39,7 +37,7 @@ def response(
     outputs = []
     frames: Message = [b""]
     for name, datatype, shape, data in body.outputs:
-        datatype_entry = BY_NUMBER.get(datatype)
+        datatype_entry = datatypes.BY_NUMBER.get(datatype)
         if datatype_entry is None:
             raise InternalError(
                 f"invalid output '{name}' in the response of model '{model.name}': correct its "
@@ -95,6 +93,6 @@ def failure(verb: str, problem: BaseException) -> ZmqTritonError:
     if isinstance(problem, ZmqTritonError):
         return problem
     if isinstance(problem, MemoryError):
-        return Unavailable(NO_MEMORY)
+        return Unavailable(errors.NO_MEMORY)
     _log.error("%s failed", verb, exc_info=problem)
     return InternalError("the server failed to answer; its log says why")

@@ -17,6 +17,9 @@ from typing import Any
 
 import zmq
 
+from zmqtriton.sdk.frontend import Entrance, Gateway, by_category, ledger, max_connections, refusals
+from zmqtriton.sdk.process import Service, peer_of, zmq_sockets
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_extras.door import messages
 from zmqtriton_extras.door.process import inference, responses
 from zmqtriton_extras.door.process.control import Control, ControlExchange, Verb
@@ -25,16 +28,6 @@ from zmqtriton_extras.door.process.inference import DoorInference
 from zmqtriton_extras.door.process.memory import MemoryLimit
 from zmqtriton_extras.door.process.peer import COPIED_BYTES, Asked, Exchange, Peer
 from zmqtriton_extras.door.process.responses import Message
-from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
-from zmqtriton_floor.process import zmq_sockets
-from zmqtriton_floor.tool_listener import peer_of
-from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.refusals import Source
-from zmqtriton_frontends.entrance import Entrance
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import by_category
-from zmqtriton_frontends.process import Ledger, max_connections
-from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +55,7 @@ class DoorServer(Service):
         self._entrance = Entrance(gateway, "DOOR_RECV", "DOOR_SEND")
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
-        self.ledger: Ledger = Ledger(settings.memory.client_bytes)
+        self.ledger: ledger.Ledger = ledger.Ledger(settings.memory.client_bytes)
         self._memory = MemoryLimit(self.ledger.requests.limit)
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
         self._restrictions = by_category(settings.access.restrictions)
@@ -287,7 +280,7 @@ class DoorServer(Service):
         try:
             self._check_keys("inference" if row is None else row.category, keys)
         except Unavailable as error:
-            refusals.report(Source("zmq", peer.name, verb), error)
+            refusals.report(refusals.Source("zmq", peer.name, verb), error)
             raise
         fields = Fields(document, verb, peer.user)
 

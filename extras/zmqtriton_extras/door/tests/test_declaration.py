@@ -6,8 +6,9 @@ import pytest
 
 from tests.supervisor.settings import frontend_settings, settings
 from zmqtriton import roles
-from zmqtriton.options import OptionError, Options, parse
-from zmqtriton.options.values import Restriction, Setting
+from zmqtriton.options.parser import parse
+from zmqtriton.options.result import Options
+from zmqtriton.options.values import OptionError, Restriction, Setting
 from zmqtriton.supervisor.control.server_status import describe_server
 from zmqtriton.supervisor.machine.processes.commands import role_command
 from zmqtriton.supervisor.machine.settings.process_settings import read_policy

@@ -14,11 +14,9 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton.sdk.frontend import Gateway, request_log
+from zmqtriton.sdk.process import Lifeline, prctl
 from zmqtriton_extras.fleet.announcing.announcer import Announcer
-from zmqtriton_floor import prctl
-from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.process import request_log
 
 _log = logging.getLogger(__name__)
 

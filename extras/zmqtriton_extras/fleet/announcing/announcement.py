@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.frontend import ModelVersion
+from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton_extras.fleet import FleetOptions
-from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.inference import ModelVersion
 
 #: The number of this format; a reader refuses those that it does not know.
 FORMAT = 1

@@ -24,14 +24,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from zmqtriton.sdk.frontend import Gateway, ModelVersion, Readiness
+from zmqtriton.sdk.process import FrontendSettings
+from zmqtriton.sdk.wire import ZmqTritonError, __version__
 from zmqtriton_extras.fleet import FleetOptions
 from zmqtriton_extras.fleet.announcing import announcement
 from zmqtriton_extras.fleet.announcing.announcement import ENDED, Process, Stamp
-from zmqtriton_floor import __version__
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.gateway import Gateway, Readiness
-from zmqtriton_frontends.inference import ModelVersion
 from zmqtriton_standard.tracing.posting import Poster, PostError
 
 _log = logging.getLogger(__name__)

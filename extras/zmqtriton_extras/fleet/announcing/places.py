@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from zmqtriton.options import BadValue, integer_between
+from zmqtriton.sdk.process import options
 
-interval = integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
+interval = options.integer_between(1, 3600, "Must be in the range 1 to 3600 seconds. Got {value}")
 
 
 def place(value: str) -> str:
     """Return the name of a file, or the URL of a program that takes announcements."""
     if "://" not in value:
         if not value:
-            raise BadValue("The name of a file, or a URL, is missing.")
+            raise options.BadValue("The name of a file, or a URL, is missing.")
         return value
     try:
         parts = urlsplit(value)
@@ -21,7 +21,7 @@ def place(value: str) -> str:
     except ValueError:
         is_right = False
     if not is_right or not value.isprintable() or " " in value:
-        raise BadValue(f"It must begin with http:// or https://. Got {value}")
+        raise options.BadValue(f"It must begin with http:// or https://. Got {value}")
     if "@" in parts.netloc:
-        raise BadValue("A URL must hold no password; see --announce-token-file.")
+        raise options.BadValue("A URL must hold no password; see --announce-token-file.")
     return value

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.proxies import envoy, haproxy
 from zmqtriton_extras.fleet.proxies.following import Follower, Target, serve_receiver
 from zmqtriton_extras.fleet.proxies.haproxy import HaproxyCommands
 from zmqtriton_extras.fleet.proxies.layout import Layout, is_plain, split_address
 from zmqtriton_extras.fleet.servers import sources
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_standard.ctl import exit_on_error
+from zmqtriton_standard.ctl.asking import exit_on_error
 from zmqtriton_standard.ctl.http_service import parse_headers
 
 _RENDERERS: dict[str, Callable[[Layout], str]] = {

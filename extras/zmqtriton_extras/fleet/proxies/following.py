@@ -18,10 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.servers import liveness, sources
 from zmqtriton_extras.fleet.servers.membership import Membership
 from zmqtriton_extras.fleet.servers.nodes import Node, merge, node_of, parse_announcements
-from zmqtriton_floor.errors import InvalidArgument
 
 _LOOK_EVERY_S = 1.0
 _ANSWER_WITHIN_S = 3.0

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.proxies.layout import (
     AUTHORITY,
     BALANCE_FACTOR,
@@ -16,7 +17,6 @@ from zmqtriton_extras.fleet.proxies.layout import (
     split_address,
 )
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import InvalidArgument
 
 #: How servers are checked; one that is added by a command has no defaults.
 CHECKS = "check inter 500ms fall 2 rise 1"

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from zmqtriton.sdk.wire import InvalidArgument, is_loopback
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.hosts import is_loopback
 
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
 #: A server gets no more by affinity than this share of the mean, in percent.

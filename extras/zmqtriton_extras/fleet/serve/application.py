@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from ray import serve
 
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.fleet.serve.groups import (
     INGRESS,
     FleetFile,
@@ -22,7 +23,6 @@ from zmqtriton_extras.fleet.serve.groups import (
 from zmqtriton_extras.fleet.serve.ingress import Ingress
 from zmqtriton_extras.fleet.serve.owned_server import server_options
 from zmqtriton_extras.fleet.serve.replica import ServerReplica
-from zmqtriton_floor.errors import InvalidArgument
 
 
 def read_fleet(path: Path) -> FleetFile:

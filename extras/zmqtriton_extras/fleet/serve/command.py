@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
+from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.yaml_text import yaml_lines
 
 _LOOK_EVERY_S = 0.5

@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.wire import InvalidArgument
 
 #: The deployment that leads requests to the groups, if there are several.
 INGRESS = "ingress"

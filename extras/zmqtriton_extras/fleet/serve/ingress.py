@@ -17,9 +17,9 @@ import grpc
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError
 from zmqtriton_extras.fleet.serve.groups import choose_group
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import NotFound, Unavailable, ZmqTritonError
 
 #: Status codes by number.
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -19,14 +19,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zmqtriton import runtime_places
-from zmqtriton.command_line import read_options
-from zmqtriton.control_client import Client, NoServerError, ServerSelector, connect
+from zmqtriton.sdk.process import (
+    Client,
+    NoServerError,
+    command_line,
+    control_client,
+    runtime_places,
+)
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_extras.fleet.announcing.announcement import STARTING
 from zmqtriton_extras.fleet.serve.groups import Group
 from zmqtriton_extras.fleet.servers import liveness
 from zmqtriton_extras.fleet.servers.nodes import Node, node_of
-from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _LOOK_EVERY_S = 0.1
 #: Seconds for responses that a server has in memory; a stopped one never responds.
@@ -65,7 +69,7 @@ def server_options(name: str, group: Group) -> tuple[list[str], float]:
     words = [f"--model-repository={_absolute(path)}" for path in group.model_repository]
     words += [f"--{option}={value}" for option, value in usual.items() if option not in chosen]
     words += group.options
-    options = read_options(words)
+    options = command_line.read_options(words)
     if isinstance(options, int):
         raise InvalidArgument(
             f"groups.{name}: correct these options, servers would not start with them"
@@ -188,7 +192,7 @@ class OwnedServer:
         self._process.wait()
 
     def _connect(self) -> Client:
-        return connect(ServerSelector(directory=str(self._directory)))
+        return control_client.connect(control_client.ServerSelector(directory=str(self._directory)))
 
 
 def _descendants(pid: int) -> list[int]:

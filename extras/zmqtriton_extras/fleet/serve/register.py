@@ -13,7 +13,7 @@ import ray
 from ray import serve
 from ray.experimental import internal_kv
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.wire import InvalidArgument
 
 _NAMESPACE = b"zmqtriton"
 #: The names of replicas begin so, which are those of their actors.

@@ -13,12 +13,12 @@ from typing import Any
 
 from ray import serve
 
-from zmqtriton.control_client import NoServerError
+from zmqtriton.sdk.process import NoServerError
+from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_extras.fleet.serve import groups, register
 from zmqtriton_extras.fleet.serve.groups import Models, change_of
 from zmqtriton_extras.fleet.serve.ingress import Entrance, Relay
 from zmqtriton_extras.fleet.serve.owned_server import OwnedServer
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.http_service import HttpService
 
 _log = logging.getLogger("ray.serve")

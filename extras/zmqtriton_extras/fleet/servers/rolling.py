@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from zmqtriton.control_client import NoServerError
+from zmqtriton.sdk.process import NoServerError
+from zmqtriton.sdk.wire import ZmqTritonError, errors
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 from zmqtriton_standard.ctl.http_service import Answer, HttpService, RefusedRequest
 
 Found = TypeVar("Found")
@@ -203,7 +203,7 @@ def _await_readiness(service: NodeService, model: str, within_s: float) -> None:
     end_s = time.monotonic() + within_s
     while not service.is_ready(model):
         if time.monotonic() > end_s:
-            raise DeadlineExceeded(
+            raise errors.DeadlineExceeded(
                 f"'{model}' was not ready within {within_s:g} s; see `zmqtriton-ctl explain`"
             )
         time.sleep(_LOOK_EVERY_S)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from zmqtriton.sdk.wire import InvalidArgument, NotFound
 from zmqtriton_extras.fleet.servers import nodes
 from zmqtriton_extras.fleet.servers.nodes import Node
-from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 _ANSWER_WITHIN_S = 10.0
 _MAX_BYTES = 16 << 20

@@ -22,7 +22,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     named,
     raise_all,
 )
-from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.sdk import described
 
 #: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
 UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))

@@ -15,7 +15,7 @@ from typing import Any, Callable, NamedTuple
 
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
 from zmqtriton_extras.functions.backend.names import model_name
-from zmqtriton_floor.documents import LIMITS
+from zmqtriton_floor.sdk import documents
 
 __all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "model"]
 
@@ -36,7 +36,7 @@ class Settings(NamedTuple):
     #: Units of room that all streams share, as its method `units` counts them; 0: no limit.
     room: float = 0
     #: Bytes of JSON that a client may send for an argument such as a dict or a dataclass.
-    json_bytes: int = LIMITS.bytes
+    json_bytes: int = documents.LIMITS.bytes
 
 
 def model(
@@ -48,7 +48,7 @@ def model(
     instances: int = 1,
     streams: int = 0,
     room: float = 0,
-    json_bytes: int = LIMITS.bytes,
+    json_bytes: int = documents.LIMITS.bytes,
 ) -> Any:
     """Make a function, or a class whose instances are called, a model; it stays what it is."""
     if batch < 0 or delay_ms < 0 or instances < 1:

@@ -25,8 +25,7 @@ from zmqtriton_extras.functions.backend.kinds import (
 )
 from zmqtriton_extras.functions.backend.media import Media
 from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Signature
-from zmqtriton_floor import documents
-from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.sdk import described, documents
 
 Values = Dict[str, Any]
 #: The files of this package.

@@ -36,8 +36,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     as_bytes,
     element_kind,
 )
-from zmqtriton_floor import documents
-from zmqtriton_floor.descriptions import described, shown
+from zmqtriton_floor.sdk import described, documents, shown
 
 JSON = "application/json"
 _dumps = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))

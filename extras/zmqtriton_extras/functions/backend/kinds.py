@@ -13,9 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from zmqtriton_floor import documents
-from zmqtriton_floor.descriptions import clipped, described, shown
-from zmqtriton_floor.documents import STEP
+from zmqtriton_floor.sdk import clipped, described, documents, shown
 
 #: Parses a text as JSON. Raises InvalidArgument.
 Parse = Callable[[bytes], Any]
@@ -204,9 +202,9 @@ class Scalars(Kind):
 
     def _listed(self, array: Any) -> List[Any]:
         row = array[:1].size
-        if row > STEP:
+        if row > documents.STEP:
             return [self._listed(each) for each in array]
-        step = STEP // max(row, 1)  # other threads run between two blocks
+        step = documents.STEP // max(row, 1)  # other threads run between two blocks
         blocks = [array[at : at + step] for at in range(0, len(array), step)]
         return [value for block in blocks for value in self._block(block)]
 
@@ -234,8 +232,10 @@ class Scalars(Kind):
             return array
         flat, shape = _elements(self, value, self.depth)
         array = np.empty(len(flat), self.dtype)
-        for at in range(0, len(flat), STEP):  # other threads run between them
-            array[at : at + STEP] = [self._element(item) for item in flat[at : at + STEP]]
+        for at in range(0, len(flat), documents.STEP):  # other threads run between them
+            array[at : at + documents.STEP] = [
+                self._element(item) for item in flat[at : at + documents.STEP]
+            ]
         return array.reshape(shape)
 
     def _element(self, value: Any) -> Any:
@@ -398,12 +398,12 @@ class Arrays(Kind):
         # an older numpy has no OverflowError for integers
         limits = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
         try:
-            for at in range(0, len(flat), STEP):  # other threads run between them
-                piece = flat[at : at + STEP]
+            for at in range(0, len(flat), documents.STEP):  # other threads run between them
+                piece = flat[at : at + documents.STEP]
                 is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
                 if not types.issuperset(map(type, piece)) or not is_inside:
                     raise OverflowError
-                array[at : at + STEP] = np.array(piece, self.dtype)
+                array[at : at + documents.STEP] = np.array(piece, self.dtype)
         except (OverflowError, TypeError):  # numbers that are too large; others than numbers
             raise self.mismatch(document) from None
         return array.reshape(shape or [1])

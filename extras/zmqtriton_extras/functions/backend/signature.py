@@ -29,8 +29,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     Scalars,
 )
 from zmqtriton_extras.functions.backend.media import Audio
-from zmqtriton_floor.descriptions import described
-from zmqtriton_floor.documents import limits_of
+from zmqtriton_floor.sdk import described, documents
 
 _STREAMS = (
     collections.abc.AsyncGenerator,
@@ -152,7 +151,7 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
     for kind in [kind for each in parameters for kind in (each.kind, each.ragged)]:
         if isinstance(kind, Documents):
-            kind.limits = limits_of(settings.json_bytes)
+            kind.limits = documents.limits_of(settings.json_bytes)
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
     is_checked = any(each.kind.adapter is not None for each in parameters)

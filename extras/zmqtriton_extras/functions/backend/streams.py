@@ -20,7 +20,7 @@ import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
 from zmqtriton_extras.functions.backend.calls import failure
-from zmqtriton_floor.descriptions import described
+from zmqtriton_floor.sdk import described
 
 #: Time after which the loop looks again at its readers, while none keeps up. Their pieces that are
 #: not read yet last for longer.

@@ -13,7 +13,8 @@ from tests.stub import interpreters
 from tests.support.server import ROOT
 from zmqtriton.main import main
 from zmqtriton_extras.functions.tests.test_functions import BATCH, STREAM
-from zmqtriton_standard.tools.testing import load_model
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,14 @@ import pytest
 
 from zmqtriton.diagnosis.rules.repositories import check_files
 from zmqtriton.findings import Severity
-from zmqtriton.options import parse
+from zmqtriton.options.parser import parse
 from zmqtriton.reading.model_reading import ModelReader
 from zmqtriton.reading.plain import ModelReading
 from zmqtriton.repository.scan import ModelPlace
 from zmqtriton_extras.functions import backend
-from zmqtriton_standard.tools.run import check_file
-from zmqtriton_standard.tools.testing import load_model
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
+check_file = pytest.importorskip("zmqtriton_extras.authoring.run").check_file
 
 SOURCE = "from zmqtriton import model\n\n@model\ndef caption(text: str) -> str: return text\n"
 RUNTIME = str(Path(backend.__file__).with_name("model.py"))

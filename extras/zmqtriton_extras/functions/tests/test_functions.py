@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_standard.tools.testing import load_model
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import hypothesis
 import pytest
 
-from zmqtriton.embedded import InferenceRequest
+from zmqtriton.embedded.requests import InferenceRequest
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.bodies import read
 from zmqtriton_extras.functions.interface import Interface, interface_of

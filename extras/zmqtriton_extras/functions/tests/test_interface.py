@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.embedded import InferenceRequest
+from zmqtriton.embedded.requests import InferenceRequest
 from zmqtriton.options import parse
 from zmqtriton_extras.functions.backend.kinds import MismatchError
 from zmqtriton_extras.functions.bodies import read

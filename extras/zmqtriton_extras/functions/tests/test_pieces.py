@@ -14,6 +14,7 @@ from zmqtriton_extras.functions.backend.kinds import Arrays, MismatchError
 from zmqtriton_extras.functions.bodies import has_long_number, read
 from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import loaded
+from zmqtriton_floor import documents
 
 
 class Recorder:
@@ -44,7 +45,7 @@ def test_an_array_is_made_of_pieces(
 ) -> None:
     recorder = Recorder()
     monkeypatch.setattr(kinds, "np", recorder)
-    monkeypatch.setattr(kinds, "STEP", 4)
+    monkeypatch.setattr(documents, "STEP", 4)
 
     array = Arrays(datatype, dims).from_json(document)
 

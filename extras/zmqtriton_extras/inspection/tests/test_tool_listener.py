@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import eventually
-from zmqtriton.sdk.listeners import ToolListener, peer_of, user_of_client
 from zmqtriton_extras.inspection.debug_command import editor_head
 from zmqtriton_floor import tool_listener
+from zmqtriton_floor.tool_listener import ToolListener, peer_of
+from zmqtriton_frontends.process.peer_user import user_of_client
 
 LATE = "that took longer than 1 s to begin"
 OTHER_HEAD, OTHER_USER = "that began in another way", "of another user"

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
-from zmqtriton.figures import format_duration
+from zmqtriton.sdk.models import figures
 from zmqtriton_extras.jobs.ctl import ask_jobs
-from zmqtriton_standard.ctl import CommandGroup, print_document, print_table, with_format
+from zmqtriton_standard.ctl.output import print_document, with_format
+from zmqtriton_standard.ctl.selecting import CommandGroup
+from zmqtriton_standard.ctl.tables import print_table
 
 _HEADER = ("Batch", "State", "Age", "Answered", "Failed", "Token", "Endpoint", "Input")
 
@@ -47,6 +49,6 @@ def _print(documents: list[dict[str, Any]], form: str) -> None:
 def _row(batch: dict[str, Any]) -> list[str]:
     counts = batch["request_counts"]
     answered = f"{counts['completed'] + counts['failed']} of {counts['total']}"
-    age = format_duration(time.time() - batch["created_at"])
+    age = figures.format_duration(time.time() - batch["created_at"])
     words = [batch["id"], batch["status"], age, answered, str(counts["failed"])]
     return [*words, batch["token"], batch["endpoint"], batch["input_file_id"]]

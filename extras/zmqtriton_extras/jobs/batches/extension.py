@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, extension
 
 
 def _is_on(gateway: Gateway) -> bool:
@@ -21,9 +20,9 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     return routes(gateway)
 
 
-def _descriptions(gateway: Gateway) -> RouteDescriptions:
+def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
     if not _is_on(gateway):
-        return RouteDescriptions()
+        return extension.RouteDescriptions()
     from zmqtriton_extras.jobs.batches.routes import DESCRIPTIONS
 
     return DESCRIPTIONS

@@ -13,26 +13,12 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, extension
+from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors, numbers, shown
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
 from zmqtriton_extras.jobs.routes import check, owner_of, stream
 from zmqtriton_extras.openai.problems import RefusedField
-from zmqtriton_floor.descriptions import shown
-from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
-from zmqtriton_floor.numbers import in_text, integer
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import (
-    BOOLEAN,
-    COUNT,
-    STRING,
-    HttpRequest,
-    Operation,
-    Route,
-    RouteDescriptions,
-    array_of,
-    object_of,
-    schema_named,
-)
 
 Responder = Callable[..., Awaitable[None]]
 
@@ -48,17 +34,17 @@ _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
 _WINDOW = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _JSON = "application/json"
-_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": STRING}
+_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": extension.STRING}
 
 
 def _list_of(name: str) -> dict[str, Any]:
-    return object_of(
+    return extension.object_of(
         {
-            "object": STRING,
-            "data": array_of(schema_named(name)),
-            "first_id": STRING,
-            "last_id": STRING,
-            "has_more": BOOLEAN,
+            "object": extension.STRING,
+            "data": extension.array_of(extension.schema_named(name)),
+            "first_id": extension.STRING,
+            "last_id": extension.STRING,
+            "has_more": extension.BOOLEAN,
         },
         "object",
         "data",
@@ -66,48 +52,48 @@ def _list_of(name: str) -> dict[str, Any]:
     )
 
 
-DESCRIPTIONS = RouteDescriptions(
+DESCRIPTIONS = extension.RouteDescriptions(
     operations={
-        "FileRoutes.create": Operation(
+        "FileRoutes.create": extension.Operation(
             "Keep a file of requests: a form with `purpose`, which is `batch`, and `file`",
             "",
             "OpenAIFile",
             _JSON,
         ),
-        "FileRoutes.list_all": Operation(
+        "FileRoutes.list_all": extension.Operation(
             "The files of the client's token: `purpose`, `limit`, `order`, `after`",
             "",
             "OpenAIFiles",
             _JSON,
         ),
-        "FileRoutes.show": Operation("One file", "", "OpenAIFile", _JSON),
-        "FileRoutes.content": Operation("What the file contains"),
-        "FileRoutes.delete": Operation("Remove a file"),
-        "BatchRoutes.create": Operation(
+        "FileRoutes.show": extension.Operation("One file", "", "OpenAIFile", _JSON),
+        "FileRoutes.content": extension.Operation("What the file contains"),
+        "FileRoutes.delete": extension.Operation("Remove a file"),
+        "BatchRoutes.create": extension.Operation(
             "Execute each line of a file", "BatchRequest", "OpenAIBatch", _JSON
         ),
-        "BatchRoutes.list_all": Operation(
+        "BatchRoutes.list_all": extension.Operation(
             "The batches of the client's token, the newest first: `limit`, `after`",
             "",
             "OpenAIBatches",
             _JSON,
         ),
-        "BatchRoutes.show": Operation("One batch", "", "OpenAIBatch", _JSON),
-        "BatchRoutes.cancel": Operation(
+        "BatchRoutes.show": extension.Operation("One batch", "", "OpenAIBatch", _JSON),
+        "BatchRoutes.cancel": extension.Operation(
             "Cancel a batch; what its lines have answered is kept", "", "OpenAIBatch", _JSON
         ),
     },
     schemas={
-        "OpenAIFile": object_of(
+        "OpenAIFile": extension.object_of(
             {
-                "id": STRING,
-                "object": STRING,
-                "bytes": COUNT,
-                "created_at": COUNT,
-                "expires_at": COUNT,
-                "filename": STRING,
-                "purpose": STRING,
-                "status": STRING,
+                "id": extension.STRING,
+                "object": extension.STRING,
+                "bytes": extension.COUNT,
+                "created_at": extension.COUNT,
+                "expires_at": extension.COUNT,
+                "filename": extension.STRING,
+                "purpose": extension.STRING,
+                "status": extension.STRING,
             },
             "id",
             "object",
@@ -118,30 +104,34 @@ DESCRIPTIONS = RouteDescriptions(
             "status",
         ),
         "OpenAIFiles": _list_of("OpenAIFile"),
-        "BatchRequest": object_of(
+        "BatchRequest": extension.object_of(
             {
-                "input_file_id": STRING,
-                "endpoint": STRING,
-                "completion_window": STRING,
+                "input_file_id": extension.STRING,
+                "endpoint": extension.STRING,
+                "completion_window": extension.STRING,
                 "metadata": _METADATA,
             },
             "input_file_id",
             "endpoint",
             "completion_window",
         ),
-        "OpenAIBatch": object_of(
+        "OpenAIBatch": extension.object_of(
             {
-                "id": STRING,
-                "object": STRING,
-                "endpoint": STRING,
-                "input_file_id": STRING,
-                "completion_window": STRING,
-                "status": STRING,
+                "id": extension.STRING,
+                "object": extension.STRING,
+                "endpoint": extension.STRING,
+                "input_file_id": extension.STRING,
+                "completion_window": extension.STRING,
+                "status": extension.STRING,
                 "errors": {},
                 "output_file_id": {"type": ["string", "null"]},
                 "error_file_id": {"type": ["string", "null"]},
-                "request_counts": object_of(
-                    {"total": COUNT, "completed": COUNT, "failed": COUNT},
+                "request_counts": extension.object_of(
+                    {
+                        "total": extension.COUNT,
+                        "completed": extension.COUNT,
+                        "failed": extension.COUNT,
+                    },
                     "total",
                     "completed",
                     "failed",
@@ -258,7 +248,7 @@ async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
             break
         await req.read_piece(read, MAX_UPLOAD_BYTES)
     if read.is_refused:
-        raise Unavailable(NO_MEMORY)
+        raise Unavailable(errors.NO_MEMORY)
     if read.size > MAX_UPLOAD_BYTES:
         text = f"a file and its form must have no more than {MAX_UPLOAD_BYTES} bytes"
         raise falcon.HTTPError(413, description=text)
@@ -275,7 +265,9 @@ def _page(req: HttpRequest, form: re.Pattern[str], usual: int, maximum: int) -> 
     """Return which part of a list a client asks for."""
     text, after = req.get_param("limit"), req.get_param("after")
     try:
-        limit = integer("limit", usual if text is None else in_text(text), 1, maximum)
+        limit = numbers.integer(
+            "limit", usual if text is None else numbers.in_text(text), 1, maximum
+        )
     except InvalidArgument as error:
         raise RefusedField(error.text, "limit") from None
     return {"limit": limit, "after": after and _checked(form, after)}

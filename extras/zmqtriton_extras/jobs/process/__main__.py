@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from zmqtriton.sdk.process import prctl, run
 from zmqtriton_extras.jobs.batches.process import ROOM as BATCHES
 from zmqtriton_extras.jobs.process.service import JobsService
-from zmqtriton_floor import prctl
-from zmqtriton_frontends.serving import run
 
 
 def main() -> int:

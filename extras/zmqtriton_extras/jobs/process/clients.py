@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton_extras.jobs.messages import DISK, Body, Contents, Document, Message
 from zmqtriton_extras.jobs.process.responses import EVENTS, describe, read_page
 from zmqtriton_extras.jobs.process.running import Running
@@ -30,7 +31,6 @@ from zmqtriton_extras.jobs.process.store_thread import StoreThread
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed, NotAllowed
 from zmqtriton_extras.jobs.process.webhooks.records import Webhook
 from zmqtriton_extras.jobs.process.webhooks.sending import Sending
-from zmqtriton_frontends.gateway import Gateway
 
 #: Answers a question. Raises Refused.
 Handler = Callable[[Document, Body], Awaitable[Message]]

@@ -14,23 +14,29 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.frontend import (
+    Ask,
+    CheckedRequest,
+    Gateway,
+    Stages,
+    app,
+    bearer_tokens,
+    refusals,
+)
+from zmqtriton.sdk.frontend import access as http_access
+from zmqtriton.sdk.wire import errors, token_file, wire
 from zmqtriton_extras.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
-from zmqtriton_floor.errors import OVERLOADED
-from zmqtriton_floor.token_file import Grant
-from zmqtriton_floor.wire import BELOW_ALL
-from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target
-from zmqtriton_frontends.access.refusals import Forbidden, Unauthenticated
-from zmqtriton_frontends.entrance import Ask
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import AccessRules, build, routes
-from zmqtriton_frontends.inference import CheckedRequest, Stages
 
 #: Options of services whose routes this process does not serve.
 _WITHOUT = ("jobs", "routes")
 _STEP = "zmqtriton_extras.jobs.process.execution:lowest_priority"
 #: Texts of refusals of requests that no model has begun.
-_NOT_BEGUN = (OVERLOADED, "is not at ready state", "has no available versions", "is stopping")
+_NOT_BEGUN = (
+    errors.OVERLOADED,
+    "is not at ready state",
+    "has no available versions",
+    "is stopping",
+)
 #: Stages of the job that the current task executes.
 _STAGES: ContextVar[Stages] = ContextVar("stages")
 _TOO_MANY, _UNAVAILABLE = 429, 503
@@ -45,26 +51,28 @@ _MAX_ERROR_BYTES = 64 << 10
 _AGAIN_S = 1.0
 
 
-class JobTokens(BearerTokens):
+class JobTokens(bearer_tokens.BearerTokens):
     """Finds grants by the name that stands in place of the secret; only this process asks."""
 
-    def find(self, values: Sequence[str]) -> Grant | None:
+    def find(self, values: Sequence[str]) -> token_file.Grant | None:
         name = values[0] if values else ""
         return next((grant for grant in self._valid.values() if grant.name == name), None)
 
     def check(
         self, values: Sequence[str], address: str, need: str, model: str | None = None
-    ) -> Grant:
+    ) -> token_file.Grant:
         grant = self.find(values)
         if grant is None:
-            raise Unauthenticated(
+            raise refusals.Unauthenticated(
                 "The job's token is not valid any more: send the job again with a valid one",
                 refusals.UNKNOWN,
             )
         if need not in grant.scopes:
-            raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
+            raise refusals.Forbidden(
+                f"The token is not good for this, expecting scope '{need}'", need
+            )
         if model is not None:
-            check_target(grant, need, model)
+            bearer_tokens.check_target(grant, need, model)
         return grant
 
 
@@ -137,7 +145,7 @@ class Execution:
         tokens = settings.access.tokens
         # keys of restricted APIs were checked when the job came, and are not kept
         unrestricted = settings.access._replace(tokens="", restrictions=())
-        access = AccessRules(settings._replace(access=unrestricted))
+        access = http_access.AccessRules(settings._replace(access=unrestricted))
         if tokens:
             access.tokens = JobTokens(tokens)
             access.tokens.watch()
@@ -149,7 +157,7 @@ class Execution:
         gateway.settings = settings._replace(
             server=server, offers=settings.offers.adding("requests.step", _STEP)
         )
-        self._application: Any = build(gateway, routes(gateway), access)
+        self._application: Any = app.build(gateway, app.routes(gateway), access)
 
     async def answer(self, job: Job, body: bytes, stages: Stages, reply: Reply) -> Answer:
         """Return the route's answer; `stages` gets its progress, `reply` what there is of it.
@@ -221,6 +229,6 @@ def lowest_priority(gateway: Gateway) -> Any:
 
     def step(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         checked = checked.with_stages(_STAGES.get())
-        return checked._replace(options=checked.options._replace(priority=BELOW_ALL))
+        return checked._replace(options=checked.options._replace(priority=wire.BELOW_ALL))
 
     return step

@@ -14,6 +14,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from zmqtriton.sdk.frontend import Gateway, NotLoaded, Stages
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.jobs.messages import OWN
 from zmqtriton_extras.jobs.process.execution import AnswerTooLarge, Execution, Reply, judge
 from zmqtriton_extras.jobs.process.store import (
@@ -28,10 +31,6 @@ from zmqtriton_extras.jobs.process.store import (
 )
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
 from zmqtriton_extras.jobs.process.troubles import Trouble
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import NotLoaded, Stages
 
 _log = logging.getLogger(__name__)
 

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from zmqtriton.sdk.frontend import Gateway
+from zmqtriton.sdk.process import Service
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs import JobsOptions, messages
 from zmqtriton_extras.jobs.messages import SERVICE, Body, Contents, Document
 from zmqtriton_extras.jobs.process.clients import Clients, Part, RoomKind
@@ -19,9 +22,6 @@ from zmqtriton_extras.jobs.process.store import Limits, Refused
 from zmqtriton_extras.jobs.process.store_thread import StoreThread, refusal_of
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed
 from zmqtriton_extras.jobs.process.webhooks.sending import Sending
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.serving import Service
 
 _log = logging.getLogger(__name__)
 
@@ -148,6 +148,6 @@ def _refusal(error: Exception) -> Refused:
 
 
 def _default_root() -> str:
-    from zmqtriton.repository import default_root  # seldom asked for
+    from zmqtriton.sdk.models import decisions  # seldom asked for
 
-    return default_root()
+    return decisions.default_root()

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqtriton.sdk.files import check_owner
+from zmqtriton.sdk.frontend import own_threads
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs.process.store import FULL, Limits, Refused, Store
 from zmqtriton_extras.jobs.process.troubles import Trouble
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.process import settle, settle_here
 
 _log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class StoreThread:
         lock = -1
         while (store := self._open(lock := self._lock() if lock < 0 else lock)) is None:
             time.sleep(_OPEN_AGAIN_S)
-        settle(self.opened, None)
+        own_threads.settle(self.opened, None)
         while self._work_off(store):
             pass
         store.close()
@@ -238,7 +238,7 @@ class StoreThread:
 def _settle_all(waiting: list[_Waiting], results: list[tuple[Any, Exception | None]]) -> None:
     """Tell all whose work was in a transaction, at one wake-up of their loop."""
     for (_, future), (result, problem) in zip(waiting, results, strict=True):
-        settle_here(future, result, problem)
+        own_threads.settle_here(future, result, problem)
 
 
 def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:

@@ -11,7 +11,7 @@ import time
 from functools import lru_cache
 from typing import Any
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
+from zmqtriton.sdk.wire import InternalError, InvalidArgument, Unsupported
 
 #: Templates that are kept compiled.
 _MAX_TEMPLATES = 64

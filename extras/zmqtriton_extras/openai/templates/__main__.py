@@ -15,10 +15,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from zmqtriton.sdk.process import prctl
+from zmqtriton.sdk.wire import InternalError, ZmqTritonError
 from zmqtriton_extras.openai import templates
 from zmqtriton_extras.openai.templates import LENGTH_BYTES, OUTCOMES, READY
-from zmqtriton_floor import prctl
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 #: Maximum bytes of address space; an interpreter with Jinja takes a tenth of it.
 MEMORY_BYTES = 512 << 20

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton.sdk.wire import InternalError, InvalidArgument, Unavailable, Unsupported
 from zmqtriton_extras.openai import templates
 from zmqtriton_extras.openai.templates import LENGTH_BYTES, OUTCOMES, READY
-from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, Unsupported
 
 #: Maximum seconds for a template; a usual one takes a millisecond.
 WITHIN_S = 5.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zmqtriton.options.parser import parse
-from zmqtriton_standard.tools.run import guide
+
+guide = pytest.importorskip("zmqtriton_extras.authoring.run").guide
 
 CONFIG = {
     "backend": "functions",

@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zmqtriton.sdk.frontend import Gateway, ModelVersion
+from zmqtriton.sdk.wire import wire
 from zmqtriton_extras.openai.tensor_names import ids_of
 from zmqtriton_extras.openai.token_metrics.step import has_engine_metrics, text_names
 from zmqtriton_extras.openai.token_metrics.texts import QUESTION, SERVICE
-from zmqtriton_floor import wire
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import ModelVersion
 from zmqtriton_standard.metrics.model_metrics import render
 from zmqtriton_standard.metrics.services import Figures, at_socket
 

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from zmqtriton.sdk.process import Service, prctl, run_local
 from zmqtriton_extras.openai.token_metrics.allowances import Allowances, Counted, Key
 from zmqtriton_extras.openai.token_metrics.texts import QUESTION, SUMS
-from zmqtriton_floor import prctl
-from zmqtriton_frontends.serving import Service, run_local
 from zmqtriton_standard.metrics.model_metrics import render
 
 _log = logging.getLogger(__name__)

@@ -18,20 +18,15 @@ from weakref import WeakSet
 
 import orjson
 
+from zmqtriton.sdk.frontend import Ask, CheckedRequest, Gateway, ModelVersion, now_ns
 from zmqtriton.sdk.lines.line import Line
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.wire import InternalError, errors, tensors, token_file, wire
 from zmqtriton_extras.openai.choices import count_tokens, estimate_tokens
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_extras.openai.token_metrics.allowances import Allowances, Counted, Key
 from zmqtriton_extras.openai.token_metrics.texts import SERVICE
-from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.errors import InternalError, LimitExceeded
-from zmqtriton_floor.signature import config_parameter
-from zmqtriton_floor.tensors import decode_bytes
-from zmqtriton_floor.token_file import Grant
-from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.entrance import Ask
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.inference import CheckedRequest, ModelVersion, now_ns
 
 #: The length before an element of BYTES.
 _PREFIX_BYTES = 4
@@ -89,7 +84,7 @@ class Exchange(Line):
             self._take(line)
 
 
-class TokensUsedUp(LimitExceeded):
+class TokensUsedUp(errors.LimitExceeded):
     """Raised for a client whose bearer token allows no more tokens of text now."""
 
     def __init__(self, per_minute: int, wait_s: float) -> None:
@@ -137,7 +132,7 @@ class CountTokens:
             self._under_way[grant.name, grant.tokens_per_minute].add(tokens)
         return checked.with_observer(tokens)
 
-    def _admit(self, grant: Grant) -> None:
+    def _admit(self, grant: token_file.Grant) -> None:
         has_line, at_ns = self._exchange.has_room(0), now_ns()
         per_minute = grant.tokens_per_minute
         key = grant.name, per_minute
@@ -185,7 +180,7 @@ class Tokens:
         model: ModelVersion,
         names: TensorNames,
         begun_ns: int,
-        grant: Grant | None,
+        grant: token_file.Grant | None,
     ) -> None:
         self._counting = counting
         self._model = model
@@ -203,7 +198,7 @@ class Tokens:
         #: Tokens that other requests of its bearer token cannot use until it has ended.
         self.held = 0
 
-    def take(self, response: ResponseBody) -> None:
+    def take(self, response: wire.ResponseBody) -> None:
         names = self._names
         for tensor in response.outputs:
             if tensor.name == names.text_output and len(tensor.data) > _PREFIX_BYTES:
@@ -254,7 +249,9 @@ class Tokens:
 
 def count_tokens_of(gateway: Gateway) -> CountTokens:
     """Make the step of a process."""
-    return CountTokens(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+    return CountTokens(
+        endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE)
+    )
 
 
 def text_names(model: ModelVersion) -> TensorNames | None:
@@ -269,18 +266,18 @@ def has_engine_metrics(model: ModelVersion) -> bool:
     return config_parameter(model.config, "REPORT_CUSTOM_METRICS").lower() in _YES
 
 
-def _count(tensor: Tensor) -> int:
+def _count(tensor: wire.Tensor) -> int:
     try:
         return count_tokens(tensor)
     except InternalError:
         return 0  # OpenAI's routes say so
 
 
-def estimate(tensor: Tensor) -> int:
+def estimate(tensor: wire.Tensor) -> int:
     """Estimate the tokens of the elements of a text."""
     if len(tensor.data) > _MAX_EXACT_BYTES:  # all clients of this process would wait
         return estimate_tokens(len(tensor.data) - _PREFIX_BYTES)
     try:
-        return sum(estimate_tokens(len(text)) for text in decode_bytes(tensor.data))
+        return sum(estimate_tokens(len(text)) for text in tensors.decode_bytes(tensor.data))
     except ValueError:
         return 1  # the model's malformed text, which its client cannot read

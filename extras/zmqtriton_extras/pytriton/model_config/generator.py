@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.config import parse_json, to_text
+from zmqtriton.sdk.models import pbtxt
 from zmqtriton_extras.pytriton.exceptions import PyTritonBadParameterError
 from zmqtriton_extras.pytriton.model_config.common import (
     DynamicBatcher,
@@ -126,7 +126,7 @@ class ModelConfigGenerator:
 
     def to_text(self) -> str:
         """Return the text of config.pbtxt."""
-        text = to_text(parse_json(self.to_json()))
+        text = pbtxt.to_text(pbtxt.parse_json(self.to_json()))
         # protobuf leaves the default out, and a server that completes configurations would choose
         return text if self._config.batching else f"{text}max_batch_size: 0\n"
 

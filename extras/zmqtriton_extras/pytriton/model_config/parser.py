@@ -55,9 +55,9 @@ class ModelConfigParser:
     @staticmethod
     def from_file(*, config_path: Path) -> TritonModelConfig:
         # It needs protobuf, which a client over HTTP may not have.
-        from zmqtriton.config import read_config, to_dict
+        from zmqtriton.sdk.models import pbtxt
 
-        return ModelConfigParser.from_dict(to_dict(read_config(Path(config_path))))
+        return ModelConfigParser.from_dict(pbtxt.to_dict(pbtxt.read_config(Path(config_path))))
 
 
 def _parameters(parameters: Any) -> dict[str, str]:

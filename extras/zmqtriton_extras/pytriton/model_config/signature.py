@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqtriton.sdk.wire import datatypes
 from zmqtriton_extras.pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
 from zmqtriton_extras.pytriton.model_config.common import DeviceKind
 from zmqtriton_extras.pytriton.model_config.model_config import ModelConfig
@@ -19,7 +20,6 @@ from zmqtriton_extras.pytriton.model_config.triton_model_config import (
     TensorSpec,
     TritonModelConfig,
 )
-from zmqtriton_floor import datatypes
 
 _STRING = "TYPE_STRING"
 #: numpy's types of byte strings; unicode is not one of them.

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from zmqtriton.embedded.server import Server
-from zmqtriton.options import Options, Restriction, Setting, parse
+from zmqtriton.options.parser import parse
+from zmqtriton.options.result import Options
+from zmqtriton.options.values import Restriction, Setting
 from zmqtriton_extras.pytriton.exceptions import PyTritonValidationError
 from zmqtriton_extras.pytriton.server_options import (
     TritonConfig,

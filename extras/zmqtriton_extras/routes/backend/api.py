@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tu
 from urllib.parse import parse_qsl
 
 from zmqtriton_extras.routes.backend.multipart import File, RefusedError, read_form
-from zmqtriton_floor import documents
+from zmqtriton_floor.sdk import documents
 
 __all__ = ["File", "Request", "Response", "RouteError", "infer", "route"]
 

@@ -8,7 +8,8 @@ import pytest
 
 from zmqtriton_extras.routes.forwarding import Paths
 from zmqtriton_floor.wire import ForgetModel, VersionInfo
-from zmqtriton_frontends.inference import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.model_version import ModelVersion
 
 
 class Counting(Catalogue):

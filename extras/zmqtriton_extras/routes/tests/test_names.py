@@ -9,7 +9,7 @@ import pytest
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.scenarios import scenario
 from zmqtriton_extras.routes import names
-from zmqtriton_frontends.http_api import routes
+from zmqtriton_frontends.http_api.app import routes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from zmqtriton_extras.routes.testing import RouteAnswer
 from zmqtriton_floor.errors import NotFound
-from zmqtriton_standard.tools.testing import load_model
+
+load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
 
 _CONFIG = """
 backend: "python"

@@ -13,7 +13,7 @@ from tests.support.shares import share_of
 from zmqtriton_extras.web_sockets.frames import TEXT, Message
 from zmqtriton_extras.web_sockets.stream import _Conversation, _id_of
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_frontends.gateway import StreamItem
+from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.process import turns
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.process.turns import Cost, RequestShares, TaskTurn, Turns

@@ -37,9 +37,8 @@ from tests.standard.cockpit.system.front_page import (
 from tests.support import axe
 from tests.support.browser import Browser
 from tests.support.needs import find_tool
-from tests.support.server import Server, ask_add_sub
+from tests.support.server import DEMO_MODELS, Server, ask_add_sub
 from tests.support.waiting import eventually
-from zmqtriton_standard.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.frontends.fake_gateway import FakeGateway
 from zmqtriton import addons
-from zmqtriton.options import Options
+from zmqtriton.options.result import Options
 from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
 from zmqtriton_frontends.entrance.ask import Ask, Content

@@ -15,8 +15,8 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.support.server import MODELS_DIRECTORY
+from zmqtriton_extras.authoring.demo import MODELS
 from zmqtriton_extras.capture.tests.system.test_capture import CapturingServer
-from zmqtriton_standard.tools.demo import MODELS
 
 pytestmark = pytest.mark.system
 

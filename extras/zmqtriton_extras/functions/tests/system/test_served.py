@@ -25,11 +25,11 @@ import tritonclient.grpc as grpc_client
 import zmq
 
 import zmqtriton
-from tests.standard.tools.run.test_run import run, save
 from tests.stub import interpreters
 from tests.support.needs import find_tool
 from tests.support.server import Server, exchange, tensor
 from tests.support.waiting import eventually
+from zmqtriton_extras.authoring.tests.run.test_run import run, save
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import Grant
 

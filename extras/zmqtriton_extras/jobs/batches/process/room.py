@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton_extras.jobs.batches.process import results, tables
 from zmqtriton_extras.jobs.batches.process.tables import (
     ENDS,
@@ -24,7 +25,6 @@ from zmqtriton_extras.jobs.process.clients import Handler, RoomKind
 from zmqtriton_extras.jobs.process.running import Running
 from zmqtriton_extras.jobs.process.store import Refused, Store
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
-from zmqtriton_frontends.gateway import Gateway
 
 _ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings")
 _T = TypeVar("_T", File, Batch)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton_extras.jobs.batches.process import results, tables
 from zmqtriton_extras.jobs.batches.process.lines import (
     MAX_LINE_BYTES,
@@ -32,7 +33,6 @@ from zmqtriton_extras.jobs.process.store import Store
 from zmqtriton_extras.jobs.process.store_thread import StoreThread
 from zmqtriton_extras.jobs.process.troubles import Trouble
 from zmqtriton_extras.openai import tensor_names
-from zmqtriton_frontends.gateway import Gateway
 
 _log = logging.getLogger(__name__)
 

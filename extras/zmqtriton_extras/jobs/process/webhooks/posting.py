@@ -13,9 +13,9 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache
 
+from zmqtriton.sdk.frontend import Threads
+from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed, NotAllowed, Receiver
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.process import Threads
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: .*)?\r?\n")
 _MAX_LINE = 16 << 10

@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import datetime, timezone
 from functools import partial
 
+from zmqtriton.sdk.frontend import Tasks
 from zmqtriton_extras.jobs.messages import OWN
 from zmqtriton_extras.jobs.process.responses import describe
 from zmqtriton_extras.jobs.process.store import Refused, Store
@@ -19,7 +20,6 @@ from zmqtriton_extras.jobs.process.webhooks.posting import Resolve, TryFailed, p
 from zmqtriton_extras.jobs.process.webhooks.receivers import Allowed, NotAllowed
 from zmqtriton_extras.jobs.process.webhooks.records import TRY_WITHIN_S, Webhook
 from zmqtriton_extras.jobs.process.webhooks.signatures import read_secrets, sign
-from zmqtriton_frontends.process import Tasks
 
 _log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.standard.tools.run.test_run import run
 from tests.support.journal import read_journal
 from tests.support.needs import Later, find_tool
 from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.waiting import eventually
+from zmqtriton_extras.authoring.tests.run.test_run import run
 
 if TYPE_CHECKING:
     import openai

@@ -13,10 +13,9 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_arg
 
 import numpy as np
 
+from zmqtriton.sdk.wire import datatypes, tensors
 from zmqtriton_extras.pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from zmqtriton_extras.pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
-from zmqtriton_floor import tensors
-from zmqtriton_floor.datatypes import BY_NAME, DATATYPES, Datatype
 
 T = TypeVar("T")
 
@@ -162,7 +161,7 @@ def check_parameters(parameters: Mapping[str, Parameter]) -> None:
 
 
 #: Data types that numpy knows only with the library that defines them.
-_BY_LIBRARY_NAME = {d.library_name: d.name for d in DATATYPES if d.library_name}
+_BY_LIBRARY_NAME = {d.library_name: d.name for d in datatypes.DATATYPES if d.library_name}
 
 
 def datatype_name(array: Array) -> str:
@@ -179,14 +178,14 @@ def to_array(datatype: str, shape: Sequence[int], data: Data) -> Array:
 
     What numpy lacks is as it is where a library has taught numpy the type, and else its bits.
     """
-    row = BY_NAME[datatype]
+    row = datatypes.BY_NAME[datatype]
     if not row.numpy_name:
         return np.frombuffer(bytearray(data), dtype=_library_type(row)).reshape(shape)
     array: Array = tensors.to_numpy(row.number, shape, data)
     return array
 
 
-def _library_type(row: Datatype) -> Any:
+def _library_type(row: datatypes.Datatype) -> Any:
     try:
         return np.dtype(row.library_name)
     except TypeError:

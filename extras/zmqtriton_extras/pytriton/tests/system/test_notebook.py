@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import ROOT, free_ports
-from zmqtriton_standard.tools.examples import folders
+from zmqtriton_extras.authoring.example import folders
 
 pytestmark = pytest.mark.system
 

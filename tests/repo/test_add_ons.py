@@ -1,0 +1,232 @@
+"""The core and its add-ons: what each of them knows of the other."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from tests.repo.sources import ADD_ONS, Source, imported, sources, within
+from tests.support.needs import ROOT
+from zmqtriton import addons
+
+#: The pages of `zmqtriton.sdk`; it has declarations, lines and checks of files, too.
+PAGES = "broker frontend models process supervisor wire".split()
+MAX_NAMES = 200
+#: The limit for names in use of modules that pages have as a whole, such as `wire.Tensor`.
+MAX_INSIDE = 405
+#: Code in models' own Pythons: it has no `zmqtriton`, but the page of the floor.
+IN_MODELS = (
+    "zmqtriton_extras.functions.backend",
+    "zmqtriton_extras.functions.streams",
+    "zmqtriton_extras.inspection.debugger",
+)
+#: Rooms that import more of the core, and are to become rooms of it.
+WITHIN = (
+    "zmqtriton_standard.tools.checking",
+    "zmqtriton_standard.tools.doctor",
+    "zmqtriton_extras.authoring.testing",
+)
+SDK, MODELS_SDK = ("zmqtriton.sdk", "zmqtriton_protos"), ("zmqtriton_floor.sdk",)
+
+
+def _allowed(module: str) -> tuple[str, ...]:
+    """Return what an add-on may import of ours: the sdk, what its declaration needs, and itself."""
+    shelf, name, *_ = (*module.split("."), "")
+    package = f"{shelf}.{name}"
+    found = {each.package: each.declared for each in addons.own_add_ons().values()}
+    needs = found[package].needs if package in found else ()
+    packages = [each for each, declared in found.items() if declared.name in needs]
+    of_sdk = MODELS_SDK if within(module, IN_MODELS) else SDK
+    return (
+        *of_sdk,
+        package,
+        *(each for each in packages if shelf in (each.split(".")[0], ADD_ONS[1])),
+    )
+
+
+def _faults(source: Source) -> Iterator[str]:
+    allowed = _allowed(source.module)
+    for line, name in imported(source):
+        if name.startswith("zmqtriton") and not within(name, allowed):
+            yield f"{source.path.relative_to(ROOT)}:{line} imports {name}"
+
+
+def test_add_ons_import_the_sdk_and_what_they_need() -> None:
+    assert [] == [
+        fault
+        for source in sources()
+        if within(source.module, ADD_ONS) and not within(source.module, WITHIN)
+        for fault in _faults(source)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "is_allowed"),
+    [
+        ("zmqtriton_standard.ctl.x", "from zmqtriton.sdk.models import Problem", True),
+        ("zmqtriton_standard.ctl.x", "from zmqtriton_standard.metrics import processes", True),
+        ("zmqtriton_extras.jobs.x", "from zmqtriton_extras.openai import calls", True),
+        ("zmqtriton_extras.functions.backend.x", "from zmqtriton_floor.sdk import shown", True),
+        ("zmqtriton_standard.ctl.x", "from zmqtriton.config.errors import Problem", False),
+        ("zmqtriton_standard.ctl.x", "from zmqtriton_floor import wire", False),
+        ("zmqtriton_standard.ctl.x", "from zmqtriton_extras.jobs import channel", False),
+        ("zmqtriton_extras.jobs.x", "import zmqtriton_extras.fleet", False),
+        ("zmqtriton_extras.jobs.x", "def f():\n    from zmqtriton_stub import loop", False),
+        ("zmqtriton_extras.functions.backend.x", "from zmqtriton.sdk.wire import shown", False),
+    ],
+)
+def test_an_import_past_the_sdk_is_noticed(module: str, text: str, is_allowed: bool) -> None:
+    source = Source(module, ROOT / "x.py", ast.parse(text))
+
+    assert is_allowed is not any(_faults(source))
+
+
+def _pages() -> dict[str, ModuleType]:
+    return {page: importlib.import_module(f"zmqtriton.sdk.{page}") for page in PAGES}
+
+
+def _names(module: str) -> set[str]:
+    """Return the names that a module has for others, as type checkers see them."""
+    [source] = [source for source in sources() if source.module == module]
+    return {
+        alias.asname or ""
+        for node in source.nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    } - {""}
+
+
+def test_the_sdk_is_small_and_all_of_it_is_there() -> None:
+    names = {page: _names(page.__name__) for page in _pages().values()}
+
+    assert [] == [
+        f"{page}.{name}" for page in names for name in names[page] if not hasattr(page, name)
+    ]
+    assert sum(map(len, names.values())) + len(_of_the_package()) <= MAX_NAMES
+    assert _names("zmqtriton_floor.sdk") <= set().union(*names.values())
+
+
+def test_few_names_are_reached_through_modules_of_the_pages() -> None:
+    modules = {
+        (page.__name__, name): getattr(page, name).__name__
+        for page in _pages().values()
+        for name in _names(page.__name__)
+        if isinstance(getattr(page, name), ModuleType)
+    }
+    inside = set()
+    for source in sources():
+        local = {
+            alias.asname or alias.name: modules[node.module or "", alias.name]
+            for node in source.nodes
+            if isinstance(node, ast.ImportFrom) and within(source.module, ADD_ONS)
+            for alias in node.names
+            if (node.module or "", alias.name) in modules
+        }
+        for node in source.nodes if local else ():
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in local:
+                inside.add((local[ast.unparse(node.value)], node.attr))
+
+    assert len(inside) <= MAX_INSIDE
+
+
+def _of_the_package() -> list[str]:
+    """Return the names beside the pages: declarations, and what is defined in the sdk itself."""
+    return [
+        node.name
+        for source in sources()
+        if within(source.module, ("zmqtriton.sdk",))
+        for node in source.tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+    ]
+
+
+def test_each_name_of_the_sdk_is_used() -> None:
+    used = {
+        name
+        for source in sources()
+        if within(source.module, ADD_ONS)
+        for _, name in imported(source)
+    }
+    pages = {f"zmqtriton.sdk.{page}" for page in PAGES}
+
+    unused = {f"{page}.{name}" for page in pages for name in _names(page)} - used
+    assert FOR_OTHERS == unused
+
+
+#: Names for add-ons of other people, in docs/guides/extending.md.
+FOR_OTHERS = {
+    "zmqtriton.sdk.process.connect",
+    "zmqtriton.sdk.wire.described",
+}
+#: The modules of the core that have names of an add-on.
+PUBLIC_NAMES = {"zmqtriton.ctl", "zmqtriton.ctl.main"}
+
+
+def test_the_core_knows_no_add_on() -> None:
+    """But by the names that programs import."""
+    of_core = [source for source in sources() if not within(source.module, ADD_ONS)]
+
+    assert PUBLIC_NAMES == {
+        source.module for source in of_core for _, name in imported(source) if within(name, ADD_ONS)
+    }
+
+
+#: Words for extras that mean nothing else, beside their options and parameters.
+_WORDS = (
+    "jobs? canary canaries affinity captures? openai vertex sagemaker webhooks? door fleet pytriton"
+).split()
+#: Places where they may stand: a file, what the line has, and why.
+_NAMED = (
+    ("stub/zmqtriton_floor/token_file.py", "--token-metrics", "what a limit of tokens needs"),
+    ("broker_counts.py", '"affinity_', "figures as the status has them"),
+    ("", "capture_output=", "an argument of the standard library"),
+)
+
+
+def _names_of_extras() -> re.Pattern[str]:
+    """The words, and the options and parameters of several, as command lines and code have them."""
+    lines = (ROOT / "extras/zmqtriton_extras/names.txt").read_text("utf-8").splitlines()
+    names = {line.split()[1].removeprefix("--").replace("-", "[-_]") for line in lines}
+    words = "|".join((*_WORDS, *sorted(name for name in names if "_" in name)))
+    return re.compile(rf"(?<![a-z])(?:{words})(?![a-z])", re.IGNORECASE)
+
+
+def _named_extras(path: str, text: str, pattern: re.Pattern[str]) -> list[str]:
+    allowed = [part for place, part, _ in _NAMED if place in path]
+    return [
+        f"{path}: {line.strip()}"
+        for line in text.splitlines()
+        if pattern.search(line) and not any(part in line for part in allowed)
+    ]
+
+
+def test_the_core_asks_extras_by_kind_and_names_none() -> None:
+    pattern = _names_of_extras()
+
+    found = [
+        line
+        for root in ("zmqtriton", "stub", "frontends")
+        for path in sorted((ROOT / root).rglob("*.py"))
+        for line in _named_extras(f"{path.relative_to(ROOT)}", path.read_text("utf-8"), pattern)
+    ]
+
+    assert [] == found
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ('if options.value("allow_openai"):', True),
+        ("SAGEMAKER = 1  # --sagemaker-port", True),
+        ("agent_check_port: int", True),
+        ("os.sched_getaffinity(0)", False),
+        ("outdoor = fleeting", False),
+    ],
+)
+def test_a_name_of_an_extra_is_noticed(line: str, is_found: bool) -> None:
+    assert is_found is bool(_named_extras("zmqtriton/core.py", line, _names_of_extras()))
