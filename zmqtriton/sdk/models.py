@@ -11,7 +11,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton import figures as figures
     from zmqtriton.config import instances as instances, parameters as parameters, pbtxt as pbtxt
-    from zmqtriton.config.backends import PYTHON_FILE as PYTHON_FILE, models_in as models_in
+    from zmqtriton.config.backends import models_in as models_in
     from zmqtriton.config.errors import (
         ConfigError as ConfigError,
         FieldPath as FieldPath,

@@ -17,7 +17,6 @@ from xml.etree import ElementTree
 
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import parameter_text
-from zmqtriton.sdk.models import FieldPath
 
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
 _GRAPH, _INITIALIZER, _INPUT, _OUTPUT = 7, 5, 11, 12
@@ -121,13 +120,13 @@ def file_problems(config: Any, version: Path) -> Iterator[Problem]:
     yield from _name_problems("output", outputs, tensors.outputs)
 
 
-def _named(entries: Any, section: str) -> Iterator[tuple[str, FieldPath]]:
+def _named(entries: Any, section: str) -> Iterator[tuple[str, tuple[str | int, ...]]]:
     """Return the name of each entry, and the place of the name."""
     for index, entry in enumerate(entries):
         yield entry.name, (section, index, "name")
 
 
-def _states(states: Any, field: str) -> Iterator[tuple[str, FieldPath]]:
+def _states(states: Any, field: str) -> Iterator[tuple[str, tuple[str | int, ...]]]:
     """Return the name in this field of each state that has one, and the place of the name."""
     for index, state in enumerate(states):
         name = getattr(state, field)
@@ -147,7 +146,7 @@ def _control_problems(controls: Any, tensors: Tensors) -> Iterator[Problem]:
 
 def _name_problems(
     kind: str,
-    named: Iterable[tuple[str, FieldPath]],
+    named: Iterable[tuple[str, tuple[str | int, ...]]],
     names: list[str] | None,
     more: frozenset[str] = frozenset(),
 ) -> Iterator[Problem]:

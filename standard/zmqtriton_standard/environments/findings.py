@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.models import (
-    FieldPath,
     Finding,
     Problem,
     Severity,
@@ -51,7 +50,7 @@ _UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|
 _warning = partial(Problem, severity=Severity.WARNING)
 
 
-def problems(demand: demands.EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
+def problems(demand: demands.EnvironmentSpec, where: tuple[str | int, ...]) -> Iterator[Problem]:
     """Yield the problems of a Python that is not run yet; raises the errors of a load."""
     if demand.kind == demands.ARCHIVE:
         check_archive(demand.path)
