@@ -95,7 +95,7 @@ class InferenceExchange(HttpInference):
         if part:
             self._receive_part(part)
         if is_last:
-            self._owner.turn.take(self._end_in_turn)
+            self._owner.client.take_turn(self._end_in_turn)
 
     def _end_in_turn(self) -> None:
         if not self._is_answered:  # it may be cancelled
@@ -231,7 +231,7 @@ class InferenceExchange(HttpInference):
         return self._share.take(size)
 
     def _note_sequence(self, checked: CheckedRequest) -> None:
-        self._owner.sequences.note(checked)
+        self._owner.client.sequences.note(checked)
 
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
