@@ -18,7 +18,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.routing import goes_to_trial, is_copied
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance import Ask, Content, Division
-from zmqtriton_frontends.gateway import Gateway, PendingRequest, Sender
+from zmqtriton_frontends.gateway import Gateway, Pending, Sender, Sink
 from zmqtriton_frontends.inference import CheckedRequest, Copy, ModelVersion, Trial, count_none
 
 VERB = "canary.compared"
@@ -164,24 +164,29 @@ class _Results:
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
 
-class _Copy(PendingRequest):
+class _Copy(Sink):
     """One copy, and what it is compared with."""
 
     __slots__ = (
         "_answer",
         "_canary",
+        "_gateway",
         "_held",
         "_is_over",
         "_label",
+        "_pending",
         "_request",
         "_shadows",
         "_stable",
     )
 
+    sending = ""
+
     def __init__(
         self, shadows: Shadows, gateway: CopySender, request: CheckedRequest, canary: Trial
     ) -> None:
-        super().__init__(gateway)
+        self._gateway = gateway
+        self._pending = Pending(gateway, self)
         self._shadows = shadows
         self._canary = canary
         self._request: CheckedRequest | None = request
@@ -211,14 +216,14 @@ class _Copy(PendingRequest):
             checked = CheckedRequest(
                 model, request.body, model.signature.check(request.body, count_none), options
             )
-            own_id = self._gateway.begin(checked, self)
+            own_id = self._gateway.begin(checked, self._pending)
         except ZmqTritonError as error:
             self._end("failed", error.text)
             return
         if own_id is None:
             self._end(SKIPPED)
         else:
-            self._id = own_id
+            self._pending.id = own_id
 
     def _hold(self, size: int) -> bool:
         is_held = self._shadows.reserve(size)
@@ -242,7 +247,7 @@ class _Copy(PendingRequest):
         if self._request is not None:
             self._is_over = True  # it was never sent
             return
-        self.cancel()
+        self._pending.cancel()
         self._end(SKIPPED)
 
     def skip(self) -> None:
@@ -252,16 +257,14 @@ class _Copy(PendingRequest):
 
     # ------------------------------------------------------------- comparing
 
-    def _respond(self, response: ResponseBody) -> None:
-        if self._is_over:
-            return
+    def respond(self, pending: Pending, response: ResponseBody, /) -> None:
         if self._hold(_size(response)):
             self._answer = response
             self._compare()
         else:
             self._end(SKIPPED)
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         self._end("failed", str(error))
 
     def _compare(self) -> None:

@@ -9,7 +9,7 @@ _NAMES = {
     "control_calls": "on_behalf_of",
     "gateway": "Gateway",
     "loads": "load",
-    "pending_request": "PendingRequest Sender",
+    "pending": "Pending Sender Sink",
     "readiness": "Readiness",
     "streams": "StreamItem",
 }
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of
     from zmqtriton_frontends.gateway.gateway import Gateway
     from zmqtriton_frontends.gateway.loads import load
-    from zmqtriton_frontends.gateway.pending_request import PendingRequest, Sender
+    from zmqtriton_frontends.gateway.pending import Pending, Sender, Sink
     from zmqtriton_frontends.gateway.readiness import Readiness
     from zmqtriton_frontends.gateway.streams import StreamItem
 else:

@@ -22,7 +22,7 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.model_settings import apply_settings
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
@@ -86,7 +86,7 @@ class Gateway:
         self._next_id = self.serial = 0
         self._welcomed: asyncio.Future[None]
         #: Receivers of replies by request id; None if it was cancelled, or the broker abandoned it.
-        self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
+        self._replies: dict[int, Pending | ResponseStream | None] = {}
         #: Streams that are still read; and futures of requests whose large tensors are being
         #: placed, done when they are sent.
         self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
@@ -161,7 +161,7 @@ class Gateway:
 
     # ------------------------------------------------------------ inferences
 
-    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
+    def begin(self, request: CheckedRequest, reply: Pending) -> int | None:
         """Begin a request whose places are claimed; `reply` gets the response's body.
 
         Returns its id; None if memory has to be made first, which begin_late() awaits.
@@ -176,7 +176,7 @@ class Gateway:
         self._replies[own_id] = reply
         return own_id
 
-    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+    async def begin_late(self, request: CheckedRequest, reply: Pending) -> int:
         """Begin a request when there is memory; until it is sent, cancelling this cancels it."""
         own_id = await self._send(request, wire.KEEPS_INPUTS)
         self._replies[own_id] = reply

@@ -24,7 +24,7 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.entrance import Ask, Content, Entrance
-from zmqtriton_frontends.gateway import PendingRequest, StreamItem
+from zmqtriton_frontends.gateway import Pending, Sink, StreamItem
 from zmqtriton_frontends.inference import (
     NO_CLASSES,
     NO_OPTIONS,
@@ -221,20 +221,20 @@ class Asker(Protocol):
         """Let further requests begin: this one has its place, or has failed."""
 
 
-class DoorInference(PendingRequest):
+class DoorSink(Sink):
     """A request from its header to its last response."""
 
-    __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_model", "_number", "_request")
+    __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_number", "_pending", "_request")
 
-    SENDING = "DOOR_SEND"
+    sending = "DOOR_SEND"
+    admits = True
 
     def __init__(self, entrance: Entrance, asker: Asker, number: int, request: DoorRequest) -> None:
-        super().__init__(entrance.gateway)
+        self._pending = Pending(entrance.gateway, self, asker.sequences)
         self._entrance = entrance
         self._asker = asker
         self._number = number
         self._request = request
-        self._model: ModelVersion
         #: Number of responses of a stream that may be sent now; None is no limit.
         self._credit = request.credit
         #: Future that the stream waits for while it has no credit.
@@ -251,7 +251,11 @@ class DoorInference(PendingRequest):
             begun_ns=now_ns(),
             source=partial(Source, "zmq", self._asker.name, "infer"),
         )
-        self._entrance.begin(ask, self)
+        self._entrance.begin(ask, self._pending)
+
+    def cancel(self) -> None:
+        """Cancel the request, unless it is answered."""
+        self._pending.cancel()
 
     def grant(self, responses: int) -> None:
         """Let a number of further responses be sent."""
@@ -260,56 +264,43 @@ class DoorInference(PendingRequest):
         if self._granted is not None and not self._granted.done():
             self._granted.set_result(None)
 
-    def start(self, checked: CheckedRequest) -> None:
-        self._model = checked.model
-        self._asker.sequences.note(checked)
-        is_stream = checked.model.signature.is_decoupled
-        if is_stream or is_large(checked.body):
+    def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
+        """Hold back further requests until a large one, or a stream, has its place."""
+        if checked.model.signature.is_decoupled or is_large(checked.body):
             # room for its tensors may have to be made; what comes next must not overtake it
             self._asker.hold_back(self._number)
             checked = checked._replace(on_asked=lambda: self._asker.let_go(self._number))
             # they are where they are to be, or will be
             request = self._request
             self._request = request._replace(body=request.body._replace(inputs=[]))
-        if is_stream:
-            self._observer = checked.observer
-            self.wait(self._follow(checked), lambda _: None)
-        else:
-            self._send(checked)
+        return checked
 
     # --------------------------------------------------------- a response
 
-    def _respond(self, response: ResponseBody) -> None:
-        message = self._message(response, is_final=True)
-        if self._observer is not None:
-            self._end_observed()
-        self._asker.answer(self._number, message)
+    def respond(self, pending: Pending, response: ResponseBody, /) -> None:
+        self._asker.answer(self._number, self._message(pending, response, is_final=True))
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         problem = responses.failure("infer", error)
         self._asker.answer(self._number, responses.error(self._number, problem))
 
-    def _message(self, response: ResponseBody, *, is_final: bool) -> Message:
-        request = self._request
-        if request.classes:
-            response = classify(self._model, response, request.classes)
+    def _message(self, pending: Pending, response: ResponseBody, *, is_final: bool) -> Message:
+        places, model = self._request.places, pending.model
+        if pending.form:
+            response = classify(model, response, pending.form)
         return responses.response(
-            self._number,
-            self._model,
-            request.body.request_id,
-            response,
-            request.places,
-            is_final=is_final,
+            self._number, model, pending.request_id, response, places, is_final=is_final
         )
 
     # ----------------------------------------------------------- a stream
 
-    async def _follow(self, checked: CheckedRequest) -> None:
+    async def follow(self, pending: Pending, checked: CheckedRequest, /) -> None:
         arrivals = self._asker.arrivals()
         items = self._entrance.responses(checked, arrivals)
+        del checked  # its tensors may be large, and this may last
         async with aclosing(items):
             async for item in items:
-                message = self._item(item)
+                message = self._item(pending, item)
                 if item.is_final:
                     arrivals.pass_on()
                     self._asker.answer(self._number, message)
@@ -328,17 +319,17 @@ class DoorInference(PendingRequest):
                 await self._granted
         self._credit -= 1
 
-    def _item(self, item: StreamItem) -> Message:
+    def _item(self, pending: Pending, item: StreamItem) -> Message:
         number = self._number
         if item.error is not None:
             return responses.error(number, item.error, is_final=item.is_final)
         if item.body is None:
             return responses.end(number)
         try:
-            return self._message(item.body, is_final=item.is_final)
+            return self._message(pending, item.body, is_final=item.is_final)
         except ZmqTritonError as unsendable:
             return responses.error(number, unsendable, is_final=item.is_final)
 
 
 def _read(request: DoorRequest, model: ModelVersion) -> Content:
-    return Content(request.body, request.options, request.places)
+    return Content(request.body, request.options, request.places, request.classes)

@@ -227,7 +227,7 @@ class HttpConnection(asyncio.Protocol):
                 self._seen = head, inference, inferences.edition
         exchange: Exchange
         if inference is not None and inferences is not None:
-            exchange = InferenceExchange(self, inferences, inference, host.ledger)
+            exchange = InferenceExchange(self, inferences, inference)
             if inference.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
