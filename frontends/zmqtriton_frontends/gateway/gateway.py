@@ -90,7 +90,11 @@ class Gateway:
         #: Streams that are still read; and futures of requests whose large tensors are being
         #: placed, done when they are sent.
         self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
-        self._broker = BrokerLink(self._take_from_broker, self._introduce)
+        self._broker = BrokerLink(
+            self._take_from_broker,
+            self._introduce,
+            lambda own_id: self._replies.get(own_id, self) is None,
+        )
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
         self.call, self.statistics = self._control_calls.call, self._control_calls.statistics
         self.token_marks = TokenMarks(self._broker.send)
@@ -363,7 +367,7 @@ class Gateway:
         reply, kept = self._replies[row.id], None
         if row.flags & wire.FINAL:
             del self._replies[row.id]
-            self._broker.unanswered.answered(row.id)
+            self._broker.unanswered.pop(row.id, None)
             if row.id in self.payload.placed:
                 if row.flags & wire.FORWARDED:
                     kept = self.payload.keep(row.id)
@@ -371,7 +375,6 @@ class Gateway:
                     self.payload.answered(row.id)
         elif row.flags & wire.ABANDONED:
             self._replies[row.id] = None
-            self._broker.unanswered.cancelled(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -18,14 +19,14 @@ pytestmark = [
 
 #: Of frontend, broker and stub.
 LIMITS = {
-    "http binary": (59, 60, 48),
-    "http json": (58, 60, 48),
-    "grpc unary": (72, 60, 48),
-    "grpc stream": (80, 60, 48),
-    "http binary 600 KB": (130, 76, 70),
+    "http binary": (56, 60, 48),
+    "http json": (55, 60, 48),
+    "grpc unary": (69, 60, 48),
+    "grpc stream": (79, 60, 48),
+    "http binary 600 KB": (127, 76, 70),
     "grpc 600 KB": (212, 76, 70),
-    "shared memory 600 KB": (95, 60, 64),
-    "grpc shared memory 600 KB": (111, 60, 64),
+    "shared memory 600 KB": (92, 60, 64),
+    "grpc shared memory 600 KB": (108, 60, 64),
 }
 #: What runs by the clock adds a little.
 SLACK = 2
@@ -34,29 +35,45 @@ SLACK = 2
 ATTEMPTS = 8
 
 
-def count(kind: str = "") -> dict[str, list[float]]:
+#: By kind: functions of frontend, broker and stub per request; the names of those of the frontend.
+Counts = dict[str, tuple[list[float], list[str]]]
+
+
+def count(kind: str = "") -> Counts:
     command = [sys.executable, "-m", "tests.bench.calls", "--json", "--only", kind]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
 @pytest.fixture(scope="module")
-def counts() -> dict[str, list[float]]:
+def counts() -> Counts:
     return count()
 
 
 @pytest.mark.parametrize("kind", LIMITS)
-def test_a_plain_request_enters_no_more_functions_than_it_did(
-    counts: dict[str, list[float]], kind: str
-) -> None:
-    fewest = counts[kind]
+def test_a_plain_request_enters_no_more_functions_than_it_did(counts: Counts, kind: str) -> None:
+    fewest, _ = counts[kind]
     for _ in range(ATTEMPTS - 1):
         if any(
             counted > limit + SLACK for counted, limit in zip(fewest, LIMITS[kind], strict=True)
         ):
-            fewest = [*map(min, fewest, count(kind)[kind])]
+            fewest = [*map(min, fewest, count(kind)[kind][0])]
 
     for role, counted, limit in zip(
         ("frontend", "broker", "stub"), fewest, LIMITS[kind], strict=True
     ):
         assert counted <= limit + SLACK, f"{role}: python -m tests.bench.calls --list {role}"
+
+
+@pytest.mark.parametrize(
+    ("journey", "kind"), [("plain HTTP", "http binary"), ("gRPC stream", "grpc stream")]
+)
+def test_a_request_enters_each_step_of_its_journey_as_it_is_drawn(
+    counts: Counts, journey: str, kind: str
+) -> None:
+    drawing = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition(f"\n{journey} ")[2]
+    steps = re.findall(r"[\w.]+", "".join(drawing.splitlines()[:2]))
+    entered = {name.rpartition(":")[2] for name in counts[kind][1]}
+
+    assert len(steps) <= 8
+    assert [] == [step for step in steps if step not in entered]
