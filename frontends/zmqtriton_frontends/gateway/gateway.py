@@ -259,29 +259,27 @@ class Gateway:
         """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping and not self._goes_on(request):
             raise Unavailable(STOPPING)
-        flags, priority, timeout_us, deadline_ns, correlation, token, placement = request.options
+        options, observer = request.options, request.observer
         batch_size, batch_key = request.admission
-        observer = request.observer
         self._next_id = own_id = self._next_id + 1
-        row = (
-            own_id,
-            request.model.generation,
-            "",
-            -1,
-            flags | more_flags,
-            priority,
-            timeout_us,
-            deadline_ns,
-            batch_size,
-            batch_key,
-            correlation,
-            cache_key,
-            observer.context if observer is not None else "",
-            0,
-            token,
-            placement,
+        row = wire.Request(
+            id=own_id,
+            generation=request.model.generation,
+            model="",
+            version=-1,
+            flags=options.flags | more_flags,
+            priority=options.priority,
+            timeout_us=options.timeout_us,
+            deadline_ns=options.deadline_ns,
+            batch_size=batch_size,
+            batch_key=batch_key,
+            correlation=options.correlation,
+            cache_key=cache_key,
+            trace=observer.context if observer is not None else "",
+            caller_id=options.token,
+            placement=options.placement,
         )
-        self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
+        self._broker.request(row, wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
         if request.copy is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from zmqtriton_floor.errors import Cancelled
+from zmqtriton_floor.errors import Cancelled, Unsupported
 from zmqtriton_floor.wire import ResponseBody, decode_response
 from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, Report
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -63,7 +63,7 @@ class Sink(Protocol):
 
     def follow(self, pending: Pending, checked: CheckedRequest, /) -> Coroutine[Any, Any, None]:
         """Send a request to a decoupled model, and give each response to the client."""
-        raise AssertionError("its body is not read for such a model")
+        raise Unsupported("the model may answer more than once, and this call takes one response")
 
 
 class _Over(Sink):
@@ -124,14 +124,14 @@ class Pending:
 
     def start(self, checked: CheckedRequest) -> None:
         """Send the request, which has passed the entrance. Its errors are its answer."""
+        self._observer = checked.observer
+        self.model, self.request_id = checked.model, checked.body.request_id
+        self.form, self.reports = checked.form, checked.reports
         try:
             if self._sink.admits:
                 checked = self._sink.admit(checked)
             if checked.options.correlation and self._sequences is not None:
                 self._sequences.note(checked)
-            self.model, self.request_id = checked.model, checked.body.request_id
-            self.form, self.reports = checked.form, checked.reports
-            self._observer = checked.observer
             if checked.model.signature.is_decoupled:
                 self.wait(self._sink.follow(self, checked), self._end)
                 return
