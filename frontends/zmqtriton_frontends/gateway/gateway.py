@@ -90,11 +90,7 @@ class Gateway:
         #: Streams that are still read; and futures of requests whose large tensors are being
         #: placed, done when they are sent.
         self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
-        self._broker = BrokerLink(
-            self._take_from_broker,
-            self._introduce,
-            lambda own_id: self._replies.get(own_id, self) is None,
-        )
+        self._broker = BrokerLink(self._take_from_broker, self._introduce, self._is_cancelled)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
         self.call, self.statistics = self._control_calls.call, self._control_calls.statistics
         self.token_marks = TokenMarks(self._broker.send)
@@ -298,6 +294,9 @@ class Gateway:
         if own_id in self._replies:
             self._replies[own_id] = None
             self._broker.cancel(own_id)
+
+    def _is_cancelled(self, own_id: int) -> bool:
+        return self._replies.get(own_id, self) is None
 
     def give_up(self) -> None:
         """Answer all that is under way with an error, and cancel it: the process ends."""

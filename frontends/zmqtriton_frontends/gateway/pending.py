@@ -247,7 +247,8 @@ class Pending:
         """End: nothing that comes later reaches the sink."""
         sink, self._sink = self._sink, _OVER
         self._leave()
-        if self._observer is not None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
             if problem is not None:
-                self._observer.fail(problem)
-            self._observer.end(sink.sending)
+                observer.fail(problem)
+            observer.end(sink.sending)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -118,6 +119,7 @@ class Noted(Sink):
         self.pending = Pending(gateway, self)
         self.answers: list[ResponseBody | Exception] = []
         self.is_hashed, self.deadline_ns = False, 0
+        self.observer: Any = Mock()
         #: Awaited before the response is given.
         self.work: asyncio.Future[None] | None = None
 
@@ -127,7 +129,7 @@ class Noted(Sink):
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
         options = SchedulingOptions(deadline_ns=self.deadline_ns)
         checked = CheckedRequest(model, body, Admission(0, 0), options, places)
-        self.pending.start(checked._replace(copy=copy))
+        self.pending.start(checked._replace(copy=copy, observer=self.observer))
 
     def respond(
         self, pending: Pending, response: ResponseBody, /
@@ -338,6 +340,23 @@ async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
     await loop_turns(5)
 
     assert (stable, not stable) == (copy.stable, copy.is_dropped)
+
+
+@pytest.mark.parametrize("end", [answer, answer_late, fail, cancel])
+@scenario(play)
+async def test_nothing_that_comes_after_the_end_reaches_the_sink_or_an_observer(
+    world: World, /, end: Callable[[Noted], None]
+) -> None:
+    world.one.ask()
+    end(world.one)
+    await loop_turns(5)
+    answers, seen = [*world.one.answers], [*world.one.observer.method_calls]
+
+    fail(world.one)
+    world.one.pending.cancel()
+
+    assert (answers, seen) == (world.one.answers, world.one.observer.method_calls)
+    assert [call.end("SEND")] == seen[1:]
 
 
 @scenario(play)

@@ -323,8 +323,13 @@ def test_bytes_that_somebody_still_refers_to_are_read_once(
     parts, rounds = list[tuple[bytes, memoryview]](), list[Callable[[], None]]()
     monkeypatch.setattr(Heard, "on_data", lambda self, data: parts.append((bytes(data), data)))
     turns = Turns(rounds.append, clock=lambda: 0.0)
-    client = ConnectedClient(Ledger(1000), turns, lambda _: None)
-    inbox = Inbox(client, share_of(Book()), talk.connection, transport, lambda: None)
+    inbox = Inbox(
+        ConnectedClient(Ledger(1000), turns, lambda _: None),
+        share_of(Book()),
+        talk.connection,
+        transport,
+        lambda: None,
+    )
 
     for text in (b"first", b"second"):
         inbox.kept += h2.data_frame(1, text)
