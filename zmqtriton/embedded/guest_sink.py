@@ -168,7 +168,10 @@ class GuestSink(Sink):
     def proceed(self, coming: Coming) -> None:
         """Have the future get the response of a stream that follows."""
         self._coming = coming
-        self._wanted.set()
+        if self in self._open:
+            self._wanted.set()
+        else:
+            self.refuse(Cancelled(_CANCELLED))
 
     def close(self) -> None:
         """Cancel the request, if it is not answered; a thread that waits for it gets Cancelled."""

@@ -44,6 +44,8 @@ class Sender(Protocol):
 class Sink(Protocol):
     """The protocol's end of a request. Does not block: it is called while the broker is read."""
 
+    __slots__ = ()
+
     #: The name of the sending of its answer in traces.
     sending: ClassVar[str]
     #: Call admit() with the request.
