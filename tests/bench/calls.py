@@ -140,7 +140,7 @@ def main() -> None:
         __doc__,
         list=("", "show the functions of this role"),
         only=("", "kinds of requests whose name holds this"),
-        json=(False, "print totals, a line for each kind"),
+        json=(False, "print totals and functions of the frontend, a line for each kind"),
     )
     with (
         tempfile.TemporaryDirectory(prefix="calls") as directory,
@@ -154,7 +154,7 @@ def main() -> None:
             counts = counter.count(kind)
             totals = [sum(calls.values()) for calls in counts.values()]
             if arguments.json:
-                print(json.dumps([kind, totals]))
+                print(json.dumps([kind, [totals, [*counts[KINDS[kind][1]]]]]))
                 continue
             print(f"{kind:24}" + "".join(f"{total:8.1f}" for total in totals), flush=True)
             for name, count in sorted(counts.get(arguments.list, {}).items()):

@@ -15,7 +15,7 @@ from tests.broker.ensemble_world import tensor
 from tests.broker.world import TOKEN, Page, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena, block_of, held
-from zmqtriton_frontends.gateway.broker_link import BrokerLink
+from zmqtriton_frontends.gateway.broker_link import BrokerLink, resend_messages
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
 RequestKey = tuple[int, int]
@@ -186,7 +186,7 @@ class FakeFrontend(FakePeer):
         self.finals[row.id] += 1
         self.codes[row.id], self.texts[row.id] = row.code, row.text
         self.waiting.discard(row.id)
-        self._link.unanswered.answered(row.id)
+        self._link.unanswered.pop(row.id, None)
         self.arena.leases.end(self._blocks.pop(row.id, []))
 
     def lose_broker(self) -> None:
@@ -204,7 +204,7 @@ class FakeFrontend(FakePeer):
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
         self.report_held_blocks([*self.blocks_in_use, *self._releases.blocks])
-        for message, bodies in self._link.unanswered.again():
+        for message, bodies in resend_messages(self._link.unanswered, self.cancelled.__contains__):
             self.send(message, bodies)
         self._link.flush()
 

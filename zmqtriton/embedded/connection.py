@@ -22,9 +22,9 @@ from zmqtriton import addons
 from zmqtriton.control_client import ServerIdentity, ServerSelector, own_name
 from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
+from zmqtriton.embedded.guest_sink import Coming, GuestSink
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.own_inputs import array_over
-from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.descriptions import described
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported, ZmqTritonError
@@ -100,7 +100,7 @@ class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]
         #: The next response; None when there is nothing more to come.
         self.coming: Coming | None = None
         request, kept = guest.own(name, version, request)
-        self._stream = PendingStream(guest.entrance, name, version, request, kept, guest.streams)
+        self._stream = GuestSink(guest.entrance, name, version, request, kept, guest.streams)
         self._await(self._stream.begin)
 
     def __repr__(self) -> str:

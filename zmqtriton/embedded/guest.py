@@ -21,9 +21,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from zmqtriton.embedded.guest_sink import GuestSink
 from zmqtriton.embedded.hosted_process import Descriptors, HostedProcess, ProcessOfClass
 from zmqtriton.embedded.own_inputs import OwnInputs
-from zmqtriton.embedded.pending_stream import PendingStream
 from zmqtriton.embedded.requests import InferenceRequest
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Allocation
@@ -228,7 +228,7 @@ class Guest:
         #: the thread that holds it may call start(), too.
         self._lock = threading.RLock()
         #: Streams of responses that have not ended.
-        self.streams: set[PendingStream] = set()
+        self.streams: set[GuestSink] = set()
         #: Instances that this process runs for the server.
         self.hosting = Hosting()
         self.gateway: Gateway

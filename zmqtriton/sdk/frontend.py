@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.entrance.entrance import Entrance as Entrance
     from zmqtriton_frontends.entrance.reports import are_wanted as are_wanted
-    from zmqtriton_frontends.gateway import pending_request as pending_request
+    from zmqtriton_frontends.gateway import pending as pending
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of as on_behalf_of
     from zmqtriton_frontends.gateway.gateway import Gateway as Gateway
     from zmqtriton_frontends.gateway.loads import load as load

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from zmqtriton import figures as figures
     from zmqtriton.config import instances as instances, parameters as parameters, pbtxt as pbtxt
     from zmqtriton.config.backends import models_in as models_in
-    from zmqtriton.config.errors import (
-        ConfigError as ConfigError,
-        FieldPath as FieldPath,
-        Problem as Problem,
-    )
+    from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
     from zmqtriton.config.files import ClientFile as ClientFile
     from zmqtriton.config.model_config import load_config as load_config
     from zmqtriton.config.parameters import parameter_text as parameter_text

@@ -21,8 +21,8 @@ from zmqtriton.sdk.frontend import (
     Tasks,
     Trial,
     admission,
-    pending_request,
 )
+from zmqtriton.sdk.frontend import pending as pending_requests
 from zmqtriton.sdk.wire import INLINE_BYTES, ZmqTritonError, datatypes, routing, wire
 
 VERB = "canary.compared"
@@ -94,7 +94,7 @@ def _name(datatype: int) -> str:
     return entry.name if entry is not None else str(datatype)
 
 
-class CopySender(pending_request.Sender, Protocol):
+class CopySender(pending_requests.Sender, Protocol):
     """The gateway, as far as copies need it."""
 
     def call(self, verb: str, arguments: dict[str, Any], /) -> Awaitable[Any]:
@@ -170,24 +170,29 @@ class _Results:
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
 
-class _Copy(pending_request.PendingRequest):
+class _Copy(pending_requests.Sink):
     """One copy, and what it is compared with."""
 
     __slots__ = (
         "_answer",
         "_canary",
+        "_gateway",
         "_held",
         "_is_over",
         "_label",
+        "_pending",
         "_request",
         "_shadows",
         "_stable",
     )
 
+    sending = ""
+
     def __init__(
         self, shadows: Shadows, gateway: CopySender, request: CheckedRequest, canary: Trial
     ) -> None:
-        super().__init__(gateway)
+        self._gateway = gateway
+        self._pending = pending_requests.Pending(gateway, self)
         self._shadows = shadows
         self._canary = canary
         self._request: CheckedRequest | None = request
@@ -220,14 +225,14 @@ class _Copy(pending_request.PendingRequest):
                 model.signature.check(request.body, admission.count_none),
                 options,
             )
-            own_id = self._gateway.begin(checked, self)
+            own_id = self._gateway.begin(checked, self._pending)
         except ZmqTritonError as error:
             self._end("failed", error.text)
             return
         if own_id is None:
             self._end(SKIPPED)
         else:
-            self._id = own_id
+            self._pending.id = own_id
 
     def _hold(self, size: int) -> bool:
         is_held = self._shadows.reserve(size)
@@ -251,7 +256,7 @@ class _Copy(pending_request.PendingRequest):
         if self._request is not None:
             self._is_over = True  # it was never sent
             return
-        self.cancel()
+        self._pending.cancel()
         self._end(SKIPPED)
 
     def skip(self) -> None:
@@ -261,16 +266,14 @@ class _Copy(pending_request.PendingRequest):
 
     # ------------------------------------------------------------- comparing
 
-    def _respond(self, response: wire.ResponseBody) -> None:
-        if self._is_over:
-            return
+    def respond(self, pending: pending_requests.Pending, response: wire.ResponseBody, /) -> None:
         if self._hold(_size(response)):
             self._answer = response
             self._compare()
         else:
             self._end(SKIPPED)
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         self._end("failed", str(error))
 
     def _compare(self) -> None:

@@ -103,20 +103,14 @@ class Streams:
             upgraded.close()
 
 
-class _Form:
-    """Reads which form a request wants for each output."""
+class _Name:
+    """The client's id of a request, once its document is read."""
 
-    takes_streams = True
-    form: Any = None
-    #: The client's id of the request, once its document is read.
     own_id = ""
-
-    def __init__(self, hold: json_documents.Hold) -> None:
-        self.hold = hold
 
     def take(self, content: Content) -> Content:
         self.own_id = content.body.request_id
-        return content._replace(classes=self.form.classes)
+        return content
 
     async def take_later(self, reading: Coroutine[Any, Any, Content]) -> Content:
         return self.take(await reading)
@@ -232,10 +226,10 @@ class _Conversation:
         except Unavailable as error:
             await self._send_error(message, error)
             return
-        form = _Form(self._req.hold)
+        name = _Name()
         try:
             body, length = _divided(message)
-            read = partial(self._content, form, body, length)
+            read = partial(self._content, name, body, length)
             ask = Ask(
                 self._target,
                 read,
@@ -248,28 +242,28 @@ class _Conversation:
             )
             checked = await self._inference.entrance.admit(ask)
             self._sequences.note(checked)
-            await self._start(checked, form.form, size)
+            await self._start(checked, size)
         except Exception as error:  # noqa: BLE001 - an edge: the other requests go on
             self._req.hold(-size)
-            await self._send_error(message, _as_answer(error), form.own_id)
+            await self._send_error(message, _as_answer(error), name.own_id)
 
     def _deadline_ns(self) -> int:
         return now_ns() + self._timeout_ns if self._timeout_ns else 0
 
-    def _content(self, form: _Form, body: Any, length: int | None, model: ModelVersion) -> Content:
+    def _content(self, name: _Name, body: Any, length: int | None, model: ModelVersion) -> Content:
         try:
-            content = self._inference.read(form, body, length, model)
+            content = self._inference.read(self._req.hold, body, length, model, takes_streams=True)
         except TakesLong as long:
-            raise TakesLong(form.take_later(long.reading)) from None
-        return form.take(content)
+            raise TakesLong(name.take_later(long.reading)) from None
+        return name.take(content)
 
-    async def _start(self, checked: CheckedRequest, form: Any, size: int) -> None:
+    async def _start(self, checked: CheckedRequest, size: int) -> None:
         sending: asyncio.Future[None] | None = None
         if is_large(checked.body):
             sending = self._loop.create_future()
             checked = checked._replace(on_asked=partial(wake, sending))
         own_id, is_decoupled = checked.body.request_id, checked.model.signature.is_decoupled
-        written = response_encoding.ResponseFormat(checked.model, own_id, form, None)
+        written = response_encoding.ResponseFormat(checked.model, own_id, checked.form, None)
         before = None if is_decoupled else self._latest
         # whose responses do not keep the request's tensors
         share = self._req.connection.share.another()

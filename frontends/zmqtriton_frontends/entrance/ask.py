@@ -10,7 +10,6 @@ from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
-from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
@@ -22,8 +21,8 @@ class Content(NamedTuple):
     options: SchedulingOptions = NO_OPTIONS
     #: Outputs that are written to clients' shared memory.
     places: Mapping[str, RegionSlice] = NO_PLACES
-    #: Outputs of which the client wants classes only.
-    classes: Classes = NO_CLASSES
+    #: The form of the outputs that the client wants, for its protocol alone.
+    form: Any = None
     #: True if its BYTES tensors have as many elements as their shapes say.
     is_counted: bool = False
 

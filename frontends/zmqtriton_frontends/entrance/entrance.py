@@ -24,7 +24,7 @@ from zmqtriton_frontends.entrance.ask import (
 )
 from zmqtriton_frontends.entrance.forwarding import Forwarding
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference.admission import (
     CheckedRequest,
@@ -122,7 +122,7 @@ class Entrance:
             content = read = ask.read(model)
             for choice in self._choices:
                 model, content = choice(ask, model, content)
-            body, options, places, classes, is_counted = content
+            body, options, places, form, is_counted = content
             if ask.deadline_ns:
                 options = options._replace(deadline_ns=ask.deadline_ns)
             # the version may be unloaded while the request is on its way
@@ -133,13 +133,13 @@ class Entrance:
                 body,
                 options,
                 places,
+                form,
                 more_flags=more_flags,
                 count=count_none if is_counted else count_few,
             )
-            if classes:
-                checked = checked._replace(classes=classes)
-            for step in self._steps + model.steps + ask.steps:
-                checked = step(ask, checked)
+            if self._steps or model.steps or ask.steps:  # a plain request has none
+                for step in self._steps + model.steps + ask.steps:
+                    checked = step(ask, checked)
         except ManyElements:
             raise TakesLong(_count_aside(read, model.name)) from None
         except ZmqTritonError as error:
@@ -160,7 +160,7 @@ class Entrance:
 
     # ------------------------------------------------------ three ways to it
 
-    def begin(self, ask: Ask, pending: PendingRequest, *, was_loaded: bool = False) -> None:
+    def begin(self, ask: Ask, pending: Pending, *, was_loaded: bool = False) -> None:
         """Begin a request with one answer, which `pending` may get before this returns.
 
         Makes no task unless the request has to wait.

@@ -32,40 +32,22 @@ Steps = Iterator[None]
 _ROWS = 100
 
 
-class Unanswered:
-    def __init__(self) -> None:
-        self._requests: dict[int, tuple[wire.Request, bytes]] = {}
-        self._cancelled: set[int] = set()
+#: Requests without a final reply that a broker may know, with their bodies, by id.
+Unanswered = dict[int, tuple[wire.Request, bytes]]
 
-    def __len__(self) -> int:
-        return len(self._requests)
 
-    def sent(self, rows: list[wire.Request], bodies: list[bytes]) -> None:
-        """Keep requests that are being sent: from now on a broker may know them."""
-        for row, body in zip(rows, bodies, strict=True):
-            self._requests[row.id] = (row, body)
-
-    def cancelled(self, own_id: int) -> None:
-        """Keep the cancellation of a request, whose caller has left.
-
-        The request will still be answered, and may yet be sent.
-        """
-        self._cancelled.add(own_id)
-
-    def answered(self, own_id: int) -> None:
-        self._requests.pop(own_id, None)
-        self._cancelled.discard(own_id)
-
-    def again(self) -> Iterator[tuple[wire.Infer | wire.Cancel, list[bytes]]]:
-        """Return the messages to the next broker, each with its bodies."""
-        requests = list(self._requests.values())
-        for i in range(0, len(requests), _ROWS):
-            some = requests[i : i + _ROWS]
-            rows = [row._replace(flags=row.flags | wire.RESENT) for row, _ in some]
-            yield wire.Infer(rows), [body for _, body in some]
-        cancelled = sorted(self._cancelled & self._requests.keys())
-        for i in range(0, len(cancelled), wire.MAX_ROWS):
-            yield wire.Cancel(cancelled[i : i + wire.MAX_ROWS]), []
+def resend_messages(
+    unanswered: Unanswered, is_cancelled: Callable[[int], bool]
+) -> Iterator[tuple[wire.Infer | wire.Cancel, list[bytes]]]:
+    """Return the messages about unanswered requests to the next broker, each with its bodies."""
+    requests = list(unanswered.values())
+    for i in range(0, len(requests), _ROWS):
+        some = requests[i : i + _ROWS]
+        rows = [row._replace(flags=row.flags | wire.RESENT) for row, _ in some]
+        yield wire.Infer(rows), [body for _, body in some]
+    cancelled = sorted(filter(is_cancelled, unanswered))
+    for i in range(0, len(cancelled), wire.MAX_ROWS):
+        yield wire.Cancel(cancelled[i : i + wire.MAX_ROWS]), []
 
 
 class BrokerLink:
@@ -75,14 +57,16 @@ class BrokerLink:
         self,
         on_message: Callable[[list[bytes]], Steps | None],
         introduce: Callable[[int], tuple[Iterable[Any], Iterable[Any]]],
+        is_cancelled: Callable[[int], bool] = lambda own_id: False,
     ) -> None:
         """Set up; `on_message` gets frames, and may leave a part of a message to steps.
 
         `introduce` returns the messages to the broker of an epoch, those before and those after the
-        requests that an earlier one left unanswered.
+        requests that an earlier one left unanswered. `is_cancelled` tells which of these to cancel.
         """
         self._on_message = on_message
         self._introduce = introduce
+        self._is_cancelled = is_cancelled
         self._loop: asyncio.AbstractEventLoop
         self._directory: str
         #: Releases of blocks, sent along with other messages; None before the first broker.
@@ -99,7 +83,7 @@ class BrokerLink:
         self._cancels: list[int] = []
         self._grants: list[wire.StreamAck] = []
         #: Requests without a final reply, which the next broker gets again.
-        self.unanswered = Unanswered()
+        self.unanswered: Unanswered = {}
         self._is_flush_due = False
         #: Rest of the last message, which is taken before the dealer's other messages.
         self._steps: Steps | None = None
@@ -119,7 +103,6 @@ class BrokerLink:
             self._loop.call_soon(self.flush)
 
     def cancel(self, own_id: int) -> None:
-        self.unanswered.cancelled(own_id)
         self._cancels.append(own_id)
         self._flush_soon()
 
@@ -147,7 +130,8 @@ class BrokerLink:
         self._is_flush_due = False
         requests, self._requests = self._requests, []
         bodies, self._bodies = self._bodies, []
-        self.unanswered.sent(requests, bodies)
+        for row, body in zip(requests, bodies, strict=True):
+            self.unanswered[row.id] = row, body
         # before the requests: a stub that executes one may need the room
         released: list[wire.Block] = []
         if self._releases is not None and self._releases.blocks:
@@ -250,7 +234,7 @@ class BrokerLink:
         first, last = self._introduce(epoch)
         for message in first:
             dealer.put([wire.encode(message)])
-        for message, bodies in self.unanswered.again():
+        for message, bodies in resend_messages(self.unanswered, self._is_cancelled):
             dealer.put([wire.encode(message), *bodies])
         for message in last:
             dealer.put([wire.encode(message)])

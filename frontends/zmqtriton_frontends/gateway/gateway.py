@@ -22,7 +22,7 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.model_settings import apply_settings
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
@@ -86,11 +86,11 @@ class Gateway:
         self._next_id = self.serial = 0
         self._welcomed: asyncio.Future[None]
         #: Receivers of replies by request id; None if it was cancelled, or the broker abandoned it.
-        self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
+        self._replies: dict[int, Pending | ResponseStream | None] = {}
         #: Streams that are still read; and futures of requests whose large tensors are being
         #: placed, done when they are sent.
         self._streams, self._placing = set[ResponseStream](), set[asyncio.Future[None]]()
-        self._broker = BrokerLink(self._take_from_broker, self._introduce)
+        self._broker = BrokerLink(self._take_from_broker, self._introduce, self._is_cancelled)
         self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
         self.call, self.statistics = self._control_calls.call, self._control_calls.statistics
         self.token_marks = TokenMarks(self._broker.send)
@@ -161,7 +161,7 @@ class Gateway:
 
     # ------------------------------------------------------------ inferences
 
-    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
+    def begin(self, request: CheckedRequest, reply: Pending) -> int | None:
         """Begin a request whose places are claimed; `reply` gets the response's body.
 
         Returns its id; None if memory has to be made first, which begin_late() awaits.
@@ -176,7 +176,7 @@ class Gateway:
         self._replies[own_id] = reply
         return own_id
 
-    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+    async def begin_late(self, request: CheckedRequest, reply: Pending) -> int:
         """Begin a request when there is memory; until it is sent, cancelling this cancels it."""
         own_id = await self._send(request, wire.KEEPS_INPUTS)
         self._replies[own_id] = reply
@@ -255,29 +255,27 @@ class Gateway:
         """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping and not self._goes_on(request):
             raise Unavailable(STOPPING)
-        flags, priority, timeout_us, deadline_ns, correlation, token, placement = request.options
+        options, observer = request.options, request.observer
         batch_size, batch_key = request.admission
-        observer = request.observer
         self._next_id = own_id = self._next_id + 1
-        row = (
-            own_id,
-            request.model.generation,
-            "",
-            -1,
-            flags | more_flags,
-            priority,
-            timeout_us,
-            deadline_ns,
-            batch_size,
-            batch_key,
-            correlation,
-            cache_key,
-            observer.context if observer is not None else "",
-            0,
-            token,
-            placement,
+        row = wire.Request(
+            id=own_id,
+            generation=request.model.generation,
+            model="",
+            version=-1,
+            flags=options.flags | more_flags,
+            priority=options.priority,
+            timeout_us=options.timeout_us,
+            deadline_ns=options.deadline_ns,
+            batch_size=batch_size,
+            batch_key=batch_key,
+            correlation=options.correlation,
+            cache_key=cache_key,
+            trace=observer.context if observer is not None else "",
+            caller_id=options.token,
+            placement=options.placement,
         )
-        self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
+        self._broker.request(row, wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
         if request.copy is not None:
@@ -296,6 +294,9 @@ class Gateway:
         if own_id in self._replies:
             self._replies[own_id] = None
             self._broker.cancel(own_id)
+
+    def _is_cancelled(self, own_id: int) -> bool:
+        return self._replies.get(own_id, self) is None
 
     def give_up(self) -> None:
         """Answer all that is under way with an error, and cancel it: the process ends."""
@@ -363,7 +364,7 @@ class Gateway:
         reply, kept = self._replies[row.id], None
         if row.flags & wire.FINAL:
             del self._replies[row.id]
-            self._broker.unanswered.answered(row.id)
+            self._broker.unanswered.pop(row.id, None)
             if row.id in self.payload.placed:
                 if row.flags & wire.FORWARDED:
                     kept = self.payload.keep(row.id)
@@ -371,7 +372,6 @@ class Gateway:
                     self.payload.answered(row.id)
         elif row.flags & wire.ABANDONED:
             self._replies[row.id] = None
-            self._broker.unanswered.cancelled(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:

@@ -12,6 +12,7 @@ from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.signature import READABLE, Admission, Count, check_elements
 from zmqtriton_floor.wire import (
+    ANY_VERSION,
     BYTE_WINDOW,
     SEQUENCE_START,
     WANT_STAGES,
@@ -21,7 +22,6 @@ from zmqtriton_floor.wire import (
     make,
 )
 from zmqtriton_frontends.inference.catalogue import Catalogue
-from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import (
     NO_PLACES,
     Claim,
@@ -74,8 +74,8 @@ class SchedulingOptions(NamedTuple):
     placement: int = 0
 
 
-#: Options of a client that has no wishes.
-NO_OPTIONS = SchedulingOptions()
+#: Options of a client that has no wishes, and the same for any version.
+NO_OPTIONS, _ANY_VERSION = SchedulingOptions(), SchedulingOptions(ANY_VERSION)
 
 
 class Copy(Protocol):
@@ -103,11 +103,11 @@ class CheckedRequest(NamedTuple):
     options: SchedulingOptions
     #: Outputs that are written to clients' shared memory.
     places: Mapping[str, RegionSlice] = NO_PLACES
+    #: The form of the outputs that its client wants, for its protocol alone.
+    form: Any = None
     #: Called when it has its place in the order of requests to the broker; room for large tensors
     #: may have to be awaited before.
     on_asked: Callable[[], None] | None = None
-    #: Number of classes by output, for outputs that the client wants as classes only.
-    classes: Classes = NO_CLASSES
     #: Key of the answer in the response cache; b"" if it is not kept there.
     cache_key: bytes = b""
     #: Sees its responses and its end: its trace, a record of it.
@@ -203,6 +203,7 @@ def prepare(
     body: RequestBody,
     options: SchedulingOptions,
     places: Mapping[str, RegionSlice] = NO_PLACES,
+    form: Any = None,
     *,
     more_flags: int = 0,
     count: Count = count_few,
@@ -213,7 +214,7 @@ def prepare(
     that the wire does not carry.
     """
     try:
-        if options != NO_OPTIONS:
+        if options is not NO_OPTIONS:
             _check_options(options)
         if body.parameters:
             _check_parameters(body.parameters)
@@ -228,9 +229,11 @@ def prepare(
     if request_log.is_on:
         prepared = _describe(model, body, admission, options)
         request_log.log_admission(body.request_id, prepared)
-    if more_flags:
-        options = make(SchedulingOptions, (options.flags | more_flags, *options[1:]))
-    request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
+    if options is NO_OPTIONS and more_flags == ANY_VERSION:
+        options = _ANY_VERSION  # nearly always
+    elif more_flags:
+        options = options._replace(flags=options.flags | more_flags)
+    request = make(CheckedRequest, (model, body, admission, options, places, form, *_LATER))
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))
     return request
@@ -246,7 +249,7 @@ def _fill(
 
 
 #: Default values of the fields that a request gets after its checks, if it gets them at all.
-_LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[5:])
+_LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[6:])
 
 
 def _describe(

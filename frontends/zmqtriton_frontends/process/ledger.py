@@ -143,15 +143,15 @@ class ClientAccount:
     """One client: a connection, or a call where connections are not seen."""
 
     __slots__ = (
-        "_ledger",
-        "_place",
         "_still",
         "_was_at",
         "address",
         "end",
         "held",
+        "ledger",
         "moved",
         "owes",
+        "place",
     )
 
     def __init__(
@@ -167,8 +167,9 @@ class ClientAccount:
         `moved` counts what it has sent and read, `owes` returns whether it is its turn to do so,
         and `end` ends it, if that can be.
         """
-        self._ledger = ledger
-        self._place = place
+        self.ledger = ledger
+        #: Address of the client, or of the proxy that it comes by; "" if unknown.
+        self.place = place
         self.address = ledger.enter(place, self)
         self.held = 0
         self.moved = moved or int
@@ -188,7 +189,7 @@ class ClientAccount:
 
     def leave(self) -> None:
         """Leave the ledger; the client's shares must have been released."""
-        self._ledger.leave(self._place, self)
+        self.ledger.leave(self.place, self)
         # the owner of these methods refers to this: neither should wait for a garbage collection
         self.moved, self.owes, self.end = int, bool, None
 

@@ -10,8 +10,8 @@ requests wait, these tasks have half of a round, one address after the other. On
 never kept waiting: nothing is refused, and no time is left unused.
 
 What has a turn is a function that works until a time (`Turns.wait`), work that is done at once
-(`WorkTurn`), or a task, which works when the round is over (`TaskTurn`): a round lets as many of
-them go on as are expected to fill one.
+(`ConnectedClient.take_turn`), or a task, which works when the round is over (`TaskTurn`): a round
+lets as many of them go on as are expected to fill one.
 
 A client does not pay for time that the kernel gave to other processes: on a busy machine the modest
 would soon seem to cost much.
@@ -228,26 +228,6 @@ class Turns:
         self.spend(cost, begun, self._processor_clock() - worked)
         if has_more:
             self.wait(cost, go_on)
-
-
-class WorkTurn:
-    """The turns of a client's work that is no task."""
-
-    def __init__(self, turns: Turns, cost: Cost) -> None:
-        self._turns = turns
-        self._cost = cost
-
-    def take(self, work: Callable[[], None]) -> None:
-        """Do the work at once, or in turns with other clients' work if there is much."""
-        turns, cost = self._turns, self._cost
-        begun = turns.clock()
-        if turns.is_crowded and not turns.end_of_turn(cost, begun):
-            turns.wait(cost, lambda _until: work())
-            return
-        try:
-            work()
-        finally:
-            turns.spend(cost, begun)
 
 
 class TaskTurn:

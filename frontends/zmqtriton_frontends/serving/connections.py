@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.hosts import ip_of
+from zmqtriton_frontends.process.ledger import ClientAccount
 
 _VERB = "connections"
 #: Tells by the values of a request whether it must end.
@@ -19,8 +20,9 @@ IsMeant = Callable[[Sequence[str]], bool]
 class OpenConnection(Protocol):
     """One connection of a client."""
 
-    #: Address of the client, or of the proxy that it comes by.
-    address: str
+    @property
+    def client(self) -> ClientAccount:
+        """Return its client."""
 
     @property
     def is_idle(self) -> bool:
@@ -66,13 +68,14 @@ def answer(
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for connection in connections:
         meant = [*filter(is_meant, connection.authorizations())]
-        ip = ip_of(connection.address)  # None: its place is unknown
+        place = connection.client.place
+        ip = ip_of(place)  # None: it is unknown
         if (network and (ip is None or ip not in network)) or (token and not meant):
             continue
         names = ", ".join(sorted({*map(name_of, meant)} - {""}))
         row = rows.setdefault(
-            (connection.address, names),
-            {"protocol": protocol, "address": connection.address, "token": names}
+            (place, names),
+            {"protocol": protocol, "address": place, "token": names}
             | {"connections": 0, "busy": 0, "requests": 0, "received_bytes": 0},
         )
         row["connections"] += 1

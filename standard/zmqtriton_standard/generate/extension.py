@@ -27,7 +27,6 @@ from zmqtriton.sdk.frontend import (
     now_ns,
     problems,
     response_encoding,
-    tensor_data,
 )
 from zmqtriton.sdk.wire import InternalError, InvalidArgument, wire
 from zmqtriton_standard.generate import request as generate_request
@@ -187,39 +186,24 @@ class InferStream(Generate):
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:
-            read = partial(self._read_body, _AllJson(req.hold), body, req.header(infer.JSON_LENGTH))
+            length = req.header(infer.JSON_LENGTH)
+            read = partial(self._inference.read, req.hold, body, length, takes_streams=True)
             ask = self._ask(req, (model, version), read, begun_ns)
             checked = await self._inference.entrance.admit(
-                ask._replace(spelled_headers=req.spelled_headers)
+                ask._replace(spelled_headers=req.spelled_headers, steps=(_check_form, *ask.steps))
             )
             await self._send_events(req, resp, checked, InferWriter)
 
-    def _read_body(
-        self, receiver: _AllJson, body: Any, header: str | None, model: ModelVersion
-    ) -> Content:
-        length = None if header is None else tensor_data.json_length(header, len(body))
-        return self._inference.read(receiver, body, length, model)
 
-
-class _AllJson:
-    """Raises InvalidArgument where a client wants other answers."""
-
-    takes_streams = True
-
-    def __init__(self, hold: json_documents.Hold) -> None:
-        self.hold = hold
-
-    @property
-    def form(self) -> infer_request.OutputForm:
-        return _ALL_JSON
-
-    @form.setter
-    def form(self, form: infer_request.OutputForm) -> None:
-        if form.default or any(form.listed.values()) or form.places or form.classes:
-            raise InvalidArgument(
-                "infer_stream answers with JSON alone: no output can be binary, classes or in "
-                "shared memory"
-            )
+def _check_form(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
+    """Raise InvalidArgument where a client wants other answers than JSON."""
+    form = checked.form
+    if form.default or any(form.listed.values()) or form.places or form.classes:
+        raise InvalidArgument(
+            "infer_stream answers with JSON alone: no output can be binary, classes or in "
+            "shared memory"
+        )
+    return checked
 
 
 def _routes(gateway: Gateway) -> list[Route]:

@@ -34,7 +34,7 @@ from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Reference
-from zmqtriton_frontends.gateway.broker_link import Unanswered
+from zmqtriton_frontends.gateway.broker_link import Unanswered, resend_messages
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.tensors.payload import KeptBlocks, Payload
 from zmqtriton_frontends.tensors.references import PlacedBody
@@ -431,7 +431,7 @@ class FrontendProcess(Process):
         self.arena, self.mappings = payload.arena, payload.mappings
         request = self.arena.segment_request(PAGE)._replace(is_gradual=0)
         self.arena.add(request, world.supervisor.make(serial, request.segment, request.size))
-        self.unanswered = Unanswered()
+        self.unanswered: Unanswered = {}
         #: The replies that have come, by their requests: an array or None, and what is kept for it.
         self.replies: dict[int, list[Any]] = {}
         self._last_id = 0
@@ -459,7 +459,7 @@ class FrontendProcess(Process):
         self._connect()
         for message in self.payload.change_broker([]):
             self._send(message)
-        for again, bodies in self.unanswered.again():
+        for again, bodies in resend_messages(self.unanswered, lambda own_id: False):
             self._send(again, *bodies)
 
     def ask(self, model: str, array: Any) -> int:
@@ -476,7 +476,7 @@ class FrontendProcess(Process):
         row = wire.Request(own_id, self.world.generations[model], "", -1, flags, 0, 0, 0, 0, 0, 0)
         data = wire.encode_body(placed.body)
         self.payload.placed[own_id] = placed
-        self.unanswered.sent([row], [data])
+        self.unanswered[own_id] = row, data
         self._send(wire.Infer([row]), data)
         return own_id
 
@@ -492,7 +492,7 @@ class FrontendProcess(Process):
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         kept: KeptBlocks | None = None
         if row.flags & wire.FINAL:
-            self.unanswered.answered(row.id)
+            self.unanswered.pop(row.id, None)
             if row.flags & wire.FORWARDED:
                 kept = self.payload.keep(row.id)
             else:

@@ -25,7 +25,7 @@ from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW, RequestBody, Response
 from zmqtriton_frontends.access.refusals import Forbidden
 from zmqtriton_frontends.entrance.ask import Ask, Content, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference import admission
@@ -129,7 +129,7 @@ def slow_reading(
     return read
 
 
-class Pending(PendingRequest):
+class Begun(Pending):
     """Gets the answer of one request, and has no gateway."""
 
     def __init__(self) -> None:
@@ -155,14 +155,14 @@ async def waited_for(frontend: Frontend, request: Ask, way: str) -> CheckedReque
     """Return a request that has to wait, or raise its error, in either way to enter."""
     if way == "admit":
         return await frontend.entrance.admit(request)
-    sink = Pending()
-    frontend.entrance.begin(request, sink)
-    assert not sink.started
-    for task in sink.tasks:  # the list grows meanwhile
+    begun = Begun()
+    frontend.entrance.begin(request, begun)
+    assert not begun.started
+    for task in begun.tasks:  # the list grows meanwhile
         await task
-    for error in sink.errors:
+    for error in begun.errors:
         raise error
-    [checked] = sink.started
+    [checked] = begun.started
     return checked
 
 
@@ -171,12 +171,12 @@ def test_a_request_gets_its_content_and_what_its_client_said_beside() -> None:
     options = SchedulingOptions(priority=2)
 
     checked = frontend.entrance.enter(
-        ask(read=lambda _: content(options=options, classes={"OUTPUT0": 3}), deadline_ns=9)
+        ask(read=lambda _: content(options=options, form={"OUTPUT0": 3}), deadline_ns=9)
     )
 
     assert ("m", {"own": 1}) == (checked.model.name, checked.body.parameters)
     assert options._replace(deadline_ns=9, flags=ANY_VERSION) == checked.options
-    assert {"OUTPUT0": 3} == checked.classes
+    assert {"OUTPUT0": 3} == checked.form
 
 
 def test_a_token_counts_for_its_models_and_marks_requests_where_tokens_are_needed() -> None:
@@ -226,17 +226,17 @@ class Demand:
 
 @scenario(asyncio.run)
 async def test_a_request_that_waits_for_its_model_keeps_nothing_of_its_caller() -> None:
-    frontend, sink = Frontend(), Pending()
+    frontend, begun = Frontend(), Begun()
     Demand(frontend)
     received = bytearray(b"bytes")
 
     def receive(_: memoryview) -> None:
-        frontend.entrance.begin(ask("late"), sink)
+        frontend.entrance.begin(ask("late"), begun)
 
     receive(memoryview(received))
     received.clear()  # of which no view is left
-    await asyncio.gather(*sink.tasks)
-    assert 1 == len(sink.started)
+    await asyncio.gather(*begun.tasks)
+    assert 1 == len(begun.started)
 
 
 @pytest.mark.parametrize("way", ["begin", "admit"])

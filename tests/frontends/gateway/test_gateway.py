@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.frontends.gateway.awaited import AwaitedRequest, infer
+from tests.frontends.gateway.awaited import AwaitedSink, infer
 from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from tests.support.scenarios import scenario
@@ -28,6 +28,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway import broker_link
 from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions, prepare
 
 TOKEN = b"0123456789abcdef"
@@ -297,19 +298,19 @@ async def test_many_replies_of_one_message_leave_others_their_turns(
     turns: list[int] = []
     answers: list[Any] = []
 
-    class Noted(AwaitedRequest):
+    class Noted(AwaitedSink):
         """Notes in which turn of the loop it was answered."""
 
         turn = 0
 
-        def _respond(self, response: wire.ResponseBody) -> None:
+        def respond(self, pending: Pending, response: wire.ResponseBody, /) -> None:
             turns.append(Noted.turn)
             answers.append(response.parameters["number"])
 
     loop = asyncio.get_running_loop()
     bodies = [wire.encode_body(wire.ResponseBody({"number": number}, [])) for number in range(20)]
     for _ in range(20):
-        Noted(world.gateway).begin(world.request())
+        Pending(world.gateway, Noted()).start(world.request())
     rows = await world.hear_requests()
     monkeypatch.setattr(broker_link, "monotonic", itertools.count().__next__)
 

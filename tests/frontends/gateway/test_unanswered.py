@@ -22,7 +22,7 @@ from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import Call, RequestBody
 from zmqtriton_frontends.gateway import publishers
-from zmqtriton_frontends.gateway.broker_link import Unanswered
+from zmqtriton_frontends.gateway.broker_link import resend_messages
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.gateway.publishers import Publishers
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
@@ -67,25 +67,9 @@ LEFT: dict[str, tuple[list[wire.Request], list[int], list[int], list[Any]]] = {
 def test_what_was_not_answered_is_asked_again(
     sent: list[wire.Request], cancelled: list[int], answered: list[int], again: list[Any]
 ) -> None:
-    unanswered = Unanswered()
-    unanswered.sent(sent, [b"%d" % one.id for one in sent])
-    for number in cancelled:
-        unanswered.cancelled(number)
-    for number in answered:
-        unanswered.answered(number)
+    unanswered = {one.id: (one, b"%d" % one.id) for one in sent if one.id not in answered}
 
-    assert [again, again] == [list(unanswered.again()), list(unanswered.again())]
-    assert len(sent) - len(answered) == len(unanswered)
-
-
-def test_what_was_cancelled_before_it_was_sent_is_so_for_the_next_broker_too() -> None:
-    unanswered = Unanswered()
-    unanswered.cancelled(1)
-    unanswered.sent([row(1)], [b"1"])
-
-    messages = [message for message, _ in unanswered.again()]
-
-    assert messages == [wire.Infer([row(1, wire.RESENT)]), wire.Cancel([1])]
+    assert again == list(resend_messages(unanswered, cancelled.__contains__))
 
 
 # ------------------------------------------------------------------------- token marks

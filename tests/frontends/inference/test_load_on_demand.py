@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.frontends.fake_gateway import version_info
+from tests.frontends.gateway.awaited import AwaitedSink
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.supervisor.settings import frontend_settings
 from tests.support.scenarios import scenario
@@ -20,10 +20,10 @@ from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, Unavailabl
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.frontends import Access, Restriction
 from zmqtriton_floor.wire import RepositoryState
+from zmqtriton_frontends.entrance.ask import Ask
 from zmqtriton_frontends.gateway.model_settings import apply_settings
-from zmqtriton_frontends.http_api.inference.heads import InferenceHead
-from zmqtriton_frontends.http_api.inference.http_inference import HttpInference
-from zmqtriton_frontends.http_api.inference.infer import Inference
+from zmqtriton_frontends.gateway.pending import Pending
+from zmqtriton_frontends.http_api.inference.infer import HttpEntrance
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_metrics import (
     of_model,
@@ -137,19 +137,18 @@ async def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() 
 
     gateway: Any = FakeGateway()
     gateway.catalogue.find = find
-    fields = SimpleNamespace(header=lambda name: None, spelled_headers=list)
-    head = InferenceHead(("m", ""), "/v2/models/m/infer", fields, 0, 0)
-    exchange = HttpInference(Inference(gateway), head)
-    exchange.begin(b"")
+    read: Any = None  # the model is not found
+    pending = Pending(gateway, AwaitedSink())
+    HttpEntrance(gateway).begin(Ask(("m", ""), read), pending)
     # nothing is sent that would tell that it waits
-    loading = exchange._task
+    loading = pending._task
     assert loading is not None
     await asyncio.sleep(0)
     supervisor.answer.set_result(True)
     while not loading.done():
         await asyncio.sleep(0)
 
-    exchange.cancel()
+    pending.cancel()
     await loop_turns(5)
 
     assert [("m", "")] == targets

@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.scenarios import scenario
-from zmqtriton_frontends.process.turns import (
-    ROUND_S,
-    Cost,
-    GoOn,
-    TaskTurn,
-    Turns,
-    WorkTurn,
-)
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
+from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.process.turns import ROUND_S, Cost, GoOn, TaskTurn, Turns
 
 
 class Loop:
@@ -352,10 +347,10 @@ async def test_work_that_is_no_task_waits_for_its_turn_and_may_fail(
     def fail() -> None:
         raise ValueError("a defect")
 
-    costly = Cost("b", world.now)
-    costly.seconds = 0.04
+    costly = ConnectedClient(Ledger(1000), world.turns, lambda _: ("b",))
+    costly.cost.seconds = 0.04
     for work in (fail, ended.set):
-        WorkTurn(world.turns, costly).take(work)
+        costly.take_turn(work)
     assert not ended.is_set()
     await ended.wait()
 

@@ -29,9 +29,9 @@ from zmqtriton.sdk.frontend import (
     client_regions,
     is_large,
     now_ns,
-    pending_request,
     refusals,
 )
+from zmqtriton.sdk.frontend import pending as pending_requests
 from zmqtriton.sdk.wire import INLINE_BYTES, InvalidArgument, ZmqTritonError, datatypes, wire
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
@@ -220,20 +220,20 @@ class Asker(Protocol):
         """Let further requests begin: this one has its place, or has failed."""
 
 
-class DoorInference(pending_request.PendingRequest):
+class DoorSink(pending_requests.Sink):
     """A request from its header to its last response."""
 
-    __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_model", "_number", "_request")
+    __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_number", "_pending", "_request")
 
-    SENDING = "DOOR_SEND"
+    sending = "DOOR_SEND"
+    admits = True
 
     def __init__(self, entrance: Entrance, asker: Asker, number: int, request: DoorRequest) -> None:
-        super().__init__(entrance.gateway)
+        self._pending = pending_requests.Pending(entrance.gateway, self, asker.sequences)
         self._entrance = entrance
         self._asker = asker
         self._number = number
         self._request = request
-        self._model: ModelVersion
         #: Number of responses of a stream that may be sent now; None is no limit.
         self._credit = request.credit
         #: Future that the stream waits for while it has no credit.
@@ -250,7 +250,11 @@ class DoorInference(pending_request.PendingRequest):
             begun_ns=now_ns(),
             source=partial(refusals.Source, "zmq", self._asker.name, "infer"),
         )
-        self._entrance.begin(ask, self)
+        self._entrance.begin(ask, self._pending)
+
+    def cancel(self) -> None:
+        """Cancel the request, unless it is answered."""
+        self._pending.cancel()
 
     def grant(self, responses: int) -> None:
         """Let a number of further responses be sent."""
@@ -259,56 +263,45 @@ class DoorInference(pending_request.PendingRequest):
         if self._granted is not None and not self._granted.done():
             self._granted.set_result(None)
 
-    def start(self, checked: CheckedRequest) -> None:
-        self._model = checked.model
-        self._asker.sequences.note(checked)
-        is_stream = checked.model.signature.is_decoupled
-        if is_stream or is_large(checked.body):
+    def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
+        """Hold back further requests until a large one, or a stream, has its place."""
+        if checked.model.signature.is_decoupled or is_large(checked.body):
             # room for its tensors may have to be made; what comes next must not overtake it
             self._asker.hold_back(self._number)
             checked = checked._replace(on_asked=lambda: self._asker.let_go(self._number))
             # they are where they are to be, or will be
             request = self._request
             self._request = request._replace(body=request.body._replace(inputs=[]))
-        if is_stream:
-            self._observer = checked.observer
-            self.wait(self._follow(checked), lambda _: None)
-        else:
-            self._send(checked)
+        return checked
 
     # --------------------------------------------------------- a response
 
-    def _respond(self, response: wire.ResponseBody) -> None:
-        message = self._message(response, is_final=True)
-        if self._observer is not None:
-            self._end_observed()
-        self._asker.answer(self._number, message)
+    def respond(self, pending: pending_requests.Pending, response: wire.ResponseBody, /) -> None:
+        self._asker.answer(self._number, self._message(pending, response, is_final=True))
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         problem = responses.failure("infer", error)
         self._asker.answer(self._number, responses.error(self._number, problem))
 
-    def _message(self, response: wire.ResponseBody, *, is_final: bool) -> Message:
-        request = self._request
-        if request.classes:
-            response = classification.classify(self._model, response, request.classes)
+    def _message(
+        self, pending: pending_requests.Pending, response: wire.ResponseBody, *, is_final: bool
+    ) -> Message:
+        places, model = self._request.places, pending.model
+        if pending.form:
+            response = classification.classify(model, response, pending.form)
         return responses.response(
-            self._number,
-            self._model,
-            request.body.request_id,
-            response,
-            request.places,
-            is_final=is_final,
+            self._number, model, pending.request_id, response, places, is_final=is_final
         )
 
     # ----------------------------------------------------------- a stream
 
-    async def _follow(self, checked: CheckedRequest) -> None:
+    async def follow(self, pending: pending_requests.Pending, checked: CheckedRequest, /) -> None:
         arrivals = self._asker.arrivals()
         items = self._entrance.responses(checked, arrivals)
+        del checked  # its tensors may be large, and this may last
         async with aclosing(items):
             async for item in items:
-                message = self._item(item)
+                message = self._item(pending, item)
                 if item.is_final:
                     arrivals.pass_on()
                     self._asker.answer(self._number, message)
@@ -327,17 +320,17 @@ class DoorInference(pending_request.PendingRequest):
                 await self._granted
         self._credit -= 1
 
-    def _item(self, item: StreamItem) -> Message:
+    def _item(self, pending: pending_requests.Pending, item: StreamItem) -> Message:
         number = self._number
         if item.error is not None:
             return responses.error(number, item.error, is_final=item.is_final)
         if item.body is None:
             return responses.end(number)
         try:
-            return self._message(item.body, is_final=item.is_final)
+            return self._message(pending, item.body, is_final=item.is_final)
         except ZmqTritonError as unsendable:
             return responses.error(number, unsendable, is_final=item.is_final)
 
 
 def _read(request: DoorRequest, model: ModelVersion) -> Content:
-    return Content(request.body, request.options, request.places)
+    return Content(request.body, request.options, request.places, request.classes)

@@ -24,7 +24,7 @@ from zmqtriton_extras.door import messages
 from zmqtriton_extras.door.process import inference, responses
 from zmqtriton_extras.door.process.control import Control, ControlExchange, Verb
 from zmqtriton_extras.door.process.fields import Fields
-from zmqtriton_extras.door.process.inference import DoorInference
+from zmqtriton_extras.door.process.inference import DoorSink
 from zmqtriton_extras.door.process.memory import MemoryLimit
 from zmqtriton_extras.door.process.peer import COPIED_BYTES, Asked, Exchange, Peer
 from zmqtriton_extras.door.process.responses import Message
@@ -286,7 +286,7 @@ class DoorServer(Service):
 
         def infer() -> Exchange:
             request = inference.read(fields, frames)
-            exchange = DoorInference(self._entrance, peer, number, request)
+            exchange = DoorSink(self._entrance, peer, number, request)
             exchange.begin()
             return exchange
 

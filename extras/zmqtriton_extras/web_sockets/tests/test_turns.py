@@ -20,6 +20,7 @@ from zmqtriton_frontends.process.turns import Cost, RequestShares, TaskTurn, Tur
 
 CHECKED: Any = SimpleNamespace(
     body=SimpleNamespace(request_id="", inputs=[]),
+    form=None,
     options=SimpleNamespace(correlation=0),
     model=SimpleNamespace(signature=SimpleNamespace(is_decoupled=True)),
 )
@@ -92,7 +93,7 @@ def test_streams_without_end_leave_others_their_turn() -> None:
         world = World()
         for number in range(20):
             conversation = world.conversation("stream", 50)
-            await conversation._start(CHECKED, None, number)
+            await conversation._start(CHECKED, number)
         while not world.sent:
             await asyncio.sleep(0)
 
@@ -109,12 +110,12 @@ def test_requests_are_sent_in_their_order_however_much_there_is_to_do() -> None:
     async def test() -> None:
         world = World()
         for _ in range(20):
-            await world.conversation("stream", 50)._start(CHECKED, None, 1)
+            await world.conversation("stream", 50)._start(CHECKED, 1)
         while not world.turns.is_crowded:
             await asyncio.sleep(0)
         names = [str(number) for number in range(10)]
         for name in names:
-            await world.conversation(name, 2)._start(CHECKED, None, 1)
+            await world.conversation(name, 2)._start(CHECKED, 1)
 
         while len(world.sent) < 20 * 50 + 20:
             await asyncio.sleep(0)
@@ -130,7 +131,7 @@ def test_a_client_that_goes_ends_its_requests_some_at_a_time(times: int) -> None
         world = World()
         conversation = world.conversation("stream", 0)
         for _ in range(300):
-            await conversation._start(CHECKED, None, 1)
+            await conversation._start(CHECKED, 1)
         running = asyncio.ensure_future(conversation.run())
         await asyncio.sleep(0.01)
 

@@ -6,22 +6,23 @@ cancels the request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from zmqtriton_floor.wire import ResponseBody, make
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.entrance.ask import Ask, Step
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.grpc_api.call import (
     FREE_REQUEST_BYTES,
     Answer,
     NoRequestRoomError,
+    Response,
     RpcCall,
     hold_answer,
     kept_bytes,
@@ -81,21 +82,17 @@ def ask_of(
     takes_streams: bool = False,
 ) -> Ask:
     """Return the Ask of a message, whose client reads many responses or just one."""
-    target = request.model_name, request.model_version
-    read = partial(read_content, request, raw, takes_streams)
-    header = partial(header_of, call)
-    parts = (
-        target,
-        read,
-        header,
-        lambda: call.metadata,
-        call.grant,
-        call.deadline_ns,
-        now_ns(),
-        steps,
-        partial(source_of, call, "ModelStreamInfer" if takes_streams else "ModelInfer"),
+    return Ask(
+        target=(request.model_name, request.model_version),
+        read=partial(read_content, request, raw, takes_streams),
+        header=partial(header_of, call),
+        spelled_headers=lambda: call.metadata,
+        grant=call.grant,
+        deadline_ns=call.deadline_ns,
+        begun_ns=now_ns(),
+        steps=steps,
+        source=partial(source_of, call, "ModelStreamInfer" if takes_streams else "ModelInfer"),
     )
-    return make(Ask, parts)
 
 
 class ModelInfer:
@@ -107,9 +104,9 @@ class ModelInfer:
         self._entrance = Entrance(gateway, "GRPC_WAITREAD", "GRPC_SEND", pattern)
         self._reports = (Reports(gateway, "utf-8"),)
 
-    def begin(self, data: bytes, call: RpcCall, answer: Answer) -> PendingGrpcInference:
+    def begin(self, data: bytes, call: RpcCall, answer: Answer) -> Pending:
         """Begin; the answer may be given before this returns. Raises InvalidArgument."""
-        pending = PendingGrpcInference(self._gateway, answer, call, len(data))
+        pending = Pending(self._gateway, UnarySink(answer, call, len(data)), call.sequences)
         steps = self._reports if call.has_wishes else ()
         try:
             request, raw = parse_request(data)
@@ -123,52 +120,44 @@ class ModelInfer:
         return pending
 
 
-class PendingGrpcInference(PendingRequest):
-    """A request whose answer is a message of its own."""
+class UnarySink(Sink):
+    """Gives the answer to a call, as a message of its own."""
 
-    __slots__ = ("_answer", "_call", "_checked", "_size")
+    __slots__ = ("_answer", "_call", "_size", "admits")
 
-    SENDING = "GRPC_SEND"
+    sending = "GRPC_SEND"
 
-    def __init__(self, gateway: Gateway, answer: Answer, call: RpcCall, size: int) -> None:
+    def __init__(self, answer: Answer, call: RpcCall, size: int) -> None:
         """Set up for a message of this size."""
-        super().__init__(gateway)
         self._answer = answer
         self._call = call
         self._size = size
-        self._checked: CheckedRequest
+        self.admits = size > FREE_REQUEST_BYTES
 
-    def start(self, checked: CheckedRequest) -> None:
-        if self._size > FREE_REQUEST_BYTES:
-            self._hold(checked)
-        self._checked = checked
-        if checked.options.correlation:
-            self._call.sequences.note(checked)
-        self._send(checked)
-
-    def _hold(self, checked: CheckedRequest) -> None:
+    def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
         """Take room for a request under way, until its call ends. Raises NoRequestRoomError."""
         kept = kept_bytes(checked.body, self._size)
         if kept > FREE_REQUEST_BYTES and not self._call.requests.take(kept):
             raise NoRequestRoomError
+        return checked
 
-    def _respond(self, response: ResponseBody) -> None:
-        checked = self._checked
-        model = checked.model
-        if checked.classes:
-            response = classify(model, response, checked.classes)
-        pieces = encode_in_pieces(model.name, model.version, checked.body.request_id, response)
-        if self._observer is not None:
-            self._end_observed()
-        if not checked.reports:
-            self._answer.set_result(pieces)
-        else:
-            hold_answer(self._call, sum(map(len, pieces)))
-            self.wait(self._report(checked), lambda _: self._answer.set_result(pieces))
+    def respond(
+        self, pending: Pending, response: ResponseBody, /
+    ) -> Coroutine[Any, Any, None] | None:
+        model = pending.model
+        if pending.form:
+            response = classify(model, response, pending.form)
+        pieces = encode_in_pieces(model.name, model.version, pending.request_id, response)
+        if pending.reports:
+            return self._respond_late(pending, pieces)
+        self._answer.set_result(pieces)
+        return None
 
-    async def _report(self, checked: CheckedRequest) -> None:
-        if pairs := await reported(checked.reports):
+    async def _respond_late(self, pending: Pending, pieces: Response) -> None:
+        hold_answer(self._call, sum(map(len, pieces)))
+        if pairs := await reported(pending.reports):
             self._call.add_trailers(pairs)
+        self._answer.set_result(pieces)
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         self._answer.set_exception(error)

@@ -65,6 +65,18 @@ class StreamOutbox:
         self.room = _FREE_BYTES + self._share.held
         return True
 
+    def book(self, message: Message) -> bool:
+        """Hold an encoded message that waits for its turn; False without room."""
+        size = len(message)
+        if self.held + size > self.room and not self.admits(size):
+            return False
+        self.held += size
+        return True
+
+    def book_anyway(self, message: Message) -> None:
+        """Hold a message that waits for its turn, whatever room there is."""
+        self.held += len(message)
+
     async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
         """Take room when this is not full and there is some: the arrived response's, if it had any.
 
@@ -116,7 +128,7 @@ class StreamOutbox:
 
     async def send_anyway(self, message: Message) -> None:
         """Send a message as send() does, whatever room there is."""
-        self.held += len(message)
+        self.book_anyway(message)
         admitted = self.offer(message)
         if admitted is not None:
             await admitted

@@ -12,10 +12,12 @@ The rules:
 * Reading pauses while too much of the stream is in flight: requests, their bytes, or bytes of
   answers that the client has not taken; or its share of the requests of all streams. gRPC's flow
   control then stops the client.
-* An answer in order is a `_Turn`. It may be over long before its turn; only the first in the
-  queue is offered to the outbox, and the next one once there was room for it. Decoupled responses
-  have no turn: each request has a task that sends them, and that takes no more of the model's
-  stream than the outbox has room for.
+* An answer in order may be over long before its turn; only that of the first request in the queue
+  is offered to the outbox, and the next one once there was room for it. Requests to decoupled
+  models have no turn: the task of each sends its responses, and takes no more of the model's stream
+  than the outbox has room for.
+* A request is a `Pending` with a `StreamSink`. What the stream holds changes in two objects alone:
+  requests in `_Exchange`, answers in its `StreamOutbox`.
 * With `triton_grpc_error` the first error ends the stream.
 
 The machines:
@@ -47,7 +49,7 @@ from zmqtriton_floor.wire import RequestBody, ResponseBody
 from zmqtriton_frontends.entrance.ask import TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
@@ -64,9 +66,8 @@ from zmqtriton_frontends.grpc_api.inference.infer import ask_of, parse_request
 from zmqtriton_frontends.grpc_api.inference.outbox import Message, QuietEnd, StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
+from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
-from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares
@@ -122,23 +123,22 @@ class _Exchange:
         self.outbox = StreamOutbox(call.answers, self._go_on)
         #: Share for responses that have come and are not encoded.
         self._arrived = call.answers.another()
-        self._gateway = gateway
+        self.gateway = gateway
         self._entrance = entrance
         self._shares = shares
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
         self._reading: asyncio.Task[None]
-        #: Answers to the requests in flight, each a task or a turn, and the sizes of these
-        #: requests.
-        self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
+        #: Requests in flight, and the bytes of their messages.
+        self._answering: dict[StreamSink, None] = {}
         self._bytes = 0
         #: Bytes of these requests that are kept, and the share for them.
-        self.request_bytes = 0
+        self._request_bytes = 0
         self._held = call.requests.another()
         self._quiet_end = QuietEnd(lambda: bool(self._answering), lambda: self._reading.cancel())
-        #: Answers that keep the order of their requests, in that order.
-        self._turns: deque[_Turn] = deque()
+        #: Requests whose answers keep their order.
+        self._turns: deque[StreamSink] = deque()
         #: The message of the latest turn waits for room in the outbox.
         self._is_waiting = False
         #: Done when the latest request has gone to the broker, or will not; None: at once.
@@ -162,8 +162,8 @@ class _Exchange:
         self.outbox.close()
         self._reading.cancel()
         self._quiet_end.close()
-        for answering in self._answering:
-            answering.cancel()
+        for request in self._answering:
+            request.pending.cancel()
         if self._answering:
             self._shares.end(len(self._answering), was_last=True)
         self._answering.clear()
@@ -225,7 +225,7 @@ class _Exchange:
             long.reading.close()
             return False
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
-            self._take_turn(StreamEncoder(request_id), data).set_exception(error)
+            self._add(StreamEncoder(request_id), len(data)).pending.set_exception(error)
         return True
 
     async def _begin_late(self, data: bytes) -> None:
@@ -242,7 +242,7 @@ class _Exchange:
             ask = ask_of(request, raw, self._call, takes_streams=True)
             self._start(request, parsed or data, await self._entrance.admit(ask))
         except Exception as error:  # noqa: BLE001 - an edge, as above
-            self._take_turn(StreamEncoder(request_id), data).set_exception(error)
+            self._add(StreamEncoder(request_id), len(data)).pending.set_exception(error)
         finally:
             if parsed is not None:
                 parsed.release()
@@ -254,10 +254,11 @@ class _Exchange:
         decoupled models, too, since their tasks begin in that order. Only large ones go later, see
         `_sending`.
         """
-        model, kept = checked.model, len(data)
+        model, size = checked.model, len(data)
+        kept = size
         if (
             kept > FREE_REQUEST_BYTES
-            or self.request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
+            or self._request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
         ):
             kept = self._hold(checked.body, kept)
         if is_large(checked.body):
@@ -265,146 +266,86 @@ class _Exchange:
             checked = checked._replace(on_asked=partial(wake, sending))
         encoder = StreamEncoder(request.id, model.name, model.version, request.model_version)
         if not model.signature.is_decoupled:
-            self._take_turn(encoder, data, kept).start(checked)
+            self._add(encoder, size, kept).pending.start(checked)
             return
-        wants_empty_final = (
+        answered = self._add(encoder, size, kept, has_turn=False)
+        answered.wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
         )
-        self._begin_stream(encoder, checked, (len(data), kept), wants_empty_final)
-
-    def _begin_stream(
-        self,
-        encoder: StreamEncoder,
-        checked: CheckedRequest,
-        sizes: tuple[int, int],
-        wants_empty_final: bool,
-    ) -> None:
-        """Start the sender of the responses of a decoupled model."""
-        size, kept = sizes
-        arrivals = Arrivals(self._arrived)
-        responses = self._entrance.responses(checked, arrivals)
-        # which does not keep the request's tensors for as long as there are responses
-        following = self._follow(
-            encoder, (responses, arrivals), (checked.model, checked.classes), wants_empty_final
-        )
-        answering = self._loop.create_task(following)
-        self._shares.begin(is_first=not self._answering)
-        self._answering[answering] = size
-        self._bytes += size
-        self.request_bytes += kept
-        answering.add_done_callback(partial(self._have_followed, kept))
-        if self._sending is not None:
-            answering.add_done_callback(partial(wake, self._sending))
+        answered.pending.start(checked)
 
     def _hold(self, body: RequestBody, size: int) -> int:
         """Take room for a request; return how much of it is kept. Raises NoRequestRoomError."""
         kept = kept_bytes(body, size)
-        missing = self.request_bytes + kept - FREE_REQUEST_BYTES - self._held.held
+        missing = self._request_bytes + kept - FREE_REQUEST_BYTES - self._held.held
         if missing > 0 and not self._held.take(-(-missing // _STEP_BYTES) * _STEP_BYTES):
             raise NoRequestRoomError
         return kept
 
-    def _take_turn(
-        self, encoder: StreamEncoder, data: bytes | ParsedRequest, kept: int = 0
-    ) -> _Turn:
-        """Take a place in the order of answers."""
-        turn = _Turn(self._gateway, self, encoder, self._sending, kept)
-        self._turns.append(turn)
+    def _add(
+        self, encoder: StreamEncoder, size: int, kept: int = 0, *, has_turn: bool = True
+    ) -> StreamSink:
+        """Add a request of this size to those in flight; `has_turn`: its answer keeps the order."""
+        request = StreamSink(self, encoder, size, kept, self._sending)
         self._shares.begin(is_first=not self._answering)
-        self._answering[turn] = len(data)
-        self._bytes += len(data)
-        self.request_bytes += kept
-        return turn
+        self._answering[request] = None
+        self._bytes += size
+        self._request_bytes += kept
+        if has_turn:
+            self._turns.append(request)
+        return request
 
-    def take_turns(self) -> None:
-        """Send the answers whose turn it is."""
-        while self._turns and self._turns[0].is_over and not self._is_waiting:
-            turn = self._turns.popleft()
-            admitted = None if turn.message is None else self.outbox.offer(turn.message)
-            if admitted is None:
-                self._have_answered(turn)
-            else:
-                self._is_waiting = True
-                admitted.add_done_callback(partial(self._admitted, turn))
+    # ------------------------------------------------------------ for requests
 
-    def _admitted(self, turn: _Turn, _: object) -> None:
-        self._is_waiting = False
-        self._have_answered(turn)
-        self.take_turns()
+    def answer(self, request: StreamSink, message: Message | None) -> None:
+        """Take the answer to a request, or None for no answer, and send it in its turn."""
+        self._request_bytes -= request.kept
+        request.kept = 0
+        if message is not None and not self.outbox.book(message):
+            message = self.failure(request.encoder, NoRoomError())
+            if message is not None:
+                self.outbox.book_anyway(message)
+        request.is_over, request.message = True, message
+        if request.sending_done is not None:
+            wake(request.sending_done)
+        self._take_turns()
 
-    def _have_followed(self, kept: int, answering: asyncio.Task[None]) -> None:
-        self.request_bytes -= kept
-        self._have_answered(answering)
-
-    def _have_answered(self, answering: asyncio.Task[None] | _Turn) -> None:
-        if answering in self._answering:
-            self._bytes -= self._answering.pop(answering)
+    def end(self, request: StreamSink) -> None:
+        """Forget a request whose answers have their places in the outbox."""
+        self._request_bytes -= request.kept
+        if request in self._answering:
+            del self._answering[request]
+            self._bytes -= request.size
             self._shares.end(was_last=not self._answering)
-        if self._held.held and self.request_bytes <= FREE_REQUEST_BYTES:
+        if self._held.held and self._request_bytes <= FREE_REQUEST_BYTES:
             self._held.release()
         if self._room is not None:
             wake(self._room)
         if not self._answering and self._reading.done():
             self._end()
 
-    # ----------------------------------------------------------------- answers
+    def responses(
+        self, checked: CheckedRequest
+    ) -> tuple[AsyncGenerator[StreamItem, None], Arrivals]:
+        """Send a request to a decoupled model; return its responses, and the room for them."""
+        arrivals = Arrivals(self._arrived)
+        return self._entrance.responses(checked, arrivals), arrivals
 
-    async def _follow(
-        self,
-        encoder: StreamEncoder,
-        responses: tuple[AsyncGenerator[StreamItem, None], Arrivals],
-        model_and_classes: tuple[ModelVersion, Classes],
-        wants_empty_final: bool,
-    ) -> None:
-        try:
-            await self._send_all(encoder, responses, model_and_classes, wants_empty_final)
-        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
-            message = self.failure(encoder, error)
-            if message is not None:
-                await self.outbox.send_anyway(message)
+    def _take_turns(self) -> None:
+        """Send the answers whose turn it is."""
+        while self._turns and self._turns[0].is_over and not self._is_waiting:
+            request = self._turns.popleft()
+            admitted = None if request.message is None else self.outbox.offer(request.message)
+            if admitted is None:
+                self.end(request)
+            else:
+                self._is_waiting = True
+                admitted.add_done_callback(partial(self._admitted, request))
 
-    async def _send_all(
-        self,
-        encoder: StreamEncoder,
-        responses: tuple[AsyncGenerator[StreamItem, None], Arrivals],
-        model_and_classes: tuple[ModelVersion, Classes],
-        wants_empty_final: bool,
-    ) -> None:
-        (generator, arrivals), (model, classes) = responses, model_and_classes
-        async with aclosing(generator) as items:
-            async for item in items:
-                if classes:
-                    item = item.changed(partial(classify, model, classes=classes))
-                # while this waits nothing more of the model's stream is taken
-                if item.body is not None:
-                    size = 0
-                    for tensor in item.body.outputs:
-                        size += len(tensor.data)
-                    if size > FREE_BYTES:
-                        await self.outbox.wait_for_room(size, arrivals)
-                message = self._encode(encoder, item, wants_empty_final)
-                del item  # its memory is the model's
-                if message is not None:
-                    sending = self.outbox.send(message)
-                    del message  # as well
-                    await sending
-
-    def _encode(
-        self, encoder: StreamEncoder, item: StreamItem, wants_empty_final: bool
-    ) -> Message | None:
-        if item.error is not None:
-            return self._error_message(encoder, item.error, is_final=item.is_final)
-        if item.body is None:
-            return encoder.empty_final() if wants_empty_final else None
-        try:
-            # one that need not wait for others is sent from where it lies
-            in_pieces = not self.outbox.held
-            message = encoder.response(item.body, is_final=item.is_final, in_pieces=in_pieces)
-            if type(message) is Pieces:
-                self.copy(message)
-            return message
-        except ZmqTritonError as unsendable:
-            return self._error_message(encoder, unsendable, is_final=item.is_final)
+    def _admitted(self, request: StreamSink, _: object) -> None:
+        self._is_waiting = False
+        self.end(request)
+        self._take_turns()
 
     def copy(self, message: Pieces) -> None:
         """Have a message copied out of the model's memory if it waits for others."""
@@ -413,9 +354,9 @@ class _Exchange:
 
     def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
         """Return the error's message; None if it ends the stream instead."""
-        return self._error_message(encoder, client_error("ModelStreamInfer", error))
+        return self.error_message(encoder, client_error("ModelStreamInfer", error))
 
-    def _error_message(
+    def error_message(
         self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True
     ) -> bytes | None:
         """Return the error's message; None if it ends the stream instead."""
@@ -425,85 +366,113 @@ class _Exchange:
         return encoder.error(error.text, is_final=is_final)
 
 
-class _Turn(PendingRequest):
-    """A request to a model that is not decoupled, answered after those before it."""
+class StreamSink(Sink):
+    """A request of a stream: takes its answers, one in its turn or many as they come."""
 
     __slots__ = (
-        "_classes",
-        "_encoder",
         "_exchange",
-        "_model",
-        "_request_bytes",
-        "_waiting",
+        "encoder",
         "is_over",
+        "kept",
         "message",
+        "pending",
+        "sending_done",
+        "size",
+        "wants_empty_final",
     )
 
-    SENDING = "GRPC_SEND"
+    sending = "GRPC_SEND"
 
     def __init__(
         self,
-        gateway: Gateway,
         exchange: _Exchange,
         encoder: StreamEncoder,
-        waiting: asyncio.Future[None] | None,
+        size: int,
         kept: int,
+        sending_done: asyncio.Future[None] | None,
     ) -> None:
-        """Set up; `waiting` is settled if the request never goes to the broker.
+        """Set up for a message of this size; `kept` of its bytes are kept until it is answered.
 
-        `kept` is the number of its bytes in memory until it is answered.
+        `sending_done` is settled if the request never goes to the broker.
         """
-        super().__init__(gateway)
-        self._model: ModelVersion
-        self._classes = NO_CLASSES
         self._exchange = exchange
-        self._encoder = encoder
-        self._waiting = waiting
-        self._request_bytes = kept
+        self.encoder = encoder
+        self.size, self.kept = size, kept
+        self.sending_done = sending_done
+        #: The client of a stream of responses wants a final one in any case.
+        self.wants_empty_final = False
+        self.pending = Pending(exchange.gateway, self)
         self.is_over = False
-        #: The answer; None if there is none, or not yet.
+        #: The answer in order; None if there is none, or not yet.
         self.message: Message | None = None
 
-    def start(self, checked: CheckedRequest) -> None:
-        # and not its tensors, which need not be kept until it is answered
-        self._model, self._classes = checked.model, checked.classes
-        try:
-            self._send(checked)
-        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
-            self._refuse(error)
+    # ------------------------------------------------------ an answer in order
 
-    def cancel(self) -> None:
-        if not self.is_over:
-            super().cancel()
-
-    def _respond(self, response: ResponseBody) -> None:
-        if self._classes:
-            response = classify(self._model, response, self._classes)
-        outbox = self._exchange.outbox
-        message = self._encoder.response(
+    def respond(self, pending: Pending, response: ResponseBody, /) -> None:
+        if pending.form:
+            response = classify(pending.model, response, pending.form)
+        exchange, outbox = self._exchange, self._exchange.outbox
+        message = self.encoder.response(
             response, is_final=True, admits=outbox.admits, in_pieces=not outbox.held
         )
         if type(message) is Pieces:
-            self._exchange.copy(message)
-        if self._observer is not None:
-            self._end_observed()
-        self._finish(message)
+            exchange.copy(message)
+        exchange.answer(self, message)
 
-    def _refuse(self, error: Exception) -> None:
-        self._finish(self._exchange.failure(self._encoder, error))
+    def refuse(self, error: Exception, /) -> None:
+        self._exchange.answer(self, self._exchange.failure(self.encoder, error))
 
-    def _finish(self, message: Message | None) -> None:
-        if self.is_over:
-            return
+    # -------------------------------------------------------- many, as they come
+
+    async def follow(self, pending: Pending, checked: CheckedRequest, /) -> None:
         exchange = self._exchange
-        exchange.request_bytes -= self._request_bytes
-        outbox = exchange.outbox
-        size = 0 if message is None else len(message)
-        if outbox.held + size > outbox.room and not outbox.admits(size):
-            message = exchange.failure(self._encoder, NoRoomError())
-        if message is not None:
-            outbox.held += len(message)
-        self.is_over, self.message = True, message
-        if self._waiting is not None:
-            wake(self._waiting)
-        exchange.take_turns()
+        try:
+            responses = exchange.responses(checked)
+            del checked  # the request's tensors are not kept for as long as there are responses
+            await self._send_all(pending, *responses)
+        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
+            message = exchange.failure(self.encoder, error)
+            if message is not None:
+                await exchange.outbox.send_anyway(message)
+        finally:
+            if self.sending_done is not None:
+                wake(self.sending_done)
+            exchange.end(self)
+
+    async def _send_all(
+        self, pending: Pending, generator: AsyncGenerator[StreamItem, None], arrivals: Arrivals
+    ) -> None:
+        outbox = self._exchange.outbox
+        async with aclosing(generator) as items:
+            async for item in items:
+                if pending.form:
+                    item = item.changed(partial(classify, pending.model, classes=pending.form))
+                # while this waits nothing more of the model's stream is taken
+                if item.body is not None:
+                    size = 0
+                    for tensor in item.body.outputs:
+                        size += len(tensor.data)
+                    if size > FREE_BYTES:
+                        await outbox.wait_for_room(size, arrivals)
+                message = self._encode(item)
+                del item  # its memory is the model's
+                if message is not None:
+                    sending = outbox.send(message)
+                    del message  # as well
+                    await sending
+
+    def _encode(self, item: StreamItem) -> Message | None:
+        exchange, encoder = self._exchange, self.encoder
+        if item.error is not None:
+            return exchange.error_message(encoder, item.error, is_final=item.is_final)
+        if item.body is None:
+            return encoder.empty_final() if self.wants_empty_final else None
+        try:
+            # one that need not wait for others is sent from where it lies
+            in_pieces = not exchange.outbox.held
+            message = encoder.response(item.body, is_final=item.is_final, in_pieces=in_pieces)
+            if type(message) is Pieces:
+                exchange.copy(message)
+            return message
+        except ZmqTritonError as unsendable:
+            return exchange.error_message(encoder, unsendable, is_final=item.is_final)

@@ -5,15 +5,13 @@ Beside it stand the counters of the calls that have ended, by the status that th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
 from zmqtriton_frontends.http2.connection import Http2Connection
-from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
 from zmqtriton_frontends.process import client_progress
-from zmqtriton_frontends.process.client_progress import ClientProgress
-from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
+from zmqtriton_frontends.process.ledger import Share
 
 #: Bytes that a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18
@@ -51,20 +49,8 @@ def counts() -> dict[str, int]:
 
 
 class Account:
-    def __init__(
-        self,
-        ledger: Ledger,
-        max_message: int,
-        address: str = "",
-        moved: Callable[[], int] | None = None,
-        owes: Callable[[], bool] | None = None,
-        end: Callable[[], None] | None = None,
-        *,
-        sequences_ended: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Set up; the functions are those of a ClientAccount, and of OpenSequences."""
-        self.ledger = ledger
-        self.client = client = ClientAccount(ledger, address, moved, owes, end)
+    def __init__(self, client: ConnectedClient, max_message: int) -> None:
+        self.client, ledger = client, client.ledger
         self.requests = Unfinished(Share(ledger.requests, client), max_message)
         #: Share for bytes that wait for the client to read them.
         self.answers = Share(ledger.answers, client)
@@ -72,9 +58,6 @@ class Account:
         self.streams = Share(ledger.streams, client)
         #: Share for header blocks that are kept, so that they are not read each time they come.
         self.headers = Share(ledger.streams, client)
-        #: Sequences that the client has begun; its next connection may know nothing of them.
-        self.sequences = OpenSequences(sequences_ended)
-        self._progress = ClientProgress()
         #: Number of a stream, and the time since when the streams up to it have been open.
         self._silent_before = 0, 0.0
 
@@ -130,8 +113,8 @@ class Account:
         """Return whether the client goes on too slowly."""
         owed = self.owes(http2)
         if owed == "reading":
-            return self._progress.is_paused_too_long(now, sent, self.answers.held)
-        return self._progress.is_stalled(now, owed, received, self.requests.share.held)
+            return self.client.progress.is_paused_too_long(now, sent, self.answers.held)
+        return self.client.progress.is_stalled(now, owed, received, self.requests.share.held)
 
     def close(self) -> None:
         """Forget the client: it has gone."""

@@ -28,7 +28,6 @@ from zmqtriton_frontends.grpc_api.call import (
 from zmqtriton_frontends.grpc_api.inference.response import copy_some
 from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, RpcHeaders
-from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
@@ -261,7 +260,7 @@ class ExchangeCall(NativeCall):
         while True:
             taken += 1
             if taken > _TURN_MESSAGES:
-                await self.context.inbox.wait_for_turn(begun)
+                await self.context.account.client.wait_for_turn(begun)
                 begun, taken = self._loop.time(), 0
             while not messages:
                 if self.was_ended:
@@ -302,7 +301,6 @@ def begin_of(
     account: Account,
     compression: str,
     info: Callable[[str], Any],
-    inbox: Inbox,
 ) -> Begin:
     """Return a maker of the streams that answer RPCs with these headers."""
     rpc = opening.rpc
@@ -318,7 +316,5 @@ def begin_of(
     elif rpc.stream is not None:
         kind = WatchCall
     large = answering.large_body if is_inference and kind is UnaryCall else None
-    context = CallContext(
-        opening, rpc, answering, account, compression, info, large, inbox, has_wishes
-    )
+    context = CallContext(opening, rpc, answering, account, compression, info, large, has_wishes)
     return partial(kind, context)

@@ -22,7 +22,8 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.ledger import ClientAccount, Share
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
+from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
 
@@ -113,7 +114,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Value of `sent_count` at the last of these pings.
         self._sent_count = 0
         self._account: Account
-        self.client: ClientAccount
+        self.client: ConnectedClient
         self.received_bytes = 0
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
@@ -122,7 +123,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Set once the client is to go elsewhere, as soon as it has ended its sequences.
         self._is_to_leave = False
         self._made_s = 0.0
-        self.address = ""
         self._inbox: Inbox
 
     # ---------------------------------------------------------------- the loop
@@ -130,12 +130,11 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._made_s = self._loop.time()
-        answering, place = self._server.answering, transport.get_extra_info("peername")
-        self.address = address = place[0] if isinstance(place, tuple) else ""
-        self._account = Account(
+        server, answering = self._server, self._server.answering
+        self.client = ConnectedClient(
             answering.ledger,
-            answering.max_message,
-            address,
+            server.turns,
+            transport.get_extra_info,
             moved=lambda: (
                 self.received_bytes
                 + self._http2.prepared_bytes
@@ -145,21 +144,21 @@ class ClientConnection(asyncio.BufferedProtocol):
             end=self.abort,
             sequences_ended=lambda: self.leave() if self._is_to_leave else None,
         )
+        self._account = Account(self.client, answering.max_message)
         self._http2 = Http2Connection(
             self._read_opening,
             self._wake,
-            self._server.rules,
+            server.rules,
             admits=self._account.admits_streams,
             keeps=self._account.headers.change,
         )
-        self.client = self._account.client
         share = Share(answering.ledger.requests, self.client)
-        self._inbox = Inbox(self._server.turns, address, share, self._http2, transport, self._flush)
+        self._inbox = Inbox(self.client, share, self._http2, transport, self._flush)
         secured = transport.get_extra_info("ssl_object")
         if secured is None:
             self._descriptor = transport.get_extra_info("socket").fileno()
         is_http2 = secured is None or secured.selected_alpn_protocol() == "h2"
-        if not is_http2 or not self._server.admit(self):
+        if not is_http2 or not server.admit(self):
             transport.abort()
         else:
             transport.set_write_buffer_limits(_FIRST_BYTE, _ALL_READ)
@@ -294,9 +293,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _read_opening(self, headers: Headers) -> Begin:
         server, info = self._server, self._transport.get_extra_info
         opening = server.read_opening(headers)
-        return begin_of(
-            opening, server.answering, self._account, server.compression, info, self._inbox
-        )
+        return begin_of(opening, server.answering, self._account, server.compression, info)
 
     # --------------------------------------------------------------- the timers
 
@@ -346,7 +343,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def leave(self, *, after_sequences: bool = False) -> None:
         """Tell the client to go elsewhere; calls in flight are finished, and perhaps sequences."""
         is_first, self._is_to_leave = not self._is_to_leave, True
-        sequences = self._account.sequences
+        sequences = self.client.sequences
         if after_sequences and sequences:
             return
         if after_sequences and sequences.had_any and is_first:

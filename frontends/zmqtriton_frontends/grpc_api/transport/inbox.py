@@ -11,8 +11,9 @@ from typing import Any
 
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Http2Connection
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.process.turns import BYTE_S, READ_S, ROUND_S, Cost, Turns
+from zmqtriton_frontends.process.turns import BYTE_S, READ_S, ROUND_S
 
 _log = logging.getLogger(__name__)
 
@@ -20,27 +21,24 @@ _log = logging.getLogger(__name__)
 class Inbox:
     def __init__(
         self,
-        turns: Turns,
-        address: str,
+        client: ConnectedClient,
         share: Share,
         http2: Http2Connection,
         transport: Any,
         have_read: Callable[[], None],
     ) -> None:
         """Set up; `have_read` is called after each turn but the first of the arrived bytes."""
-        self.address = address
-        self.turns = turns
+        self._client = client
         self._share = share
         self._http2 = http2
         self._transport = transport
         self._have_read = have_read
-        self._cost = Cost(self.address, turns.clock())
         self.kept = bytearray()
         self._is_waiting = False
 
     def take(self, data: memoryview) -> None:
         """Take arrived bytes; all of them are read, or kept, when this returns."""
-        turns, cost = self.turns, self._cost
+        turns, cost = self._client.turns, self._client.cost
         begun = turns.clock()
         until = turns.end_of_turn(cost, begun) if turns.is_crowded else begun + ROUND_S
         left = len(data)
@@ -66,27 +64,10 @@ class Inbox:
         self.kept = bytearray()
         self._share.release()
 
-    async def wait_for_turn(self, begun: float) -> None:
-        """Wait for a turn, after work for this client that began at `begun`."""
-        turns = self.turns
-        turns.spend_task(self._cost, max(begun, turns.clock() - ROUND_S))
-        await turns.turn_of_task(self._cost)
-
-    def work(self, step: Callable[[], bool]) -> None:
-        """Have steps done in this client's turns, until one returns False."""
-
-        def go_on(until: float) -> bool:
-            while step():
-                if self.turns.clock() >= until:
-                    return True
-            return False
-
-        self.turns.wait(self._cost, go_on)
-
     def _wait(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            self.turns.wait(self._cost, self._go_on)
+            self._client.turns.wait(self._client.cost, self._go_on)
 
     def _go_on(self, until: float) -> bool:
         """Read kept bytes; return whether there are more."""
@@ -109,4 +90,4 @@ class Inbox:
     def _log_fault(self) -> None:
         fault, self._http2.fault = self._http2.fault, None
         if fault is not None and fault.code == frames.ENHANCE_YOUR_CALM:
-            _log.warning("closed a gRPC connection of %s: %s", self.address, fault.text)
+            _log.warning("closed a gRPC connection of %s: %s", self._client.place, fault.text)

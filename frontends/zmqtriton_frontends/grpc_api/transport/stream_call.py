@@ -27,7 +27,6 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
     only_trailers,
     trailers,
 )
-from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     RpcLifecycle,
@@ -70,8 +69,6 @@ class CallContext(NamedTuple):
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
-    #: Inbox of the connection, which has the client's turns.
-    inbox: Inbox
     #: The metadata ask for more than the answer.
     has_wishes: bool
 
@@ -128,7 +125,7 @@ class NativeCall(Http2Stream):
     def __init__(self, context: CallContext, connection: Http2Connection, number: int) -> None:
         super().__init__(connection, number)
         self.context = context
-        self.sequences = context.account.sequences
+        self.sequences = context.account.client.sequences
         self.has_wishes = context.has_wishes
         self.grant: Grant | None = None
         self._assembly = Assembly(context.account.requests, context.large)
@@ -166,22 +163,22 @@ class NativeCall(Http2Stream):
     @property
     def answers(self) -> Share:
         if self._encoded is None:
-            account = self.context.account
-            self._encoded = Share(account.ledger.answers, account.client)
+            client = self.context.account.client
+            self._encoded = Share(client.ledger.answers, client)
         return self._encoded
 
     @property
     def requests(self) -> Share:
         if self._held is None:
-            account = self.context.account
-            self._held = Share(account.ledger.requests, account.client)
+            client = self.context.account.client
+            self._held = Share(client.ledger.requests, client)
         return self._held
 
     async def turn(self, begun: float) -> None:
-        await self.context.inbox.wait_for_turn(begun)
+        await self.context.account.client.wait_for_turn(begun)
 
     def work(self, step: Callable[[], bool]) -> None:
-        self.context.inbox.work(step)
+        self.context.account.client.work(step)
 
     @property
     def authorization(self) -> tuple[str, ...]:

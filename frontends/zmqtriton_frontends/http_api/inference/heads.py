@@ -16,8 +16,6 @@ from zmqtriton_frontends.http_api.inference import tensor_data
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 
-#: Stands for a JSON length that is read when the size of the whole body is known.
-WITH_BODY = -1
 #: Largest body, in bytes, that takes no room in the ledger if it comes whole. More than that is
 #: kept of it until the answer.
 MAX_UNBOOKED_BYTES = 8 << 10
@@ -53,9 +51,9 @@ class InferenceHead(NamedTuple):
     unbooked_bytes: int = -1
     #: Most of the body is tensors, which stubs will map.
     is_large: bool = False
-    #: Value of Inference-Header-Content-Length; None if all is JSON, below 0 if the body has to be
-    #: there first.
-    json_length: int | None = None
+    #: Value of Inference-Header-Content-Length; None if all is JSON, its text if the body has to
+    #: be there first.
+    json_length: int | str | None = None
     #: Value of Content-Encoding.
     coding: str | None = None
     #: Value of Accept-Encoding.
@@ -76,9 +74,10 @@ def read_head(head: InferenceHead) -> InferenceHead:
     """Return the head with the values of its headers. Raises InvalidArgument."""
     header, size, max_bytes = head.fields.header, head.body_bytes, head.max_bytes
     coding, length_text = header(b"content-encoding"), header(JSON_LENGTH)
-    unbooked_bytes, is_large, json_length = -1, False, None
+    json_length: int | str | None = length_text
+    unbooked_bytes, is_large = -1, False
     if length_text is not None:
-        json_length, max_bytes = WITH_BODY, MAX_BODY_BYTES
+        max_bytes = MAX_BODY_BYTES
     if size is not None and coding is None:
         if length_text is not None and (at := tensor_data.tensors_at(length_text, size)) < size:
             json_length, is_large = at, size - at > INLINE_BYTES
@@ -95,6 +94,14 @@ def read_head(head: InferenceHead) -> InferenceHead:
         timeout_ns=0 if timeout is None else request.read_timeout_ns(timeout),
         has_wishes=are_wanted(header),
     )
+
+
+def failure(head: InferenceHead, error: Exception) -> Answer:
+    """Return the answer that a client gets for any exception; the log has unexpected ones."""
+    if isinstance(error, ZmqTritonError):
+        return refusal(error)
+    status, text = problems.fault("POST", head.path, error)
+    return status, (problems.headers(status), text, [])
 
 
 def refusal(error: ZmqTritonError) -> Answer:

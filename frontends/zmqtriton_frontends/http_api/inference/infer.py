@@ -1,6 +1,6 @@
 """The settings that a process's inferences over HTTP share, and the reading of their bodies.
 
-A body may have a content coding. How an inference goes on from there is http_inference.py's.
+A body may have a content coding. How an inference goes on from there is its sink's.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_arrays, to_tensors
@@ -24,7 +24,6 @@ from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge, too
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
-from zmqtriton_frontends.inference.classification import NO_CLASSES
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.process import codecs
@@ -34,20 +33,6 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 Body = bytes | bytearray | memoryview
 
 JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower().encode()
-
-
-class FormReceiver(Protocol):
-    """A request, as far as the reading of its body is concerned."""
-
-    #: The form of the outputs that its client wants.
-    form: OutputForm
-
-    def hold(self, size: int, /) -> None:
-        """Account for more memory, or for less. Raises Unavailable without any."""
-
-    @property
-    def takes_streams(self) -> bool:
-        """Return whether its client reads more than one response."""
 
 
 class Inference:
@@ -60,29 +45,33 @@ class Inference:
 
     def read(
         self,
-        receiver: FormReceiver,
+        hold: json_documents.Hold,
         body: Body,
-        json_length: int | None,
+        json_length: int | str | None,
         model: ModelVersion,
+        *,
+        takes_streams: bool = False,
         is_aside: bool = False,
     ) -> Content:
         """Read a body that begins with `json_length` bytes of JSON, or is all JSON.
 
-        Raises InvalidArgument, Unsupported for a model that may answer more than once, and
-        TakesLong for much JSON, which is read by a thread.
+        `json_length` may be the text of its header, `hold` accounts for more memory, or for less.
+        Raises InvalidArgument, Unsupported for a model that may answer more than once to a client
+        that takes one response, and TakesLong for much JSON, which is read by a thread.
         """
-        if model.signature.is_decoupled and not receiver.takes_streams:
+        if isinstance(json_length, str):
+            json_length = tensor_data.json_length(json_length, len(body))
+        if model.signature.is_decoupled and not takes_streams:
             raise Unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy. "
                 "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
             )
         size, limit = len(body) if json_length is None else json_length, self.max_input_size
         if size >= json_documents.LARGE_BYTES and not is_aside:
-            arguments = receiver, body, json_length, model, True
+            read = partial(self.read, takes_streams=takes_streams, is_aside=True)
+            arguments = hold, body, json_length, model
             text = memoryview(body)[:size]
-            raise TakesLong(
-                json_documents.aside_with_room(receiver.hold, text, self.read, *arguments)
-            )
+            raise TakesLong(json_documents.aside_with_room(hold, text, read, *arguments))
         tail = None
         if json_length:
             if json_length > limit:
@@ -99,8 +88,7 @@ class Inference:
         else:
             parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
         request, options, form = parsed
-        receiver.form = form
-        return make(Content, (request, options, form.places, NO_CLASSES, False))
+        return make(Content, (request, options, form.places, form, False))
 
     # ------------------------------------------------------------- requests that Falcon has
 

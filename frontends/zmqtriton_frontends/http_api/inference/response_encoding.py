@@ -8,15 +8,16 @@ does not occupy memory of the model's process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, Unavailable
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference import json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes
+from zmqtriton_frontends.inference.admission import Report, reported, texts_of
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process import codecs
@@ -132,6 +133,24 @@ class ResponseFormat(NamedTuple):
         return await json_documents.aside(
             size_of_response(response), self.encode_in_pieces, response
         )
+
+    async def encode_late(
+        self, response: ResponseBody, reports: Sequence[Report], hold: Callable[[int], bool]
+    ) -> Encoded:
+        """Encode the response, in a thread if that takes long, and add reports to its headers.
+
+        `hold` books its bytes while it waits, and returns whether there is room for them. Raises
+        Unavailable without room.
+        """
+        if self.takes_long(response):
+            # one after the other, and until then it lies in the memory of its model
+            if not hold(size_of_response(response)):
+                raise Unavailable(TOO_MANY_UNREAD)
+            encoded = await self.encode_aside(response)
+        else:
+            encoded = self.encode(response)
+        headers, text, tail = encoded
+        return (*headers, *texts_of(await reported(reports))), text, tail
 
 
 class Piece(NamedTuple):

@@ -130,9 +130,9 @@ class AsgiExchange(Exchange):
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: Bytes of the announced length that are still to be written; None if none was announced.
         self._left_bytes: int | None = None
-        self.turn = TaskTurn(turns, owner.cost)
+        self.turn = TaskTurn(turns, owner.client.cost)
         # one that probes again and again waits as others do
-        is_modest = owner.cost.recent_s(turns.clock()) <= LITTLE_S
+        is_modest = owner.client.cost.recent_s(turns.clock()) <= LITTLE_S
         is_probe = is_modest and head.target.startswith(_PROBES)
         work = self.turn.take(self._run, application, begins_at_once=is_probe)
         self._task: asyncio.Task[None] | None = self._loop.create_task(work)

@@ -16,11 +16,9 @@ import struct
 from collections import defaultdict
 from typing import Any, Protocol
 
-from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
-from zmqtriton_frontends.process.ledger import ClientAccount
-from zmqtriton_frontends.process.turns import Cost, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: Bytes that a client may leave unread before the writer waits.
@@ -186,14 +184,7 @@ class Owner(Protocol):
 
     channel: Channel
     is_closed: bool
-    #: The client, for what is held for it.
-    client: ClientAccount
-    #: Cost of what has been done for it lately.
-    cost: Cost
-    #: Turns of its work at the loop.
-    turn: WorkTurn
-    #: Sequences that it has begun.
-    sequences: OpenSequences
+    client: ConnectedClient
 
     @property
     def last_fields(self) -> bytes:

@@ -28,10 +28,9 @@ from zmqtriton_frontends.http_api.server.channel import (
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.catalogue import STOPPING
-from zmqtriton_frontends.inference.open_sequences import OpenSequences
-from zmqtriton_frontends.process.client_progress import ClientProgress
-from zmqtriton_frontends.process.ledger import Application, ClientAccount, Ledger, Share
-from zmqtriton_frontends.process.turns import Cost, Turns, WorkTurn
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
+from zmqtriton_frontends.process.ledger import Application, Ledger, Share
+from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
 
 #: Seconds from the first byte of a request to the end of its headers.
@@ -104,14 +103,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
         #: Time since when an announced body has not begun to come, while the process ends; or 0.
         self._unsent_since = 0.0
-        self._progress = ClientProgress()
-        #: The client, for what is held for it; what has been done for it lately; and where it is,
-        #: or the proxy that it comes by.
-        self.client: ClientAccount
-        self.cost: Cost
-        self.turn: WorkTurn
-        self.sequences = OpenSequences()
-        self.address = ""
+        self.client: ConnectedClient
         #: Share for unsent and unread bytes of this client that no exchange has booked.
         self._waiting: Share | None = None
 
@@ -120,15 +112,11 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self.channel = Channel(transport, self._below)
         self._idle_since = self._host.now()
-        place = self.channel.info("peername")
-        self.address = address = place[0] if isinstance(place, tuple) else ""
-        turns = self._host.turns
-        self.cost = Cost(address, turns.clock())
-        self.turn = WorkTurn(turns, self.cost)
         channel, reader = self.channel, self._reader
-        self.client = ClientAccount(
+        self.client = ConnectedClient(
             self._host.ledger,
-            address,
+            self._host.turns,
+            channel.info,
             moved=lambda: self.received_bytes + acknowledged_bytes(channel.info("socket")),
             owes=lambda: bool(channel.unsent_bytes) or not reader.is_whole,
             end=channel.abort,
@@ -234,12 +222,12 @@ class HttpConnection(asyncio.Protocol):
         host = self._host
         inferences, (seen, inference, edition) = self._inferences, self._seen
         if inferences is not None and (seen is not head or edition != inferences.edition):
-            inference = inferences.read(head, self.address)
+            inference = inferences.read(head, self.client.place)
             if inference is None or inference.refusal is None:  # each refusal is one of its own
                 self._seen = head, inference, inferences.edition
         exchange: Exchange
         if inference is not None and inferences is not None:
-            exchange = InferenceExchange(self, inferences, inference, host.ledger)
+            exchange = InferenceExchange(self, inferences, inference)
             if inference.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
@@ -267,7 +255,7 @@ class HttpConnection(asyncio.Protocol):
         # in another turn of the loop, so that others are not kept waiting
         if not self._has_place:
             self._has_place = True
-            asyncio.get_running_loop().call_soon(self.turn.take, self._go_on)
+            asyncio.get_running_loop().call_soon(self.client.take_turn, self._go_on)
 
     def _go_on(self) -> None:
         self._has_place = False
@@ -287,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
         head = reader.head
         assert head is not None, "there is something to answer"
         host = self._host
-        is_leaving = host.is_leaving and (host.is_ending or not self.sequences)
+        is_leaving = host.is_leaving and (host.is_ending or not self.client.sequences)
         self._is_last = (
             self._is_leaving or is_leaving or not head.keeps_alive or not reader.is_whole
         )
@@ -356,7 +344,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._unsent_since = 0.0
         since = max(self._head_since, self._idle_since)
-        if self.sequences:
+        if self.client.sequences:
             still_s = max(still_s, _BETWEEN_REQUESTS_S)
         if (
             self._exchange is None
@@ -432,7 +420,7 @@ class HttpConnection(asyncio.Protocol):
             doing, done = "", 0
         held = 0 if self._exchange is None else self._exchange.held_bytes
         self._book(max(0, unsent - held) + len(self._reader.held))
-        if self._progress.is_stalled(now, doing, done, max(held, unsent)):
+        if self.client.progress.is_stalled(now, doing, done, max(held, unsent)):
             self._end(408, "Request Timeout")
         if doing or self._exchange is not None:
             return

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
+from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends import http1
+from zmqtriton_frontends.entrance.ask import Ask
+from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
 from zmqtriton_frontends.http_api.inference import infer, response_encoding, tensor_data
-from zmqtriton_frontends.http_api.inference.heads import Answer, InferenceHead, refusal
-from zmqtriton_frontends.http_api.inference.http_inference import HttpInference
+from zmqtriton_frontends.http_api.inference.heads import InferenceHead, failure, refusal
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.http_api.server.channel import Owner, by_status
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
@@ -34,15 +37,18 @@ _JSON = b"content-type: application/json\r\n"
 _as_line = "%s: %s\r\n".__mod__
 
 
-class InferenceExchange(HttpInference):
+class InferenceExchange(Sink):
     __slots__ = (
+        "_begun_ns",
         "_buffer",
         "_drop_bytes",
         "_early",
+        "_head",
+        "_inference",
         "_is_answered",
         "_is_refused",
-        "_ledger",
         "_owner",
+        "_pending",
         "_received_bytes",
         "_sending",
         "_share",
@@ -50,12 +56,15 @@ class InferenceExchange(HttpInference):
         "has_begun_answer",
     )
 
-    def __init__(
-        self, owner: Owner, inferences: InferenceHeads, head: InferenceHead, ledger: Ledger
-    ) -> None:
-        super().__init__(inferences.inference, head)
+    sending = "HTTP_SEND"
+
+    def __init__(self, owner: Owner, inferences: InferenceHeads, head: InferenceHead) -> None:
         self._owner = owner
-        self._ledger = ledger
+        self._inference = inferences.inference
+        self._head = head
+        #: Time at which the request began; its deadline counts from then on.
+        self._begun_ns = time.monotonic_ns()
+        self._pending = Pending(self._inference.gateway, self, owner.client.sequences)
         self.has_begun_answer = self._is_answered = False
         #: A body, or what has come of it.
         self._early: bytes | bytearray = b""
@@ -90,12 +99,12 @@ class InferenceExchange(HttpInference):
         """Take a part of the body; begin to answer after the last one."""
         is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
         if is_small and is_last and not self._is_refused:
-            self.begin(part)
+            self._ask(part)
             return
         if part:
             self._receive_part(part)
         if is_last:
-            self._owner.turn.take(self._end_in_turn)
+            self._owner.client.take_turn(self._end_in_turn)
 
     def _end_in_turn(self) -> None:
         if not self._is_answered:  # it may be cancelled
@@ -125,7 +134,7 @@ class InferenceExchange(HttpInference):
     def _hold(self, held: int) -> None:
         """Book the memory of a body; drop the body if there is no room."""
         if self._share is None:
-            self._share = Share(self._ledger.requests, self._owner.client)
+            self._share = self._share_of_request()
         if held < self._share.held:
             self._share.release()
         if not self._share.take(held - self._share.held):
@@ -138,15 +147,17 @@ class InferenceExchange(HttpInference):
     def _drop(self, size: int) -> None:
         self._drop_bytes -= size
         if self._drop_bytes < 0:
-            self._answer(*self._refusal())  # the last of the connection, amid the body
+            self._answer_refused()  # the last of the connection, amid the body
 
-    def _refusal(self) -> Answer:
+    def _answer_refused(self) -> None:
         head = self._head
-        if head.refusal is not None:
-            return head.refusal
-        if self._received_bytes > head.max_bytes:
-            return refusal(too_large("JSON", self._received_bytes, head.max_bytes))
-        return refusal(Unavailable(NO_MEMORY))
+        answer = head.refusal or refusal(
+            too_large("JSON", self._received_bytes, head.max_bytes)
+            if self._received_bytes > head.max_bytes
+            else Unavailable(NO_MEMORY)
+        )
+        self._pending.cancel()  # it has not begun
+        self._answer(*answer)
 
     def body_received(self, *, is_last: bool) -> None:
         """Book the memory of a large body so far; begin to answer after the last part."""
@@ -156,7 +167,7 @@ class InferenceExchange(HttpInference):
         if not is_last:
             return
         if self._is_refused:
-            self._answer(*self._refusal())
+            self._answer_refused()
             return
         body: Any = self._early
         if self.arena_body is not None:
@@ -168,35 +179,55 @@ class InferenceExchange(HttpInference):
         self._early = b""
         head = self._head
         if head.coding is None and head.body_bytes is not None:
-            self.begin(body)
+            self._ask(body)
         else:
-            self.wait(self._unpack(body), self.begin)
+            self._pending.wait(self._unpack(body), self._ask)
+
+    def _ask(self, body: Body) -> None:
+        """Begin the request with this body, which may be answered before this returns."""
+        head, inference, begun_ns = self._head, self._inference, self._begun_ns
+        ask = Ask(
+            target=head.target,
+            read=partial(inference.read, self._hold_more, body, head.json_length),
+            header=head.fields.header,
+            spelled_headers=head.fields.spelled_headers,
+            grant=head.grant,
+            deadline_ns=head.timeout_ns and begun_ns + head.timeout_ns,
+            begun_ns=begun_ns,
+            steps=inference.reports if head.has_wishes else (),
+            source=head.source,
+        )
+        inference.entrance.begin(ask, self._pending)
 
     async def _unpack(self, body: bytes | bytearray) -> Body:
         """Return a body inflated, with its tensors where the model can read them."""
         head, limit = self._head, self._inference.max_input_size
         if head.coding is not None:
-            channel, hold = self._owner.channel, self.hold
+            channel, hold = self._owner.channel, self._hold_more
             body = await infer.inflate(body, head.coding, limit, channel, hold=hold)
         size, length = len(body), head.fields.header(JSON_LENGTH)
         tensors_at = size if length is None else tensor_data.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
             return body
         # kept here, and not by the task, which may be cancelled when it has ended
-        gather, pieces = self._gateway.payload.gather, [body]
+        gather, pieces = self._inference.gateway.payload.gather, [body]
         del body
-        self._buffer = await gather(pieces, size, tensors_at, self.hold)
+        self._buffer = await gather(pieces, size, tensors_at, self._hold_more)
         buffered: Body = self._buffer.data
         return buffered
 
-    def hold(self, size: int) -> None:
+    def _hold_more(self, size: int) -> None:
         """Account for more memory, or for less. Raises Unavailable without any."""
         if self._share is None:
             if size < 0:
                 return  # given back with everything else
-            self._share = Share(self._ledger.requests, self._owner.client)
+            self._share = self._share_of_request()
         if not self._share.change(size):
             raise Unavailable(NO_MEMORY)
+
+    def _share_of_request(self) -> Share:
+        client = self._owner.client
+        return Share(client.ledger.requests, client)
 
     def _free(self) -> None:
         self._early = b""
@@ -214,7 +245,7 @@ class InferenceExchange(HttpInference):
         """Cancel the request: its answer will not be read."""
         if not self._is_answered:
             self._is_answered = True
-            super().cancel()
+            self._pending.cancel()
         self._free()
         # a task that is cancelled has a traceback, which would keep what was to be sent, and this
         sending, self._sending = self._sending, None
@@ -227,11 +258,28 @@ class InferenceExchange(HttpInference):
         """Book an answer until it is read; False if there is no room for it."""
         if self._buffer is not None or self._share is not None:
             self._free()  # what of the request is needed is leased
-        self._share = Share(self._ledger.answers, self._owner.client)
+        client = self._owner.client
+        self._share = Share(client.ledger.answers, client)
         return self._share.take(size)
 
-    def _note_sequence(self, checked: CheckedRequest) -> None:
-        self._owner.sequences.note(checked)
+    def respond(
+        self, pending: Pending, response: ResponseBody, /
+    ) -> Coroutine[Any, Any, None] | None:
+        """Encode the response and write it; later, if that takes long or reports are to be made."""
+        accepted = self._head.accepted
+        written = make(ResponseFormat, (pending.model, pending.request_id, pending.form, accepted))
+        if pending.reports or written.takes_long(response):
+            return self._respond_late(written, pending, response)
+        self._answer(200, written.encode(response))
+        return None
+
+    async def _respond_late(
+        self, written: ResponseFormat, pending: Pending, response: ResponseBody
+    ) -> None:
+        self._answer(200, await written.encode_late(response, pending.reports, self._has_room))
+
+    def refuse(self, error: Exception, /) -> None:
+        self._answer(*failure(self._head, error))
 
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded

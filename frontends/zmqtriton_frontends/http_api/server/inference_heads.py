@@ -124,5 +124,5 @@ class InferenceHeads:
     def arena_body(self, head: InferenceHead) -> ArenaBody:
         """Make the receiver of a large body."""
         assert head.body_bytes is not None, "it is announced"
-        payload, tensors_at = self.inference.gateway.payload, head.json_length or 0
+        payload, tensors_at = self.inference.gateway.payload, int(head.json_length or 0)
         return ArenaBody(payload, head.body_bytes, self._announced, lambda _: tensors_at)

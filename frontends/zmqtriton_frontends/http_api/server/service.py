@@ -125,7 +125,7 @@ class Connections:
         """
         self.is_leaving, self.is_ending = True, not is_followed
         for connection in self.room:
-            connection.sequences.clear()
+            connection.client.sequences.clear()
 
     def end_still(self, still_s: float) -> None:
         """End the connections that have been idle for this time."""

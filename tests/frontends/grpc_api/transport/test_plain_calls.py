@@ -28,7 +28,8 @@ from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.server import PlainCalls
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import is_request
-from zmqtriton_frontends.process.ledger import Book
+from zmqtriton_frontends.inference.connected_client import ConnectedClient
+from zmqtriton_frontends.process.ledger import Book, Ledger
 from zmqtriton_frontends.process.turns import Turns
 
 pytestmark = pytest.mark.slow
@@ -322,7 +323,13 @@ def test_bytes_that_somebody_still_refers_to_are_read_once(
     parts, rounds = list[tuple[bytes, memoryview]](), list[Callable[[], None]]()
     monkeypatch.setattr(Heard, "on_data", lambda self, data: parts.append((bytes(data), data)))
     turns = Turns(rounds.append, clock=lambda: 0.0)
-    inbox = Inbox(turns, "", share_of(Book()), talk.connection, transport, lambda: None)
+    inbox = Inbox(
+        ConnectedClient(Ledger(1000), turns, lambda _: None),
+        share_of(Book()),
+        talk.connection,
+        transport,
+        lambda: None,
+    )
 
     for text in (b"first", b"second"):
         inbox.kept += h2.data_frame(1, text)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.frontends.fake_gateway import tensor_config, version_info
-from tests.frontends.gateway.awaited import AwaitedRequest, infer
+from tests.frontends.gateway.awaited import infer
 from tests.support.scenarios import scenario
 from zmqtriton_extras.canaries import requests as division
 from zmqtriton_extras.canaries.requests import Shadows
@@ -26,7 +26,7 @@ from zmqtriton_floor.wire import (
     TrafficSplit,
     encode_body,
 )
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, SchedulingOptions, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import RegionContents
@@ -61,28 +61,26 @@ class FakeGateway:
         self.catalogue: Any = None
         self.order: list[str] = []
         #: Requests of clients, and copies.
-        self.requests: list[PendingRequest] = []
-        self.copies: list[PendingRequest] = []
+        self.requests: list[Pending] = []
+        self.copies: list[Pending] = []
         #: What the copies ask.
         self.questions: list[CheckedRequest] = []
         self.cancelled: list[int] = []
         self.reports: list[dict[str, Any]] = []
         self.has_room = True
 
-    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
-        if isinstance(reply, AwaitedRequest):
+    def begin(self, request: CheckedRequest, reply: Pending) -> int | None:
+        if request.copy is not None:
             self.order.append(f"version {request.model.version}")
             self.requests.append(reply)
-            assert request.copy is not None
             request.copy.send()
             return 1000 + len(self.requests)
-        assert request.copy is None
         self.order.append(f"copy to version {request.model.version}")
         self.copies.append(reply)
         self.questions.append(request)
         return len(self.copies) if self.has_room else None
 
-    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+    async def begin_late(self, request: CheckedRequest, reply: Pending) -> int:
         raise AssertionError("a copy that has no room is skipped")
 
     def answer(self, response: ResponseBody) -> None:

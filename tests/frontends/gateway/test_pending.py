@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -23,7 +24,7 @@ from zmqtriton_floor.wire import (
     Tensor,
     encode_body,
 )
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.client_regions import Claim, Regions, RegionSlice
 from zmqtriton_frontends.tensors.references import PlacedBody
@@ -63,14 +64,14 @@ class FakeGateway:
         self.regions = Regions()
         self.has_room = True
         self.refusal: Exception | None = None
-        self.begun: list[PendingRequest] = []
+        self.begun: list[Pending] = []
         self.claims: list[Claim | None] = []
         self.cancelled: list[int] = []
         self.late = 0
         #: Awaited where there is no room.
         self.memory: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
+    def begin(self, request: CheckedRequest, reply: Pending) -> int | None:
         if self.refusal is not None:
             raise self.refusal
         self.begun.append(reply)
@@ -80,7 +81,7 @@ class FakeGateway:
     def cancel(self, own_id: int) -> None:
         self.cancelled.append(own_id)
 
-    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+    async def begin_late(self, request: CheckedRequest, reply: Pending) -> int:
         self.late += 1
         try:
             return await self.memory
@@ -109,33 +110,40 @@ class Copied:
         self.is_dropped = True
 
 
-class Noted(PendingRequest):
+class Noted(Sink):
     """Keeps its answer."""
 
-    SENDING = "SEND"
+    sending = "SEND"
 
     def __init__(self, gateway: Any) -> None:
-        super().__init__(gateway)
+        self.pending = Pending(gateway, self)
         self.answers: list[ResponseBody | Exception] = []
         self.is_hashed, self.deadline_ns = False, 0
+        self.observer: Any = Mock()
+        #: Awaited before the response is given.
+        self.work: asyncio.Future[None] | None = None
 
     def ask(self, copy: Copied | None = None, **places: RegionSlice) -> None:
-        model: Any = SimpleNamespace(is_hashed=self.is_hashed)
+        signature = SimpleNamespace(is_decoupled=False)
+        model: Any = SimpleNamespace(is_hashed=self.is_hashed, signature=signature)
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
         options = SchedulingOptions(deadline_ns=self.deadline_ns)
         checked = CheckedRequest(model, body, Admission(0, 0), options, places)
-        self._send(checked._replace(copy=copy))
+        self.pending.start(checked._replace(copy=copy, observer=self.observer))
 
-    def work(self, work: Awaitable[ResponseBody]) -> None:
-        async def done() -> ResponseBody:
-            return await work
+    def respond(
+        self, pending: Pending, response: ResponseBody, /
+    ) -> Coroutine[Any, Any, None] | None:
+        if self.work is not None:
+            return self._respond_late(self.work, response)
+        self.answers.append(response)
+        return None
 
-        self.wait(done(), self._respond)
-
-    def _respond(self, response: ResponseBody) -> None:
+    async def _respond_late(self, work: asyncio.Future[None], response: ResponseBody) -> None:
+        await work
         self.answers.append(response)
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         self.answers.append(error)
 
 
@@ -147,7 +155,7 @@ class World:
     async def ask_and_leave(self, **places: RegionSlice) -> None:
         self.one.ask(None, **places)
         await loop_turns(5)
-        self.one.cancel()
+        self.one.pending.cancel()
         await loop_turns(5)
 
 
@@ -176,7 +184,7 @@ async def test_what_can_be_read_at_once_is_answered_within_the_call(
     world.gateway.payload.is_mapped = True
     world.one.ask()
 
-    world.one.set_result(body)
+    world.one.pending.set_result(body)
 
     assert ([response], []) == (world.one.answers, world.gateway.payload.opened)
 
@@ -185,7 +193,7 @@ async def test_what_can_be_read_at_once_is_answered_within_the_call(
 async def test_a_response_with_large_tensors_is_opened_first(world: World, /) -> None:
     world.one.ask()
 
-    world.one.set_result(PlacedBody(encode_body(LARGE)))
+    world.one.pending.set_result(PlacedBody(encode_body(LARGE)))
     assert [] == world.one.answers
     await loop_turns(5)
 
@@ -198,8 +206,8 @@ async def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_l
 ) -> None:
     world.one.ask()
 
-    world.one.set_result(PlacedBody(encode_body(LARGE)))
-    world.one.cancel()  # before the loop has turned
+    world.one.pending.set_result(PlacedBody(encode_body(LARGE)))
+    world.one.pending.cancel()  # before the loop has turned
     await loop_turns(5)
 
     assert ([LARGE], []) == (world.gateway.payload.opened, world.one.answers)
@@ -214,8 +222,8 @@ async def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else
 
     for one in (world.one, other):
         one.ask()
-        one.set_result(PlacedBody(encode_body(LARGE)))
-    other.cancel()
+        one.pending.set_result(PlacedBody(encode_body(LARGE)))
+    other.pending.cancel()
     await loop_turns(5)
 
     assert [problem] == world.one.answers
@@ -236,7 +244,7 @@ async def test_a_body_that_is_no_response_or_refers_to_memory_unchecked_is_an_er
 ) -> None:
     world.one.ask()
 
-    world.one.set_result(body)
+    world.one.pending.set_result(body)
 
     [error] = world.one.answers
     assert text in str(error)
@@ -268,7 +276,7 @@ async def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(
     world.gateway.memory.set_result(7)
     await loop_turns(turns)
 
-    world.one.cancel()
+    world.one.pending.cancel()
     await loop_turns(5)
 
     assert ([7], []) == (world.gateway.cancelled, world.one.answers)
@@ -283,7 +291,7 @@ async def test_what_was_sent_when_there_was_memory_is_answered_like_any_other(
     world.gateway.memory.set_result(7)
     await loop_turns(5)
 
-    world.one.set_result(encode_body(SMALL))
+    world.one.pending.set_result(encode_body(SMALL))
 
     assert [SMALL] == world.one.answers
 
@@ -302,20 +310,24 @@ async def test_what_cannot_be_sent_for_lack_of_memory_is_an_error(world: World, 
 
 
 def answer(one: Noted) -> None:
-    one.set_result(encode_body(SMALL))
+    one.pending.set_result(encode_body(SMALL))
 
 
 def answer_late(one: Noted) -> None:
-    one.set_result(PlacedBody(encode_body(LARGE)))
+    one.pending.set_result(PlacedBody(encode_body(LARGE)))
+
+
+def cancel(one: Noted) -> None:
+    one.pending.cancel()
 
 
 def fail(one: Noted) -> None:
-    one.set_exception(Unavailable("it died"))
+    one.pending.set_exception(Unavailable("it died"))
 
 
 @pytest.mark.parametrize(
     ("end", "stable"),
-    [(answer, [SMALL]), (answer_late, [OPENED]), (fail, []), (Noted.cancel, [])],
+    [(answer, [SMALL]), (answer_late, [OPENED]), (fail, []), (cancel, [])],
 )
 @scenario(play)
 async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
@@ -330,20 +342,35 @@ async def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(
     assert (stable, not stable) == (copy.stable, copy.is_dropped)
 
 
+@pytest.mark.parametrize("end", [answer, answer_late, fail, cancel])
+@scenario(play)
+async def test_nothing_that_comes_after_the_end_reaches_the_sink_or_an_observer(
+    world: World, /, end: Callable[[Noted], None]
+) -> None:
+    world.one.ask()
+    end(world.one)
+    await loop_turns(5)
+    answers, seen = [*world.one.answers], [*world.one.observer.method_calls]
+
+    fail(world.one)
+    world.one.pending.cancel()
+
+    assert (answers, seen) == (world.one.answers, world.one.observer.method_calls)
+    assert [call.end("SEND")] == seen[1:]
+
+
 @scenario(play)
 async def test_who_leaves_amid_the_work_on_an_answer_has_it_ended(world: World, /) -> None:
     world.one.ask()
-    world.one.set_result(PlacedBody(encode_body(LARGE)))
-    await loop_turns(5)
-    work = asyncio.get_running_loop().create_future()
-    world.one.work(work)
+    world.one.work = work = asyncio.get_running_loop().create_future()
+    world.one.pending.set_result(PlacedBody(encode_body(LARGE)))
     await loop_turns(5)
 
-    world.one.cancel()
+    world.one.pending.cancel()
     await loop_turns(5)
 
     assert work.cancelled()
-    assert [OPENED] == world.one.answers
+    assert [] == world.one.answers
 
 
 def _is_claimed(regions: Regions) -> bool:
@@ -375,7 +402,7 @@ async def test_an_output_is_written_to_its_place_and_the_claim_ends(
     world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(client_memory))
     world.one.ask(OUTPUT0=RegionSlice("r", 10, 8))
 
-    world.one.set_result(encode_body(SMALL))
+    world.one.pending.set_result(encode_body(SMALL))
 
     assert b"abcdefgh" == os.pread(client_memory, 8, 10)
     assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
@@ -405,7 +432,7 @@ async def test_an_output_without_data_that_no_stub_was_to_write_is_an_error(
     world.gateway.regions.add(AddRegion(1, "r", 0, 100, 1), os.dup(client_memory))
     world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
 
-    world.one.set_result(encode_body(ResponseBody({}, [Tensor("OUTPUT0", 11, [2], None)])))
+    world.one.pending.set_result(encode_body(ResponseBody({}, [Tensor("OUTPUT0", 11, [2], None)])))
 
     [error] = world.one.answers
     assert str(error).startswith("the model has sent no data for output 'OUTPUT0'; ")
@@ -434,8 +461,8 @@ async def test_what_is_refused_at_once_drops_its_copy_and_claims_nothing(
     world.gateway.refusal = Unavailable("Server exiting")
     copy = Copied()
 
-    with pytest.raises(Unavailable):
-        world.one.ask(copy, OUTPUT0=RegionSlice("r", 0, 8))
+    world.one.ask(copy, OUTPUT0=RegionSlice("r", 0, 8))
 
+    assert [world.gateway.refusal] == world.one.answers
     assert ([], True) == (copy.stable, copy.is_dropped)
     assert not _is_claimed(world.gateway.regions)

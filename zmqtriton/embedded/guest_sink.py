@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import aclosing
 from typing import Any
 
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
@@ -15,8 +16,7 @@ from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, InvalidArgument,
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.entrance import Entrance
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.inference.admission import (
     CheckedRequest,
     SchedulingOptions,
@@ -24,7 +24,6 @@ from zmqtriton_frontends.inference.admission import (
 )
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import now_ns
-from zmqtriton_frontends.process.futures import Tasks
 
 # ------------------------------------ reading a request of this process's own code
 #
@@ -33,8 +32,6 @@ from zmqtriton_frontends.process.futures import Tasks
 # InvalidArgument.
 
 _MAX_SEQUENCE_ID = 128
-#: Streams that are being closed, after their request.
-_closing = Tasks()
 
 
 def read_body(request: InferenceRequest, config: Mapping[str, Any]) -> RequestBody:
@@ -106,22 +103,23 @@ Coming = Future[InferenceResponse | None]
 _CANCELLED = "request was cancelled"
 
 
-class PendingStream(PendingRequest):
-    """Asks once; gives each response to the future that waits for it."""
+class GuestSink(Sink):
+    """Gives each response to the future that waits for it."""
 
     __slots__ = (
         "_coming",
         "_deadline_ns",
         "_entrance",
         "_kept",
-        "_model",
         "_name",
         "_open",
+        "_pending",
         "_request",
-        "_stream",
+        "_wanted",
     )
 
-    SENDING = "GUEST_SEND"
+    sending = "GUEST_SEND"
+    admits = True
 
     def __init__(
         self,
@@ -130,22 +128,21 @@ class PendingStream(PendingRequest):
         version: str,
         request: InferenceRequest,
         kept: list[Any],
-        among: set[PendingStream],
+        among: set[GuestSink],
     ) -> None:
         """Set up; `kept` is held until the request is sent.
 
         `among` are those that are going on, which end with the connection.
         """
-        super().__init__(entrance.gateway)
+        self._pending = Pending(entrance.gateway, self)
         self._entrance = entrance
         self._name = name, version
         self._request = request
         self._kept = kept
         self._open = among
-        #: The version that answers, which may be one that is tried.
-        self._model: ModelVersion
-        self._stream: AsyncGenerator[StreamItem, None] | None = None
         self._coming: Coming | None = None
+        #: Set while the next response of a stream is wanted.
+        self._wanted = asyncio.Event()
         self._deadline_ns = 0
         if request.deadline_s is not None:
             self._deadline_ns = time.monotonic_ns() + int(request.deadline_s * 1e9)
@@ -155,20 +152,14 @@ class PendingStream(PendingRequest):
         self._open.add(self)
         self._coming = coming
         ask = Ask(self._name, self._read, deadline_ns=self._deadline_ns, begun_ns=now_ns())
-        self._entrance.begin(ask, self)
+        self._entrance.begin(ask, self._pending)
 
     def _read(self, model: ModelVersion) -> Content:
         request = self._request
         return Content(read_body(request, model.config), read_options(request))
 
-    def start(self, checked: CheckedRequest) -> None:
-        self._model = checked.model
-        checked = checked._replace(on_asked=self._drop_inputs)
-        if checked.model.signature.is_decoupled:
-            self._stream = self._entrance.responses(checked)
-            self.wait(_next(self._stream), self._take_item)
-        else:
-            self._send(checked)
+    def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
+        return checked._replace(on_asked=self._drop_inputs)
 
     def _drop_inputs(self) -> None:
         """Drop the inputs: they are where models read them, or none will."""
@@ -177,37 +168,43 @@ class PendingStream(PendingRequest):
 
     def proceed(self, coming: Coming) -> None:
         """Have the future get the response of a stream that follows."""
-        assert self._stream is not None
         self._coming = coming
-        self.wait(_next(self._stream), self._take_item)
+        if self in self._open:
+            self._wanted.set()
+        else:
+            self.refuse(Cancelled(_CANCELLED))
 
     def close(self) -> None:
         """Cancel the request, if it is not answered; a thread that waits for it gets Cancelled."""
-        self.cancel()
-        self._refuse(Cancelled(_CANCELLED))
-        if self._stream is not None:
-            _closing.begin(_close(self._stream))
+        self._pending.cancel()
+        self.refuse(Cancelled(_CANCELLED))
 
     def fail(self, error: Exception) -> None:
         """Refuse the request with this error: the connection is gone."""
-        self._refuse(error)
+        self.refuse(error)
         self.close()
 
     # ------------------------------------------------------------- responses
 
-    def _respond(self, response: ResponseBody) -> None:
-        self._end_observed()
+    def respond(self, pending: Pending, response: ResponseBody, /) -> None:
         self._settle(self._response(response, None, is_final=True))
 
-    def _take_item(self, item: StreamItem | None) -> None:
-        if item is None:
-            self._settle(None)
-        elif type(item.error) is DeadlineExceeded:
-            self._refuse(item.error)
-        else:
-            self._settle(self._response(item.body, item.error, is_final=item.is_final))
+    async def follow(self, pending: Pending, checked: CheckedRequest, /) -> None:
+        items = self._entrance.responses(checked)
+        del checked  # its tensors may be large, and this may last
+        async with aclosing(items):
+            async for item in items:
+                if type(item.error) is DeadlineExceeded:
+                    raise item.error
+                self._wanted.clear()
+                self._settle(self._response(item.body, item.error, is_final=item.is_final))
+                if item.is_final:
+                    return
+                del item  # its memory may be the model's
+                await self._wanted.wait()
+        self._settle(None)
 
-    def _refuse(self, error: Exception) -> None:
+    def refuse(self, error: Exception, /) -> None:
         self._open.discard(self)
         self._drop_inputs()
         coming, self._coming = self._coming, None
@@ -225,26 +222,11 @@ class PendingStream(PendingRequest):
         self, body: ResponseBody | None, error: ZmqTritonError | None, *, is_final: bool
     ) -> InferenceResponse:
         return InferenceResponse(
-            self._model.name,
-            self._model.version,
+            self._pending.model.name,
+            self._pending.model.version,
             self._request.request_id,
             {} if body is None else to_arrays(body.outputs),
             {} if body is None else body.parameters,
             error,
             is_final,
         )
-
-
-async def _next(stream: AsyncGenerator[StreamItem, None]) -> StreamItem | None:
-    async for item in stream:
-        return item
-    return None
-
-
-async def _close(stream: AsyncGenerator[StreamItem, None]) -> None:
-    for _ in range(2):
-        try:
-            await stream.aclose()
-            return
-        except RuntimeError:  # what was read from it is being cancelled at this moment
-            await asyncio.sleep(0)

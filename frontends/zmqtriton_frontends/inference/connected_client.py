@@ -1,0 +1,69 @@
+"""The client of one connection, of either protocol: what it holds, what it costs, how it goes on.
+
+The connection owns it. Calls, exchanges and shares refer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_frontends.inference.open_sequences import OpenSequences
+from zmqtriton_frontends.process.client_progress import ClientProgress
+from zmqtriton_frontends.process.ledger import ClientAccount, Ledger
+from zmqtriton_frontends.process.turns import ROUND_S, Cost, Turns
+
+
+class ConnectedClient(ClientAccount):
+    __slots__ = ("cost", "progress", "sequences", "turns")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        turns: Turns,
+        info: Callable[[str], Any],
+        moved: Callable[[], int] | None = None,
+        owes: Callable[[], bool] | None = None,
+        end: Callable[[], None] | None = None,
+        *,
+        sequences_ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Set up; `info` is the transport's, the other functions are those of the parts."""
+        peer = info("peername")
+        super().__init__(ledger, peer[0] if isinstance(peer, tuple) else "", moved, owes, end)
+        self.turns = turns
+        #: Cost of the recent work for the client.
+        self.cost = Cost(self.place, turns.clock())
+        #: Sequences that the client has begun; its next connection may know nothing of them.
+        self.sequences = OpenSequences(sequences_ended)
+        #: Progress with a request that comes, or an answer that is sent.
+        self.progress = ClientProgress()
+
+    def take_turn(self, work: Callable[[], None]) -> None:
+        """Do the work, after others where there is much to do."""
+        turns, cost = self.turns, self.cost
+        begun = turns.clock()
+        if turns.is_crowded and not turns.end_of_turn(cost, begun):
+            turns.wait(cost, lambda _until: work())
+            return
+        try:
+            work()
+        finally:
+            turns.spend(cost, begun)
+
+    async def wait_for_turn(self, begun: float) -> None:
+        """Wait for a turn, after work for this client that began at `begun`."""
+        turns = self.turns
+        turns.spend_task(self.cost, max(begun, turns.clock() - ROUND_S))
+        await turns.turn_of_task(self.cost)
+
+    def work(self, step: Callable[[], bool]) -> None:
+        """Have steps done in this client's turns, until one returns False."""
+
+        def go_on(until: float) -> bool:
+            while step():
+                if self.turns.clock() >= until:
+                    return True
+            return False
+
+        self.turns.wait(self.cost, go_on)
