@@ -52,14 +52,8 @@ SURFACE = {
     "zmqtriton_stub.memory.gpu": "memory of GPUs: copied to, from and within them",
     # models in the process of a test, which plays the broker
     "zmqtriton.broker.sequences.controls": "control tensors, as the broker adds them",
-    "zmqtriton_stub.broker.between_threads": "the bell of a thread that waits",
-    "zmqtriton_stub.broker.bls_client": "calls of models",
-    "zmqtriton_stub.broker.unconfirmed_answers": "the books on their answers",
-    "zmqtriton_stub.execution.executions": "executions",
-    "zmqtriton_stub.execution.response_counts": "how many responses a request has had",
-    "zmqtriton_stub.execution.responses": "their responses",
-    "zmqtriton_stub.execution.streams": "several responses of a request",
     "zmqtriton_stub.instance": "the instance of the process",
+    "zmqtriton_stub.played": "a stub whose broker is the caller",
     "zmqtriton_stub.model": "the model's code, imported and called",
     # frontends
     "zmqtriton_frontends.access.bearer_tokens": "what a token is good for and shows",
