@@ -59,11 +59,11 @@ class ProgressView:
     """One side's view of the memory."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the memory; the descriptor may be closed afterwards.
+        """Map the memory; the descriptor may be closed afterwards. -1: memory of this process.
 
         Raises OSError or ValueError for a bad one.
         """
-        self._page = mmap.mmap(descriptor, 0)
+        self._page = mmap.mmap(descriptor, SIZE if descriptor == -1 else 0)
         #: Maximum number of requests in one half.
         self._room = (len(self._page) - _KEYS_AT) // 2 // _KEY.size
         self._begun = 0

@@ -155,8 +155,6 @@ class Mappings:
         It is called from destructors, too, and must not wait for anything.
         """
         self._is_private = is_private
-        #: False in a process that must not die because a client truncates its memory.
-        self.maps_regions = True
         self._pagemap = Pagemap() if is_private else None
         self._on_release = on_release or (lambda blocks: None)
         self._segments: dict[Name, _Segment] = {}
@@ -182,7 +180,7 @@ class Mappings:
             size = os.fstat(descriptor).st_size
             if is_region:
                 memory = _COPIED
-                if self.maps_regions and not is_copied:
+                if not is_copied:
                     with suppress(OSError, ValueError):  # memory is short, or the file is empty
                         memory = _private(descriptor, size)
             elif self._is_private:

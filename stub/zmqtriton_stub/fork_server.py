@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from typing import Any, Iterable
 
-from zmqtriton_floor import execution_progress, prctl, stub_mark, wire
+from zmqtriton_floor import prctl, stub_mark, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -71,10 +71,7 @@ def rehearse() -> None:
     by each stub, which would have it in memory of its own.
     """
     ours, theirs = pair()
-    page = os.memfd_create("zmqtriton-rehearsal", os.MFD_CLOEXEC)
-    os.truncate(page, execution_progress.SIZE)
-    supervisor, progress = Lifeline(ours), ProgressView(page)
-    os.close(page)
+    supervisor, progress = Lifeline(ours), ProgressView(-1)
     for message in (
         wire.Bootstrap(1, bytes(16), "stub", _NOWHERE, 1, codec.encode(StubSettings())),
         wire.LoadModel("m_0_0", "m", 1, "CPU", 0, _NOWHERE, _NOWHERE, _CONFIG, 0),

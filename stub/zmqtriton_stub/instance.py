@@ -21,7 +21,6 @@ from zmqtriton_floor.signature import Signature, config_parameter, takes_gpu
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
-from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.execution.implicit_state import States
@@ -51,30 +50,40 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
 class StubInstance:
     """One model instance and the way to its supervisor."""
 
-    #: Returns the numbers of the threads of other instances in this process.
-    other_threads: Callable[[], Sequence[int]] = staticmethod(tuple)
+    is_decoupled = False
+    #: Requests may be executed several times, one step each.
+    is_iterative = False
+    #: Maximum number of batches that an async execute() gets at once; 0 if the model does not
+    #: set it.
+    max_inflight = 0
+    #: Calls of other models go on when the requests that they are made for have ended, as in
+    #: Triton.
+    has_detached_calls = False
+    #: Inputs of the model may be in memory of a GPU.
+    takes_gpu = False
 
-    def __init__(self, load: wire.LoadModel, tell: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        load: wire.LoadModel,
+        tell: Callable[[Any], None],
+        memory: TensorMemory | None = None,
+        measures: ModelMetrics | None = None,
+        other_threads: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        """Set up; `tell` sends the supervisor a message, from any thread.
+
+        Without memory all tensors travel in messages. The model may have made metrics before.
+        `other_threads` returns the numbers of the threads of other instances in this process.
+        """
         self.name = load.instance
         self.model = load.model
         self.version = load.version
         #: Directory with the files of this version; the code may be elsewhere.
         self.version_directory = os.path.join(load.directory, str(load.version))
-        self.is_decoupled = False
-        #: Requests may be executed several times, one step each.
-        self.is_iterative = False
-        #: Maximum number of batches that an async execute() gets at once; 0 if the model does not
-        #: set it.
-        self.max_inflight = 0
-        #: Calls of other models go on when the requests that they are made for have ended, as in
-        #: Triton.
-        self.has_detached_calls = False
-        #: Inputs of the model may be in memory of a GPU.
-        self.takes_gpu = False
         #: Calls other models; None while that is not allowed, that is outside of execute().
         self.asker: BlsClient | None = None
-        #: The memory of large tensors; None: all of them travel in messages.
-        self.memory: TensorMemory | None = None
+        self.memory = memory
+        self.other_threads = other_threads
         #: The signature of requests; None until the configuration is final.
         self.signature: Signature | None = None
         #: Number of control tensors that the broker adds to each request, after its own inputs.
@@ -89,10 +98,8 @@ class StubInstance:
         self.mismatches: set[str] = set()
         #: Makes a control call with JSON arguments and waits; None while that is not allowed.
         self.call: Callable[[str, str], Any] | None = None
-        #: Finds a request that has no final outcome yet, by peer and id.
-        self.find_request: Callable[[tuple[int, int]], Any] = lambda key: None
-        #: Returns the ids that clients have given the requests that have no final outcome yet.
-        self.request_ids: Callable[[], list[str]] = list
+        #: Every request that has no final outcome yet, by peer and id.
+        self.pending: dict[tuple[int, int], Any] = {}
         #: The way to the instance if this process is a fork of it; else None.
         self.line: ForkClient | None = None
         #: The server's runtime directory, where the instance stages files for loads, and the serial
@@ -100,7 +107,8 @@ class StubInstance:
         self.runtime = ""
         self.serial = 0
         #: Metrics of the model, and their families.
-        self.measures = ModelMetrics(lambda text: self.log("E", text))
+        self.measures = measures or ModelMetrics()
+        self.measures.report_to(lambda text: self.log("E", text))
         #: None if the model sees all tensors as clients do.
         self.reshaping: Reshaping | None = None
         #: The states of sequences; None if the model keeps them itself.
@@ -111,7 +119,8 @@ class StubInstance:
         self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
         self.directories = load.directory, os.path.dirname(load.path)
         self._directory = load.directory
-        self._outbox = ThreadOutbox(tell)
+        #: Sends the supervisor a message; from any thread.
+        self.tell = tell
 
     def begin(self, bootstrap: wire.Bootstrap, settings: StubSettings) -> None:
         """Take runtime directory, serial number and mode of traces from the server's Bootstrap."""
@@ -138,9 +147,9 @@ class StubInstance:
         self.has_detached_calls = config_parameter(document, _DETACHED_CALLS) == "yes"
         self.takes_gpu = takes_gpu(document)
 
-    def tell(self, message: Any) -> None:
-        """Send the supervisor a message; from any thread."""
-        self._outbox.put(message)
+    def request_ids(self) -> list[str]:
+        """Return the ids that clients have given the requests that have no final outcome yet."""
+        return [one.request_id for one in [*self.pending.values()]]
 
     def become_fork(self, line: ForkClient, asker: BlsClient) -> None:
         """Make this the instance of a fork: all messages and calls go over its line."""
@@ -148,11 +157,23 @@ class StubInstance:
         # memory that others read is the instance's: here tensors travel in messages
         self.memory = None
         self.call = line.call
-        self._outbox = ThreadOutbox(line.tell)
+        self.tell = line.tell
+
+    def allow(
+        self, asker: BlsClient | None = None, call: Callable[[str, str], Any] | None = None
+    ) -> None:
+        """Let the model call other models, and control them, from here on; or no longer."""
+        self.asker, self.call = asker, call
 
     def failure(self, text: str) -> str:
         """Return Triton's words for a batch that failed."""
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
+
+    def report_failure(self, text: str, error: BaseException | None = None) -> str:
+        """Log the failure of a batch, with an exception or not; return Triton's words for it."""
+        words = self.failure(text)
+        self.log("E", words, depth=2)
+        return words
 
     def tell_unknown_input(self, name: str) -> None:
         """Tell, once, that the model has asked for an input that it can never get."""

@@ -27,9 +27,9 @@ from zmqtriton_stub.api import (
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
 from zmqtriton_stub.api.model_config import ModelConfig
-from zmqtriton_stub.duties import LoopDuties
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.parts import divide_large
+from zmqtriton_stub.watch import Watch
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -83,7 +83,17 @@ Responses = List[Optional[InferenceResponse]]
 class PythonModel:
     """The class TritonPythonModel of a model.py and, once initialized, its only instance."""
 
-    def __init__(self, load: wire.LoadModel, model_class: Any) -> None:
+    def __init__(
+        self,
+        load: wire.LoadModel,
+        model_class: Any,
+        watch: Watch | None = None,
+        await_room: Callable[[], object] | None = None,
+    ) -> None:
+        """Set up; `await_room` returns when there is room for memory that it gives back in sleep.
+
+        Raises NoRoomToWakeError.
+        """
         self._load = load
         self.model_class = model_class
         self._instance: Any = None
@@ -93,11 +103,9 @@ class PythonModel:
         #: Made for the first coroutine.
         self.event_loop: AbstractEventLoop | None = None
         self._is_decoupled = self._is_asleep = False
-        #: Returns when there is room for its memory to come back. Raises NoRoomToWakeError.
-        self.await_room: Callable[[], object] = lambda: None
-        #: Lent to other threads while code of the model runs in the loop's.
-        self.duties = LoopDuties()
-        self.duties.claim()
+        self._await_room = await_room
+        #: Has the right to rounds, which is lent while code of the model runs in the loop's thread.
+        self.watch = watch or Watch()
         #: Maximum number of batches that it executes at once: more than one only if execute() is a
         #: coroutine.
         self.slots = 1
@@ -105,10 +113,6 @@ class PythonModel:
             f"Python model '{load.instance}' is using the decoupled mode and the execute function "
             "must return None."
         )
-        #: Descriptor that the event loop watches, and the function that it calls for that while a
-        #: coroutine is awaited.
-        self._descriptor = -1
-        self._attend: Callable[[], None] = lambda: None
         self._is_awaiting = False
         #: Coroutines in the background; asyncio itself would forget them.
         self._tasks: set[Task[Any]] = set()
@@ -160,13 +164,13 @@ class PythonModel:
             if not hasattr(self._instance, name):
                 raise TritonModelException(f"its TritonPythonModel needs a method {name}()")
         if sleeps is not self._is_asleep:
-            if not sleeps:
-                self.await_room()
-            self.duties.give_back()
+            if not sleeps and self._await_room is not None:
+                self._await_room()
+            self.watch.give_back()
             try:
                 (self._instance.sleep if sleeps else self._instance.wake_up)()
             finally:
-                self.duties.claim()
+                self.watch.claim()
             self._is_asleep = sleeps
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
@@ -176,7 +180,7 @@ class PythonModel:
         if self._execute is None:
             raise TritonModelException(self._lack_of_execute())
         count = len(requests)
-        self.duties.give_back()
+        self.watch.give_back()
         try:
             returned = self._execute(requests)
             if type(returned) is not list and isinstance(returned, Coroutine):
@@ -186,7 +190,7 @@ class PythonModel:
         finally:
             if this_process.is_forked:
                 this_process.end_forked()
-            self.duties.claim()
+            self.watch.claim()
         return self.check(returned, count)
 
     def _lack_of_execute(self) -> str:
@@ -218,18 +222,11 @@ class PythonModel:
 
     # ------------------------------------------------------------ event loop
 
-    def attend(self, descriptor: int, attend: Callable[[], None]) -> None:
-        """Have `attend` called when the descriptor has input while a coroutine is awaited.
-
-        While there is nothing to wait for but those in the background, `run_background` returns.
-        """
-        self._descriptor, self._attend = descriptor, attend
-
     def _run(self, coroutine: Any) -> Any:
         loop = self._loop()
         self._is_awaiting = True
         # what came together with this batch is here already, and nothing tells of it again
-        loop.call_soon(self._attend)
+        loop.call_soon(self.watch.run_round)
         try:
             return loop.run_until_complete(coroutine)
         finally:
@@ -248,13 +245,12 @@ class PythonModel:
         if loop is None:
             loop = self.event_loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
-            if self._descriptor >= 0:
-                loop.add_reader(self._descriptor, self._look)
+            self.watch.serve(loop, self._look)
         return loop
 
     def _look(self) -> None:
         if self._is_awaiting:
-            self._attend()
+            self.watch.run_round()
         else:
             self._loop().stop()
 
@@ -268,21 +264,20 @@ class PythonModel:
         return self._is_decoupled or bool(asyncio.all_tasks(self.event_loop))
 
     def run_background(self, max_s: float | None) -> None:
-        """Run the event loop until the descriptor of `attend` has input, or for this long."""
+        """Run the event loop until there is something for a round, or for this long."""
         loop = self._loop()
         timer = None if max_s is None else loop.call_later(max_s, loop.stop)
-        self.duties.give_back()
+        self.watch.give_back()
         try:
             loop.run_forever()
         finally:
-            self.duties.claim()
+            self.watch.claim()
         if timer is not None:
             timer.cancel()
 
     def finalize(self) -> None:
         if self.event_loop is not None:
-            if self._descriptor >= 0:
-                self.event_loop.remove_reader(self._descriptor)
+            self.event_loop.remove_reader(self.watch.loop)
             _stop(self.event_loop)
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()

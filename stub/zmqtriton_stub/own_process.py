@@ -13,7 +13,7 @@ import gc
 import hashlib
 import json
 import os
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Sequence
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.signature import config_parameter
@@ -21,6 +21,7 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import set_memory
+from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory import device_span
@@ -91,6 +92,12 @@ class OwnProcess:
     maps_regions = True
     #: True if all memory and GPUs of the process are the instance's.
     has_own_memory = True
+    #: Metrics that the model's code has made before there was an instance; None without any.
+    measures: ModelMetrics | None = None
+
+    def threads_beside(self, instance: str) -> Sequence[int]:
+        """Return the numbers of the threads that other instances have in this process."""
+        return ()
 
     def adopt(
         self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import threading
 import time
@@ -18,11 +19,13 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import tasks
+from zmqtriton_stub.broker.between_threads import ThreadOutbox
+from zmqtriton_stub.watch import Watch
 
 #: The longest wait for an answer about a segment; the supervisor takes milliseconds.
 _ANSWER_TIMEOUT_S = 5.0
-#: Interval at which a thread that waits for a call attends to the loop's duties.
-_ATTEND_INTERVAL_S = 0.02
+#: Interval at which a thread that waits for a call looks whether a round of the loop is due.
+_POLL_INTERVAL_S = 0.02
 
 #: Messages to the main loop that come with a descriptor.
 _CARRIERS = frozenset((wire.ReadinessLifeline, wire.StreamListener))
@@ -46,22 +49,31 @@ class _Waiter:
 class SupervisorClient:
     """Sends messages over the lifeline and hands each answer to the thread that asked for it."""
 
-    def __init__(self, lifeline: Lifeline, on_end: Callable[[], None]) -> None:
-        """Set up; the thread that reads the lifeline calls `on_end` when it has ended."""
+    def __init__(
+        self,
+        lifeline: Lifeline,
+        watch: Watch,
+        on_end: Callable[[], None],
+        subject: Callable[[], tasks.Subject | None],
+    ) -> None:
+        """Set up; the thread that reads the lifeline calls `on_end` when it has ended.
+
+        `subject` returns the instance of tasks, which begin whatever the main loop is doing.
+        """
         #: Messages for the main loop.
         self.inbox: deque[Any] = deque()
         #: The last descriptor that came with a message of a kind and was not taken.
         self._descriptors: dict[type[Any], int] = {}
-        #: Wakes the main loop when another thread has filled the inbox.
-        self.wake: Callable[[], None] = lambda: None
-        self.send: Callable[[Any], None] = lifeline.send
-        #: Called repeatedly while a call is waited for; the loop attends to its duties there.
-        self.attend: Callable[[], None] = lambda: None
-        #: Instance of the tasks, which begin whatever the main loop is doing; None before a load.
-        self.instance: tasks.Subject | None = None
-        self._on_end = on_end
-        #: Maps or unmaps the segment, and settles the question for it.
-        self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
+        #: Sends the supervisor a message; from any thread.
+        self.send = ThreadOutbox(lifeline.send).put
+        self._watch = watch
+        self._on_end, self._subject = on_end, subject
+        #: Functions by type of message, called by the thread that reads, with its descriptor.
+        self._takers: dict[type[Any], Callable[[Any, int], object]] = {
+            wire.SegmentCreated: self._segment_created,
+            wire.CallResult: lambda result, _: self.settle((0, 0, result.id), (result, -1)),
+            wire.Call: self._take_call,
+        }
         self._lifeline = lifeline
         self._reading = threading.Lock()
         #: Several may wait for one answer.
@@ -75,8 +87,8 @@ class SupervisorClient:
         self._waiters.add(waiter)
         self.send(wire.Call(number, verb, arguments))
         while waiter.answer is None:
-            self._read_for(waiter, _ATTEND_INTERVAL_S)
-            self.attend()
+            self._read_for(waiter, _POLL_INTERVAL_S)
+            self._watch.poll()
         answer: wire.CallResult = waiter.answer[0]
         if answer.code:
             raise from_number(answer.code, answer.text)
@@ -98,11 +110,12 @@ class SupervisorClient:
         finally:
             self._waiters.discard(waiter)
 
-    def deliver(self, message: Any) -> None:
+    def deliver(self, message: Any, within_s: float = math.inf) -> None:
         """Send a message whatever the main loop is doing, which sends the rest of others."""
         self.send(message)
-        while self._lifeline.is_backed_up and not self._lifeline.ended:
-            time.sleep(_ATTEND_INTERVAL_S)  # not select(): descriptors may have great numbers
+        deadline_s = time.monotonic() + within_s
+        while self._lifeline.is_backed_up and time.monotonic() < deadline_s:
+            time.sleep(_POLL_INTERVAL_S)  # not select(): descriptors may have great numbers
             self._lifeline.flush()
 
     def take_descriptor(self, kind: type[Any]) -> int:
@@ -147,22 +160,23 @@ class SupervisorClient:
             descriptor = descriptors.pop() if descriptors else -1
             for unexpected in descriptors:
                 os.close(unexpected)
-            if type(message) is wire.SegmentCreated:
-                self._segment_created(message, descriptor)
-            elif type(message) is wire.SegmentOpened:
-                self.on_segment_opened(message, descriptor)
-            elif type(message) is wire.CallResult:
-                self.settle((0, 0, message.id), (message, -1))
-            elif type(message) is wire.Call and message.verb == tasks.RUN:
-                tasks.begin(self.instance, self.deliver, message)
-            else:
-                self._leave(message, descriptor)
+            self._takers.get(type(message), self._leave)(message, descriptor)
         if self._lifeline.ended:
             self._on_end()
         if len(self.inbox) > count:
-            self.wake()
+            self._watch.wake()
 
-    def _leave(self, message: Any, descriptor: int) -> None:
+    def subscribe(self, kind: type[Any], take: Callable[[Any, int], object]) -> None:
+        """Have the thread that reads call `take` with each message of this kind."""
+        self._takers[kind] = take
+
+    def _take_call(self, call: wire.Call, _: int) -> None:
+        if call.verb == tasks.RUN:
+            tasks.begin(self._subject(), self.deliver, call)
+        else:
+            self._leave(call)
+
+    def _leave(self, message: Any, descriptor: int = -1) -> None:
         """Leave a message and its descriptor to the main loop."""
         if type(message) in _CARRIERS and descriptor >= 0:
             earlier = self.take_descriptor(type(message))

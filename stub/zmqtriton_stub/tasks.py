@@ -24,10 +24,12 @@ class Subject(Protocol):
     """An instance, as far as a task may know it."""
 
     name: str
-    #: Returns the ids that clients have given the requests which the instance has now.
-    request_ids: Callable[[], List[str]]
-    #: Returns the numbers of the threads that other instances have in this process.
-    other_threads: Callable[[], Sequence[int]]
+
+    def request_ids(self) -> List[str]:
+        """Return the ids that clients have given the requests which the instance has now."""
+
+    def other_threads(self) -> Sequence[int]:
+        """Return the numbers of the threads that other instances have in this process."""
 
     @property
     def directories(self) -> Sequence[str]:

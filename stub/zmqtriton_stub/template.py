@@ -21,9 +21,9 @@ from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import clip, reason_of
+from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
 from zmqtriton_stub.instance import StubInstance
-from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
@@ -43,16 +43,8 @@ class Preloaded(OwnProcess):
     """The process of an instance whose model was imported before its fork."""
 
     def __init__(self, template: StubInstance, model_class: Any) -> None:
-        self._template = template
+        self.measures = template.measures
         self._class = model_class
-
-    def adopt(
-        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
-    ) -> None:
-        # metrics that model.py has made are this instance's, and so is what they complain of
-        instance.measures = self._template.measures
-        self._template.tell = instance.tell  # type: ignore[method-assign]
-        super().adopt(instance, bootstrap, memory)
 
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         take_priority(json.loads(load.config), instance.log)
@@ -105,7 +97,7 @@ def load_once(
     if load is None:
         return None
     sys.argv[1:] = []  # as models find it
-    template = StubInstance(load, lifeline.send)
+    template = StubInstance(load, ThreadOutbox(lifeline.send).put)
     this_process.current = template
     try:
         before = _descriptors()

@@ -228,15 +228,16 @@ class _Surroundings(OwnProcess):
 
     def __init__(self, host: InstanceHost) -> None:
         self._host = host
+        self.measures = None if next(host.begun) else host.template.measures
+
+    def threads_beside(self, instance: str) -> Sequence[int]:
+        return [number for number, owner in [*_owners.items()] if owner != instance]
 
     def adopt(
         self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
     ) -> None:
         this_process.take_thread(instance)
         _own.memory = memory
-        if not next(self._host.begun):
-            instance.measures = self._host.template.measures
-        instance.other_threads = lambda: [n for n, o in [*_owners.items()] if o != instance.name]
         self.forks = forks = Forks(instance, bootstrap, memory)
         self._host.forks.add(forks)
 

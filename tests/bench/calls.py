@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.bench import clients
@@ -70,7 +70,7 @@ class Counter:
     """A server whose processes count, and the counts of each role per request."""
 
     def __init__(self, server: Server, directory: Path) -> None:
-        self._server = server
+        self.server = server
         self._directory = directory
         pids = server.pids()
         self._pids = {role: pids[role][-1] for role in ROLES}
@@ -78,7 +78,7 @@ class Counter:
     def count(self, kind: str) -> dict[str, dict[str, float]]:
         """Return calls per request, by role and function."""
         make_plan, protocol = KINDS[kind]
-        server = self._server
+        server = self.server
         port = server.http_port if protocol == "http" else server.grpc_port
         connection = make_connection(make_plan(port))
         for _ in range(_WARM):
@@ -101,6 +101,14 @@ class Counter:
             for role, calls in fewest.items()
         }
 
+    def entered(self, role: str, ask: Callable[[], object]) -> list[list[str]]:
+        """Return the functions that each process of a role enters for a request, in order."""
+        ask()
+        self._pids = {str(pid): pid for pid in self.server.pids()[role]}
+        self._signal(signal.SIGRTMIN)
+        ask()
+        return [[*counts] for counts in self._collect().values()]
+
     def _signal(self, number: int) -> None:
         for pid in self._pids.values():
             os.kill(pid, number)
@@ -119,14 +127,14 @@ class Counter:
 
 
 @contextlib.contextmanager
-def counting_server(directory: Path) -> Iterator[Counter]:
+def counting_server(directory: Path, *models: str) -> Iterator[Counter]:
     counts = directory / "counts"
     counts.mkdir()
     (directory / "sitecustomize.py").write_text(COUNTING)
     path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     server = Server(
         directory / "s",
-        models=["identity_fp32"],
+        models=models or ["identity_fp32"],
         # a request that is no job pays nothing for them
         options=["--jobs"],
         environment={"PYTHONPATH": path, "ZT_CALLS": str(counts)},

@@ -6,6 +6,7 @@ Each exception is listed with its reason and today's number, so that it can only
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 
 from tests.repo.sources import Source, import_graph, imported, sources, within
@@ -136,4 +137,29 @@ def test_no_star_stands_before_a_tuple_that_is_written_out() -> None:
         for source in sources()
         for node in source.nodes
         if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple)
+    ]
+
+
+#: The modules that make the parts of a stub.
+_MAKERS = {"zmqtriton_stub.core", "zmqtriton_stub.loop", "zmqtriton_stub.played"}
+
+
+def test_parts_of_a_stub_are_whole_when_they_are_made() -> None:
+    """No attribute begins as a lambda in its place, or is set on a part of the object."""
+    targets = [
+        (source.module, ast.unparse(target), node.value)
+        for source in sources()
+        if within(source.module, ("zmqtriton_stub",))
+        for node in source.nodes
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    of_self = [one for one in targets if re.match(r"self\.\w", one[1])]
+
+    assert of_self
+    assert [] == [
+        f"{module}: {name}"
+        for module, name, value in of_self
+        if isinstance(value, ast.Lambda)
+        or (module in _MAKERS and re.fullmatch(r"self\.\w+\.\w+", name))
     ]

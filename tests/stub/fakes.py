@@ -27,7 +27,8 @@ class FakeLink:
         self.sent_to_supervisor: list[Any] = []
         self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
-        self.pending: dict[tuple[int, int], OpenRequest] = {}
+        self.pending: dict[tuple[int, int], OpenRequest] = self.instance.pending
+        self.executing: dict[int, list[OpenRequest]] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.is_closed = False
@@ -37,13 +38,13 @@ class FakeLink:
     def send(self, message: list[bytes]) -> None:
         self.messages.append((wire.decode(message[0]), message[1:]))
 
-    def put(self, answer: OutcomeWithBody) -> None:
-        self.send(frames([answer]))
+    def put(self, item: list[bytes] | OutcomeWithBody) -> None:
+        self.send(item if isinstance(item, list) else frames([item]))
 
     def postpone(self, step: Callable[[], None]) -> None:
         step()
 
-    def poll_while_executing(self) -> None:
+    def poll(self) -> None:
         """Nothing else is to be looked after."""
 
     def tell_tallies(self) -> None:

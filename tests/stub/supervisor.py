@@ -16,10 +16,26 @@ from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import Memory, StubSettings
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.supervisor_client import SupervisorClient
+from zmqtriton_stub.watch import Watch
 
 #: A client's region.
 REGION = REGIONS_FROM + 1
 BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, encode(StubSettings()))
+
+
+def make_client(lifeline: Lifeline, subject: Any = None) -> SupervisorClient:
+    """Return the stub's end of a lifeline whose end is of no interest."""
+    return SupervisorClient(lifeline, Watch(), lambda: None, lambda: subject)
+
+
+class FakeLine:
+    """Stands for the connection to the broker: keeps the blocks that are released."""
+
+    def __init__(self) -> None:
+        self.released: list[wire.Block] = []
+
+    def send(self, frames: list[bytes]) -> None:
+        self.released += wire.decode(frames[0]).blocks
 
 
 class FakeSupervisor:
@@ -28,11 +44,10 @@ class FakeSupervisor:
     def __init__(self) -> None:
         ours, theirs = pair()
         self._stub_lifeline = Lifeline(theirs)
-        self.client = SupervisorClient(self._stub_lifeline, lambda: None)
-        self.memory = TensorMemory(self.client)
-        self.memory.begin(BOOTSTRAP.serial, Memory())
-        self.released: list[wire.Block] = []
-        self.memory.release = lambda message: self.released.extend(message.blocks)
+        self.client = make_client(self._stub_lifeline)
+        self.line = FakeLine()
+        self.released = self.line.released
+        self.memory = self.make_memory()
         self.refusal = ""
         self.freed_segments: list[int] = []
         #: What others see of the stub's arena.
@@ -47,6 +62,10 @@ class FakeSupervisor:
         self.lifeline = Lifeline(ours)
         self._thread = threading.Thread(target=self._answer_all)
         self._thread.start()
+
+    def make_memory(self, settings: Memory | None = None, **more: Any) -> TensorMemory:
+        line: Any = self.line
+        return TensorMemory(self.client, line, BOOTSTRAP.serial, settings or Memory(), **more)
 
     def _answer_all(self) -> None:
         while not self.lifeline.ended:

@@ -1,10 +1,10 @@
-"""The right to do the loop's duties, the threads that may have it, and tasks beside the loop."""
+"""The right to run rounds of the loop, the threads that may have it, and tasks beside the loop."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.stub.supervisor import make_client
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_stub import tasks
-from zmqtriton_stub.duties import LoopDuties
 from zmqtriton_stub.model import PythonModel
-from zmqtriton_stub.supervisor_client import SupervisorClient
+from zmqtriton_stub.watch import Watch
 
 
 @pytest.fixture
@@ -29,61 +29,57 @@ def beside() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture
-def duties() -> LoopDuties:
-    """The duties of a loop amid its own steps."""
-    duties = LoopDuties()
-    duties.claim()
-    return duties
+def watch() -> Watch:
+    """The watch of a loop amid its own steps."""
+    return Watch()
 
 
 def test_amid_the_steps_of_the_loop_no_other_thread_does_them(
-    duties: LoopDuties, beside: ThreadPoolExecutor
+    watch: Watch, beside: ThreadPoolExecutor
 ) -> None:
-    assert not beside.submit(duties.take).result(30)
+    assert not beside.submit(watch.claim, False).result(30)
 
 
-def test_the_loop_does_them_within_its_own_steps(
-    duties: LoopDuties, beside: ThreadPoolExecutor
-) -> None:
+def test_the_loop_does_them_within_its_own_steps(watch: Watch, beside: ThreadPoolExecutor) -> None:
     """A destructor of the model's may wait for a reply there."""
-    assert duties.take()
-    duties.give_back()
+    assert watch.claim(False)
+    watch.give_back()
 
-    assert not beside.submit(duties.take).result(30)
+    assert not beside.submit(watch.claim, False).result(30)
 
 
 def test_while_code_of_the_model_runs_one_thread_at_a_time_does_them(
-    duties: LoopDuties, beside: ThreadPoolExecutor
+    watch: Watch, beside: ThreadPoolExecutor
 ) -> None:
-    duties.give_back()
-    assert beside.submit(duties.take).result(30)
-    assert not duties.take()
-    beside.submit(duties.give_back).result(30)
+    watch.give_back()
+    assert beside.submit(watch.claim, False).result(30)
+    assert not watch.claim(False)
+    beside.submit(watch.give_back).result(30)
 
-    assert duties.take()
-    assert not beside.submit(duties.take).result(30)
-    duties.give_back()
+    assert watch.claim(False)
+    assert not beside.submit(watch.claim, False).result(30)
+    watch.give_back()
 
-    duties.claim()
-    assert not beside.submit(duties.take).result(30)
+    watch.claim()
+    assert not beside.submit(watch.claim, False).result(30)
 
 
-def test_the_loop_goes_on_once_another_thread_has_done_them(duties: LoopDuties) -> None:
+def test_the_loop_goes_on_once_another_thread_has_done_them(watch: Watch) -> None:
     is_taken, may_end, steps = threading.Event(), threading.Event(), list[str]()
 
     def attend() -> None:
-        eventually(duties.take, 30)
+        eventually(lambda: watch.claim(False), 30)
         is_taken.set()
         may_end.wait(30)
         steps.append("beside")
-        duties.give_back()
+        watch.give_back()
 
     thread = threading.Thread(target=attend)
-    duties.give_back()
+    watch.give_back()
     thread.start()
     assert is_taken.wait(30)
     may_end.set()
-    duties.claim()
+    watch.claim()
     steps.append("loop")
 
     thread.join()
@@ -98,7 +94,7 @@ def test_an_error_of_the_model_gives_them_back_to_the_loop(beside: ThreadPoolExe
     with pytest.raises(ValueError, match="of the model"):
         model.execute([])
 
-    assert not beside.submit(model.duties.take).result(30)
+    assert not beside.submit(model.watch.claim, False).result(30)
 
 
 # -------------------------------------------------------------------------------------------- tasks
@@ -112,9 +108,11 @@ class Instance:
     name = "m_0_0"
     directories: Sequence[str] = ("/models/m",)
 
-    def __init__(self) -> None:
-        self.request_ids: Callable[[], list[str]] = lambda: ["7"]
-        self.other_threads: Callable[[], Sequence[int]] = tuple
+    def request_ids(self) -> list[str]:
+        return ["7"]
+
+    def other_threads(self) -> Sequence[int]:
+        return ()
 
 
 class Line:
@@ -123,8 +121,7 @@ class Line:
     def __init__(self) -> None:
         ours, theirs = pair()
         self.supervisor, self.stub = Lifeline(ours), Lifeline(theirs)
-        self.client = SupervisorClient(self.stub, lambda: None)
-        self.client.instance = Instance()
+        self.client = make_client(self.stub, Instance())
 
     def ask(self, file: Path, function: str = "run", **values: Any) -> None:
         """Ask for a task, and have a thread read that."""
@@ -189,8 +186,11 @@ def test_a_message_that_another_thread_has_read_ends_the_wait_for_it(line: Line)
     assert [wire.Finalize()] == list(line.client.inbox)
 
 
-def test_who_waits_for_the_supervisor_attends_to_the_loops_duties(line: Line) -> None:
+def test_who_waits_for_the_supervisor_runs_rounds_of_the_loop(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # the answer may depend on them
-    line.client.attend = lambda: line.supervisor.send(wire.CallResult(1, 0, "", "true"))
+    answer = wire.CallResult(1, 0, "", "true")
+    monkeypatch.setattr(Watch, "poll", lambda _: line.supervisor.send(answer))
 
     assert line.client.call("load", "{}") is True

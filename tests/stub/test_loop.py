@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,12 +51,16 @@ class Surroundings:
     """The process of the test, where an instance is one thread among others."""
 
     maps_regions = has_own_memory = True
+    measures = None
 
     def __init__(self, model_class: Any) -> None:
         self._class = model_class
         self.collected = 0
         self.is_settled = False
         self.reasons: list[str] = []
+
+    def threads_beside(self, instance: str) -> Sequence[int]:
+        return ()
 
     def adopt(self, instance: Any, bootstrap: Any, memory: Any) -> None:
         self.instance = instance
@@ -93,17 +98,18 @@ class HostedStub(RunningStub):
         self.surroundings = Surroundings(type("TritonPythonModel", (model_class,), own))
         self.status: int | None = None
         around: Any = self.surroundings
-        self.stub = Stub(Lifeline(end), self.progress, listener, around)
-        self.thread = threading.Thread(target=self._run)
+        make = partial(Stub, Lifeline(end), self.progress, listener, around)
+        self.thread = threading.Thread(target=self._run, args=[make])
         self.thread.start()
 
-    def _run(self) -> None:
+    def _run(self, make: Callable[[], Stub]) -> None:
+        stub = make()
         try:
-            self.status = self.stub.run()
+            self.status = stub.run()
         except SystemExit:
             self.status = 1
         finally:
-            self.stub.close()
+            stub.close()
 
     def __enter__(self) -> HostedStub:
         return self

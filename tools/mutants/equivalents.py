@@ -26,34 +26,27 @@ EQUIVALENTS: dict[str, str] = {
     f"{_STUB}/api/tensor.py Tensor.__init__: if type(name) is not str -> if False": (
         "a shortcut: a str stays as it is"
     ),
-    f"{_STUB}/broker/connection.py BrokerConnection.wait: self.descriptor >= 0 -> "
-    "self.descriptor > 0": "0 is the standard input of every process",
     f"{_STUB}/execution/responses.py OpenRequest.encode: if sendable and (not is_declared or "
     "instance.declared_shapes) -> if True": (
         "a shortcut: the same is compared again, with its words"
     ),
     f"{_STUB}/broker/bls_client.py BlsClient.wait: time.monotonic() - question.granted_s >= "
     "_GRANT_EVERY_S -> time.monotonic() - question.granted_s > _GRANT_EVERY_S": "a clock of floats",
-    f"{_STUB}/broker/connection.py BrokerConnection.turn: 0 in if not socket.is_open and "
-    "self.descriptor >= 0: -> 1": "0 is the standard input of every process",
     f"{_STUB}/execution/executions.py Executions._record: if execution.ids -> if True": (
         "ids are kept where their lines are logged"
     ),
     f"{_STUB}/execution/streams.py OpenStream.cancel: 0 in self._out_bytes = 0 -> 1": (
         "one byte of a window of many, of which nothing is sent any more"
     ),
-    f"{_STUB}/loop.py Stub._watch_lifeline: 0 in writable = select.POLLOUT if self._is_backed_up "
-    "else 0 -> 1": "1 is POLLIN, which is asked for anyway",
     f"{_STUB}/supervisor_client.py SupervisorClient._receive: if len(self.inbox) > count -> "
     "if True": "who is woken for nothing waits again",
+    f"{_STUB}/watch.py Watch.follow: 0 in writable = select.EPOLLOUT if self._is_backed_up else 0 "
+    "-> 1": "1 is EPOLLIN, which is asked for anyway",
+    f"{_STUB}/watch.py Watch.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
     f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
     "len(self._ranges) > _MAX_RANGES": "which ranges are forgotten changes only what is done twice",
-    f"{_STUB}/loop.py Stub.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
     f"{_BROKER}/core.py BrokerCore.results: True in pairs = zip(message.outcomes, bodies, "
     "strict=True) -> False": "their numbers were compared before",
-    f"{_STUB}/model.py PythonModel._loop: self._descriptor >= 0 -> self._descriptor > 0": (
-        "0 is the standard input of every process"
-    ),
     f"{_BROKER}/metrics/latencies.py LatencyStatistics.record_ensemble: 0 in self._took(1, (0, "
     "compute_ns, 0)) -> 1": "summaries count microseconds",
     f"{_BROKER}/requests/limits.py Token.__init__: 0 in self.concurrency = 0 -> 1": (

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from zmqtriton.broker.scheduling.instances import Instance as Instance
     from zmqtriton.broker.scheduling.placement import Placement as Placement
     from zmqtriton.broker.scheduling.scheduler import Scheduler as Scheduler
+    from zmqtriton.broker.sequences.controls import SequenceControls as SequenceControls
     from zmqtriton_floor.settings.broker import BrokerSettings as BrokerSettings
 else:
     __getattr__ = lazy_names(__name__)

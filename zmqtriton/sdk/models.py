@@ -10,11 +10,15 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from zmqtriton import figures as figures
-    from zmqtriton.config import instances as instances, parameters as parameters, pbtxt as pbtxt
-    from zmqtriton.config.backends import models_in as models_in
+    from zmqtriton.config import (
+        backends as backends,
+        instances as instances,
+        model_config as model_config,
+        parameters as parameters,
+        pbtxt as pbtxt,
+    )
     from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
     from zmqtriton.config.files import ClientFile as ClientFile
-    from zmqtriton.config.model_config import load_config as load_config
     from zmqtriton.config.parameters import parameter_text as parameter_text
     from zmqtriton.diagnosis import doctor as doctor, examination as examination, explain as explain
     from zmqtriton.diagnosis.facts import (
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote
     from zmqtriton_floor.signature import config_parameter as config_parameter
-    from zmqtriton_stub import api as api, model as model
+    from zmqtriton_stub import api as api, model as model, played as played
     from zmqtriton_stub.api import dlpack as dlpack
     from zmqtriton_stub.memory import gpu as gpu
 else:

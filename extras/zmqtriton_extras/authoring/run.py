@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import ConfigError, models_in, pbtxt, scan, sources
+from zmqtriton.sdk.models import ConfigError, backends, pbtxt, scan, sources
 from zmqtriton.sdk.process import Hook, addons, command_line
 from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
@@ -122,7 +122,7 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
-    if models_in(path)[1]:
+    if backends.models_in(path)[1]:
         return ""  # its backend reads it
     for fact in sources.check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
@@ -209,7 +209,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path)
-    functions = () if name else models_in(path)[1]
+    functions = () if name else backends.models_in(path)[1]
     names = functions or (name or path.stem,)
     if unfit := [each for each in names if not _NAME.fullmatch(each)]:
         text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from zmqtriton.config.errors import Problem
-from zmqtriton.config.parameters import parameter_text
+from zmqtriton.sdk.models import Problem, parameter_text
 
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
 _GRAPH, _INITIALIZER, _INPUT, _OUTPUT = 7, 5, 11, 12

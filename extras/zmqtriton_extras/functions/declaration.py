@@ -22,6 +22,7 @@ ADDON = AddOn(
     "functions",
     title="Functions",
     needs=(
+        "authoring",
         "routes",
         "cockpit",
         "generate",

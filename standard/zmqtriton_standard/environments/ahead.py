@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.sdk.models import demand, load_config, scan
+from zmqtriton.sdk.models import demand, model_config, scan
 from zmqtriton.sdk.wire import NotFound, ZmqTritonError
 
 
@@ -37,7 +37,7 @@ def read_environments(
 
 def _read_model(path: Path, may_build: bool, config_name: str) -> Iterator[ModelEnvironment]:
     try:
-        config = load_config(path.name, path, scan.find_config(path, config_name))
+        config = model_config.load_config(path.name, path, scan.find_config(path, config_name))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error, has_config=False)
         return

@@ -95,7 +95,7 @@ def ask(request: InferenceRequest) -> InferenceResponse:
     """Block until the one response is there."""
     asker = _asker()
     # while its own thread waits, this instance executes nothing
-    is_own = threading.get_ident() == asker.waits.main_thread
+    is_own = threading.get_ident() == asker.watch.thread
     flags = wire.ONE_RESPONSE | wire.CALLER_BLOCKS if is_own else wire.ONE_RESPONSE
     return _only_response(asker.wait(_ask(asker, request, flags)), request._preferred_memory)
 
@@ -138,15 +138,15 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
     question = _ask(asker, request, 0 if is_stream else wire.ONE_RESPONSE, notify)
 
     def end(_: Future[Any]) -> None:
-        asker.waits.unwatch(loop)
-        asker.waits.futures.pop(future, None)
+        asker.watch.remove_loop(loop)
+        asker.watch.futures.pop(future, None)
         if future.cancelled():
             asker.cancel(question)
             asker.drop(question)
 
     if not future.done():
-        asker.waits.watch(loop)
-        asker.waits.futures[future] = question
+        asker.watch.add_loop(loop, asker.turn)
+        asker.watch.futures[future] = question
         future.add_done_callback(end)
     return future
 
@@ -245,11 +245,6 @@ def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
     return row._replace(data=gpu.uploaded(number, data))
 
 
-def _calls_are_detached() -> bool:
-    here = instance.here()
-    return here is not None and here.has_detached_calls
-
-
 def _memory() -> TensorMemory | None:
     here = instance.here()
     return None if here is None else here.memory
@@ -262,7 +257,9 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     trace = request._trace
     if trace is not None and trace._parent:
         flags |= trace._flags
-    caller = NOBODY if request._is_detached or _calls_are_detached() else find_caller()
+    here = instance.here()
+    is_detached = request._is_detached or (here is not None and here.has_detached_calls)
+    caller = NOBODY if is_detached else find_caller()
     row = wire.Request(
         0,
         0,

@@ -1,18 +1,14 @@
 """The BLS requests of this model on their way to the broker, and the replies to them.
 
-One lock guards the socket, as in connection.py: a thread that finds it taken leaves its work to the
-thread that holds it. Bodies are opaque here.
+Speaks through a line, as connection.py does, which is opened with the first call. Bodies are opaque
+here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import select
 import threading
 import time
-from collections import deque
-from types import MappingProxyType
 from typing import Any, Callable, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
@@ -23,16 +19,10 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
-from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.broker.bls_call import (
-    BlsCall,
-    Duties,
-    Notify,
-    ReplyWaits,
-    ReplyWithBody,
-    blocks_of,
-)
+from zmqtriton_stub.broker.bls_call import BlsCall, Notify, ReplyWithBody, blocks_of
+from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.watch import Watch
 
 _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
@@ -50,10 +40,6 @@ _NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
 _GAP = InternalError("responses of the model were lost on their way")
 
 
-def _dial(bootstrap: wire.Bootstrap) -> Dealer:
-    return Dealer(endpoints.requests_address(bootstrap.directory, bootstrap.epoch))
-
-
 def refuse(calls: dict[int, BlsCall], error: ZmqTritonError) -> None:
     """Refuse all of these calls."""
     for question in list(calls.values()):
@@ -62,41 +48,34 @@ def refuse(calls: dict[int, BlsCall], error: ZmqTritonError) -> None:
 
 
 class BlsClient:
-    """The DEALER to the broker and the open calls; it connects with the first call."""
+    """The open calls of one instance; it connects with the first call."""
 
     def __init__(
         self,
         bootstrap: wire.Bootstrap,
-        memory: TensorMemory,
-        duties: Callable[[], Duties],
-        wake: Callable[[], None],
-        attends: Callable[[Any], bool] = lambda loop: False,
-        dial: Callable[[wire.Bootstrap], Dealer] = _dial,
+        memory: TensorMemory | None,
+        line: BrokerLine,
+        watch: Watch,
         *,
-        beside: Duties = MappingProxyType({}),
+        read_work: Callable[[], None] | None = None,
+        report: Callable[[Callable[[], None]], list[wire.WaitEdge]] | None = None,
     ) -> None:
-        """Set up; `duties` are the main thread's, and `wake` makes it look at `orphans`.
+        """Set up; `read_work` reads the connection for batches: leases come there, too.
 
-        `attends` tells whether an event loop of the main thread does the duties anyway. `dial`
-        makes connections. `beside` are the duties of other threads.
+        `report` returns what the batches wait for. If only another thread can see that, it returns
+        nothing now, and has that thread call its argument.
         """
-        self._dial = dial
         self._bootstrap = bootstrap
         self._memory = memory
-        self._wake = wake
-        self._socket: Dealer | None = None
-        self._is_closed = False
+        self.line, self.watch = line, watch
+        self._read_work = read_work
+        self._report = report
         #: Why no call can be made any more.
         self._refusal = _ENDED
         #: The broker is dead, and the next one must not be asked yet.
         self._is_between = False
         #: Only the first call needs a connection.
         self._has_asked = False
-        self._lock = threading.Lock()
-        #: Holds the socket's own descriptor, which changes with the broker; this one stays.
-        self._epoll = select.epoll()
-        self.descriptor = self._epoll.fileno()
-        self._outgoing: deque[_Item] = deque()
         self._ids = itertools.count(1)
         #: Calls without their final reply.
         self._open: dict[int, BlsCall] = {}
@@ -107,23 +86,12 @@ class BlsClient:
         #: Held for a few steps; reentrant, as a destructor in the middle of them may drop another
         #: call.
         self._changing = threading.RLock()
-        self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends, beside)
-        #: Reports what the batches wait for. If only another thread can see that, it reports
-        #: nothing now and has that thread call its argument.
-        self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
-        #: Reads the connection that brings this instance its batches: its leases come there, too.
-        self.read_leases: Callable[[], None] = lambda: None
         #: Number of leases that the broker had sent there before it sent what is read here now.
         self._leases_sent = 0
         #: Some of them may have to be read, so that blocks become free.
         self._awaits_leases = False
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
-
-    @property
-    def is_turning(self) -> bool:
-        """True while a thread, this one perhaps, is at the socket."""
-        return self._lock.locked()
 
     # ---------------------------------------------------------------- asking
 
@@ -141,15 +109,15 @@ class BlsClient:
         """
         row = wire.make(wire.Request, (next(self._ids), *row[1:]))
         question = BlsCall(row, body, blocks, notify, held)
-        if self._socket is None:
-            with self._lock:
+        line = self.line
+        if line.dealer is None:
+            with line.lock:
                 self._has_asked = True
-                if self._socket is None and not (self._is_closed or self._is_between):
+                if line.dealer is None and not (line.is_closed or self._is_between):
                     self._connect()
         self._open[question.row.id] = question
-        self._outgoing.append(question)
-        self.turn()
-        if self._is_closed:
+        self._send(question)
+        if line.is_closed:
             question.refuse(self._refusal)
         return question
 
@@ -163,8 +131,7 @@ class BlsClient:
         """Ask for no more replies; the final one comes all the same."""
         if not question.is_answered and not question.is_cancelled:
             question.is_cancelled = True
-            self._outgoing.append(wire.Cancel([question.row.id]))
-            self.turn()
+            self._send(wire.Cancel([question.row.id]))
 
     def drop(self, question: BlsCall) -> None:
         """Drop the replies to come; the other model may finish as if they were taken."""
@@ -177,13 +144,13 @@ class BlsClient:
             self._discard(body)
         if is_open:
             self.grant(question, question.received)
-            self._wake()
+            self.watch.wake()
 
     def _discard(self, body: bytes) -> None:
         """Release what an unread reply refers to."""
         blocks = blocks_of(body)
-        if blocks:
-            self._memory.release(wire.Release(blocks))
+        if blocks and self._memory is not None:
+            self._memory.release(blocks)
 
     def opened(self, row: wire.Reply) -> None:
         """Forget the body of a reply: its blocks are mapped, or about to be released."""
@@ -202,7 +169,7 @@ class BlsClient:
     def wait(self, question: BlsCall) -> ReplyWithBody:
         """Block until the next reply is here, and return it."""
         try:
-            answered = self.waits.wait(question)
+            answered = self.watch.wait(question, self.turn)
         except BaseException:
             self.drop(question)
             raise
@@ -224,100 +191,82 @@ class BlsClient:
             self._grant(question, responses)
             self.turn()
 
-    # ---------------------------------------------------------------- socket
+    # ---------------------------------------------------------------- broker
 
     def leave(self) -> None:
         """Leave a broker that was replaced. From here on nothing comes of it any more."""
-        with self._lock:
+        line = self.line
+        with line.lock:
             self._is_between = True
-            if self._socket is not None:
-                self._take_all(self._socket)  # what it has answered must not be executed again
-            self._disconnect()
+            while line.dealer is not None and line.dealer.has_input():
+                # what it has answered must not be executed again
+                self.take(line.dealer.messages.popleft())
+            line.drop()
 
     def follow(self, bootstrap: wire.Bootstrap) -> None:
         """Repeat calls without a final reply to the next broker."""
-        with self._lock:
+        with self.line.lock:
             self._bootstrap, self._is_between = bootstrap, False
             if self._has_asked:
-                self._disconnect()
                 self._connect()
         self.turn()
 
     def abandon(self) -> None:
         """Leave the connection to the parent after a fork; every call here is refused."""
-        self._lock, self._changing = threading.Lock(), threading.RLock()
-        self._is_closed, self._refusal = True, _FORKED
-        if self._socket is not None:
-            self._socket.abandon()
+        self._changing, self._refusal = threading.RLock(), _FORKED
+        self.line.abandon()
         refuse(self._open, _FORKED)
 
     def close(self) -> None:
         """Close; open calls get an error."""
-        with self._lock:
-            self._is_closed = True
-            self._disconnect()
+        self.line.close()
         refuse(self._open, _ENDED)
+
+    def _send(self, item: _Item) -> None:
+        self.line.outgoing.append(item)
+        self.turn()
 
     def turn(self) -> None:
         """Send waiting messages and take arrived ones, unless another thread is just doing so."""
-        outgoing, lock = self._outgoing, self._lock
-        while lock.acquire(False):
-            try:
-                socket = self._socket
-                if self._is_closed or socket is None:
-                    return
-                while outgoing:
-                    self._put(socket, outgoing.popleft())
-                socket.finish()
-                self._take_all(socket)
-                if not socket.is_open:
-                    self._unwatch(socket)
-            finally:
-                lock.release()
-            if self._awaits_leases:
-                self._awaits_leases = False
-                self.read_leases()
-            if not outgoing:
-                return
+        self.line.turn()
+        # the thread that is at the socket comes to it behind that
+        if self._awaits_leases and not self.line.lock.locked():
+            self._awaits_leases = False
+            if self._read_work is not None:
+                self._read_work()
 
     def _connect(self) -> None:
-        bootstrap = self._bootstrap
+        bootstrap, line = self._bootstrap, self.line
         self._leases_sent = 0
-        self._socket = socket = self._dial(bootstrap)
-        self._epoll.register(socket.fileno(), select.EPOLLIN)
-        socket.put([wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, bootstrap.epoch))])
-        self._outgoing.clear()
+        line.connect(endpoints.requests_address(bootstrap.directory, bootstrap.epoch), self)
+        line.begin([[wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, bootstrap.epoch))]])
+        line.outgoing.clear()
         for question in list(self._open.values()):
             if question.is_sent:
                 row = question.row
                 question.row = row._replace(flags=row.flags | wire.RESENT)
                 question.is_sent = False
-            self._outgoing.append(question)
+            line.outgoing.append(question)
             if question.is_cancelled:
-                self._outgoing.append(wire.Cancel([question.row.id]))
+                line.outgoing.append(wire.Cancel([question.row.id]))
 
-    def _disconnect(self) -> None:
-        if self._socket is not None:
-            self._unwatch(self._socket)
-            self._socket.close()
-            self._socket = None
+    def ended(self) -> bool:
+        """Keep the line: the supervisor tells of the next broker."""
+        return False
 
-    def _unwatch(self, socket: Dealer) -> None:
-        """Stop watching; nothing more comes from that broker."""
-        with contextlib.suppress(FileNotFoundError):  # that was known already
-            self._epoll.unregister(socket.fileno())
-
-    def _put(self, socket: Dealer, item: _Item) -> None:
+    def frames_of(self, item: _Item) -> list[bytes]:
+        """Return a message; none for a call that was sent when the connection was made."""
         if not isinstance(item, BlsCall):
-            socket.put([wire.encode(item)])
-        elif not item.is_sent:
-            item.is_sent = True
-            socket.put([wire.encode(wire.Infer([item.row])), item.body])
+            return [wire.encode(item)]
+        if item.is_sent:
+            return []
+        item.is_sent = True
+        return [wire.encode(wire.Infer([item.row])), item.body]
 
     def _grant(self, question: BlsCall, responses: int) -> None:
         question.granted, question.granted_s = responses, time.monotonic()
         grant = wire.StreamAck(self._bootstrap.serial, question.row.id, responses)
-        self._outgoing.append(wire.StreamAcks([grant]))
+        self.line.outgoing.append(wire.StreamAcks([grant]))
 
     def _grant_again(self, question: BlsCall, row: wire.Reply) -> None:
         """Repeat the last grant if the other model asks for it: it may have died with the broker.
@@ -328,11 +277,8 @@ class BlsClient:
             question.received = row.number
             self._grant(question, row.number if question.is_dropped else question.granted)
 
-    def _take_all(self, socket: Dealer) -> None:
-        while socket.has_input():
-            self._take(socket.messages.popleft())
-
-    def _take(self, frames: list[bytes]) -> None:
+    def take(self, frames: list[bytes]) -> None:
+        """Take a message; there may always be another one."""
         try:
             message = wire.decode(frames[0])
         except ProtocolError:
@@ -353,10 +299,15 @@ class BlsClient:
             self.malformed += 1
 
     def _tell_waits(self) -> None:
-        awaits = self.standstill(self._tell_waits)
+        awaits = self._report(self._tell_waits) if self._report is not None else []
         if awaits:
-            self._outgoing.append(wire.WaitReport(awaits[: wire.MAX_ROWS]))
-            self.turn()
+            self._send(wire.WaitReport(awaits[: wire.MAX_ROWS]))
+
+    def _let_go(self, question: BlsCall) -> None:
+        """Free the inputs of a call that has its final reply."""
+        if self._memory is not None:
+            self._memory.answered(question.blocks, self._leases_sent)
+        question.held = ()
 
     def _take_reply(self, question: BlsCall, row: wire.Reply, body: bytes) -> None:
         with self._changing:
@@ -364,9 +315,9 @@ class BlsClient:
             has_gap = row.source and row.number != question.received
             if not question.is_dropped and (has_gap or row.flags & wire.ABANDONED):
                 if has_gap:
-                    self._outgoing.append(wire.Cancel([row.id]))
+                    self.line.outgoing.append(wire.Cancel([row.id]))
                 self.orphans += 1
-                self._wake()
+                self.watch.wake()
                 question.give_up(_GAP if has_gap else from_number(row.code, row.text))
             if row.flags & (wire.ABANDONED | wire.SENT):
                 self._grant_again(question, row)
@@ -381,8 +332,7 @@ class BlsClient:
                     self._unopened[row.id, row.number] = body
                 question.answer(row, body)
         if row.flags & wire.FINAL:
-            self._memory.answered(question.blocks, self._leases_sent)
-            question.held = ()
+            self._let_go(question)
         if question.is_dropped:
             self._discard(body)
             if question.received % _STEP == 0:

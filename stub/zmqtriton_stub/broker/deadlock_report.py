@@ -14,9 +14,10 @@ from typing import Any, Callable, Iterable, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
+from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.watch import Watch
 
 #: None: it may go on by itself.
 _Calls = Optional["set[BlsCall]"]
@@ -24,8 +25,8 @@ _NEVER: _Calls = None
 
 
 class DeadlockReport:
-    def __init__(self, waits: ReplyWaits, executions: Executions, model: PythonModel) -> None:
-        self._waits = waits
+    def __init__(self, watch: Watch, executions: Executions, model: PythonModel) -> None:
+        self._watch = watch
         self._executions = executions
         self._model = model
         #: The thread of the instance, which makes this.
@@ -37,7 +38,7 @@ class DeadlockReport:
         In another thread than the main one, while that runs an event loop, `later` is called by
         that loop instead.
         """
-        question = self._waits.of(self._main)
+        question = self._watch.of(self._main)
         if question is not None:
             return _awaits(0, {question})
         if threading.get_ident() != self._main:
@@ -57,7 +58,7 @@ class DeadlockReport:
     def _main_loop(self) -> Any:
         running = (
             loop
-            for loop in (self._model.event_loop, *self._waits.loops)
+            for loop in (self._model.event_loop, *self._watch.loops)
             if loop is not None
             and loop.is_running()
             and getattr(loop, "_thread_id", None) == self._main
@@ -83,7 +84,7 @@ class DeadlockReport:
         if future.done() or future in seen:
             return set() if future in seen else None
         seen.add(future)
-        question = self._waits.futures.get(future)
+        question = self._watch.futures.get(future)
         if question is not None:
             return _NEVER if question.is_answered or not question.inbox.empty() else {question}
         thread = _source(future)
@@ -108,14 +109,14 @@ class DeadlockReport:
         return self._of_thread(_joined(frame))
 
     def _of_thread(self, thread: int | None) -> _Calls:
-        question = None if thread is None else self._waits.of(thread)
+        question = None if thread is None else self._watch.of(thread)
         return None if question is None else {question}
 
     def _may_be_answered(self) -> bool:
         """True if a thread may have a sender, and answer while the batch stands still."""
         if not any(pending.senders for pending in self._executions.pending()):
             return False
-        own_threads = {self._main, threading.get_ident(), *self._waits.threads}
+        own_threads = {self._main, threading.get_ident(), *self._watch.threads}
         frames = _frames()
         if not frames:
             return threading.active_count() > len(own_threads)

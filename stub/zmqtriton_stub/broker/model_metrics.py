@@ -127,12 +127,16 @@ _KINDS = {COUNTER: Measured, GAUGE: Gauged, HISTOGRAM: Observed}
 class LinkToBroker(Protocol):
     """The connection to the broker, as seen by requests and metrics."""
 
-    #: Nothing can be sent any more.
-    is_closed: bool
-    #: Descriptor of the connection; -1 without a broker.
-    descriptor: int
-    #: Attends to the loop's duties; for models that may be within a long execute().
-    poll_while_executing: Callable[[], None]
+    #: Runs a round of the loop, if none was run for a while.
+    poll: Callable[[], None]
+
+    @property
+    def is_closed(self) -> bool:
+        """True if nothing can be sent any more."""
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the connection; -1 without a broker."""
 
     def put(self, item: Any) -> None: ...
 
@@ -146,6 +150,9 @@ class MetricsLink(LinkToBroker, Protocol):
 
     def wake(self) -> None: ...
 
+    def is_busy(self) -> bool:
+        """True in the thread that executes, whose loop sends changes afterwards."""
+
 
 class _Question:
     answer: wire.CallResult | None = None
@@ -157,14 +164,12 @@ class _Question:
 class ModelMetrics:
     """All families and metrics of this process."""
 
-    def __init__(self, complain: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self) -> None:
         #: Held while changes are summed up and put into the link's queue. A thread that also needs
         #: the link's locks takes this one first. Destructors during its work do not wait for it.
         self.lock = threading.RLock()
-        #: True while this thread executes, so that the loop sends the changes afterwards.
-        self.is_busy: Callable[[], bool] = lambda: False
-        #: Gets what the broker has refused.
-        self._complain = complain
+        #: Gets what the broker has refused; None without an instance.
+        self._complain: Callable[[str], None] | None = None
         self._link: MetricsLink | None = None
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
@@ -178,6 +183,10 @@ class ModelMetrics:
         self._flush_at_s = 0.0
         self._sent = 0
         self._open: dict[int, _Question] = {}
+
+    def report_to(self, complain: Callable[[str], None]) -> None:
+        """Report to an instance what the broker has refused."""
+        self._complain = complain
 
     # ------------------------------------------------------------- the model
 
@@ -242,7 +251,7 @@ class ModelMetrics:
             self.flush()
         elif not self._is_due:
             self._is_due = True
-            if not self.is_busy():
+            if not link.is_busy():
                 link.wake()
 
     def _may_send(self) -> bool:
@@ -323,7 +332,7 @@ class ModelMetrics:
         question = self._open.get(answer.id)
         if question is not None:
             question.answer = answer
-        elif answer.code:
+        elif answer.code and self._complain is not None:
             self._complain(answer.text)
 
     def _ask(self, verb: str, about: int) -> Any:
@@ -353,7 +362,7 @@ class ModelMetrics:
                 break
             if time.monotonic() >= deadline_s or link.is_closed:
                 raise Unavailable(_LATE)
-            link.poll_while_executing()
+            link.poll()
             if question.answer is None:
                 link.wait(_LOOK_MS)
         if answer.code:

@@ -7,9 +7,10 @@ all, only the fact is kept. Methods are called with the lock of responses.py hel
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
-from typing import Iterable
+from typing import Iterable, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -17,6 +18,8 @@ from zmqtriton_floor.errors import Unavailable
 #: After this time the broker has passed it on to the kernel, where its receiver finds it even if
 #: the broker is dead by then, or has said that a receiver leaves so much unread that it cannot.
 SETTLED_NS = 1_000_000_000
+#: Messages of the broker are looked at in this interval: answers may be kept for so much longer.
+_LOOK_EVERY_NS = SETTLED_NS // 10
 MAX_BODY_BYTES = 64 << 10
 MAX_BYTES = 4 << 20
 #: The limit for the error texts in one hello.
@@ -27,14 +30,11 @@ _LOST = "the answer of the model was lost with the broker"
 _now_ns = time.monotonic_ns
 
 
-class _Kept:
-    __slots__ = ("body", "outcome", "sent_ns")
-
-    def __init__(self, outcome: wire.Outcome, body: bytes | None) -> None:
-        self.outcome = outcome
-        #: None: it was too large to keep.
-        self.body = body
-        self.sent_ns = _now_ns()
+class _Kept(NamedTuple):
+    outcome: wire.Outcome
+    sent_ns: int
+    #: The number of its body; 0 if that is empty, and nothing else is to be kept.
+    number: int
 
 
 class UnconfirmedAnswers:
@@ -42,8 +42,12 @@ class UnconfirmedAnswers:
 
     def __init__(self) -> None:
         self.kept: deque[_Kept] = deque()
-        self._with_body: deque[_Kept] = deque()
+        self._numbers = itertools.count(1)
+        #: Bodies by their numbers, oldest first; without those that are too large.
+        self._bodies: dict[int, bytes] = {}
         self._bytes = 0
+        #: There is nothing to forget before.
+        self.look_at_ns = 0
 
     def keys(self) -> list[tuple[int, int]]:
         """Return the requests that were answered so."""
@@ -55,45 +59,43 @@ class UnconfirmedAnswers:
 
         One that is not lasting may refer to nothing later.
         """
-        size = len(body)
-        if size > MAX_BODY_BYTES or not is_lasting:
-            self.kept.append(_Kept(outcome, None))
-            return
-        kept = _Kept(outcome, body)
-        self.kept.append(kept)
-        if size:
-            self._with_body.append(kept)
+        size, number = len(body), 0
+        if size or not is_lasting:
+            number = next(self._numbers)
+        self.kept.append(wire.make(_Kept, (outcome, _now_ns(), number)))
+        if size and is_lasting and size <= MAX_BODY_BYTES:
+            self._bodies[number] = body
             self._bytes += size
             while self._bytes > MAX_BYTES:
-                oldest = self._with_body.popleft()
-                self._bytes -= len(oldest.body or b"")
-                oldest.body = None
+                self._forget_body(next(iter(self._bodies)))
+
+    def _forget_body(self, number: int) -> None:
+        self._bytes -= len(self._bodies.pop(number, b""))
 
     def note_message(self, since_ns: int) -> None:
         """Forget answers that are settled, as the broker has sent a message after this time."""
         settled_ns = since_ns - SETTLED_NS
+        self.look_at_ns = since_ns + _LOOK_EVERY_NS
         kept = self.kept
         while kept and kept[0].sent_ns < settled_ns:
-            oldest = kept.popleft()
-            if oldest.body:
-                self._with_body.popleft()
-                self._bytes -= len(oldest.body)
+            self._forget_body(kept.popleft().number)
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
         """Return all answers for the next broker, with as much of their texts as a header can take.
 
         They are kept until that broker has settled them, as it may die as well.
         """
-        now_ns, every = _now_ns(), list(self.kept)  # a destructor may add one meanwhile
-        for kept in every:
-            kept.sent_ns = now_ns
-        return _clip(map(_as_known, every)), [kept.body or b"" for kept in every]
+        now_ns, every = _now_ns(), []
+        for _ in range(len(self.kept)):  # a destructor may add one meanwhile
+            every.append(self.kept.popleft()._replace(sent_ns=now_ns))
+            self.kept.append(every[-1])
+        bodies = [self._bodies.get(kept.number, b"") for kept in every]
+        return _clip(map(self._as_known, every)), bodies
 
-
-def _as_known(kept: _Kept) -> wire.Outcome:
-    if kept.body is not None:
-        return kept.outcome
-    return kept.outcome._replace(code=Unavailable.number, text=_LOST, blocks=[])
+    def _as_known(self, kept: _Kept) -> wire.Outcome:
+        if not kept.number or kept.number in self._bodies:
+            return kept.outcome
+        return kept.outcome._replace(code=Unavailable.number, text=_LOST, blocks=[])
 
 
 def _clip(outcomes: Iterable[wire.Outcome]) -> list[wire.Outcome]:

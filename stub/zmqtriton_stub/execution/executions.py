@@ -106,8 +106,6 @@ class Executions:
         self._count, self._look_after = 0, self._growth.due if watches_memory else sys.maxsize
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
-        #: The batches that the broker waits for.
-        self._batches: dict[int, list[OpenRequest]] = {}
         #: Tasks of those batches whose execute() is a coroutine among others, by number of the
         #: batch.
         self.tasks: dict[int, Any] = {}
@@ -115,11 +113,11 @@ class Executions:
     @property
     def running(self) -> int:
         """The number of batches that the broker waits for."""
-        return len(self._batches)
+        return len(self._link.executing)
 
     def pending(self) -> list[OpenRequest]:
         """The requests of these batches."""
-        return [pending for batch in list(self._batches.values()) for pending in batch]
+        return [pending for batch in list(self._link.executing.values()) for pending in batch]
 
     def _unsettled(self) -> list[tuple[int, int]]:
         """Return the requests here, and those whose answers the broker may not have passed on."""
@@ -137,7 +135,7 @@ class Executions:
         if not self._progress.begin(number, keys, self._unsettled):
             return False
         execution = Execution(number, batch)
-        self._batches[number] = batch
+        self._link.executing[number] = batch
         requests = _requests(batch, execution.answers, self._instance)
         # the model may do with its list what it likes
         execution.requests = requests.copy()
@@ -185,13 +183,13 @@ class Executions:
         self._link.turn()
 
     def _ended(self, execution: Execution, task: Any) -> None:
-        # the event loop runs while the duties are lent
-        self._model.duties.claim()
+        # the event loop runs while the right to rounds is lent
+        self._model.watch.claim()
         try:
             if not self._link.is_closed:
                 self._end_task(execution, task)
         finally:
-            self._model.duties.give_back()
+            self._model.watch.give_back()
 
     def _end_task(self, execution: Execution, task: Any) -> None:
         if not self._is_free_at_once:
@@ -220,7 +218,7 @@ class Executions:
         A request ends with it if the model holds no sender of it any more.
         """
         text = describe(error)
-        self._instance.log("E", self._instance.failure(text))
+        self._instance.report_failure(text, error)
         for pending in execution.batch:
             pending.loss = text
             pending.release()
@@ -278,8 +276,7 @@ class Executions:
             )
         if self._instance.is_iterative:
             return
-        text = self._instance.failure(_NOT_ITERATIVE)
-        self._instance.log("E", text)
+        text = self._instance.report_failure(_NOT_ITERATIVE)
         pending.wants_again = False
         if not self._instance.is_decoupled:
             execution.answers += pending.fail(text)
@@ -297,8 +294,7 @@ class Executions:
         if isinstance(error, NoRoomToWakeError):
             number = Unavailable.number
         else:
-            text = self._instance.failure(text)
-            self._instance.log("E", text)
+            text = self._instance.report_failure(text, error)
         execution.requests = []
         for pending in execution.batch:
             if not pending.is_answered:
@@ -329,14 +325,15 @@ class Executions:
             outcomes.append(outcome)
             bodies.append(body)
         execution.answers = []
-        self._batches.pop(execution.number, None)
+        self._link.executing.pop(execution.number, None)
         self.tasks.pop(execution.number, None)
         results = wire.make(wire.Results, (outcomes, [executed], rescheduled, ""))
         header = wire.encode(results)
         if len(header) <= wire.MAX_HEADER_BYTES:
-            self._link.send([header, *bodies])
+            self._link.put([header, *bodies])
         else:
-            self._send_in_parts(results, bodies)
+            self._put_in_parts(results, bodies)
+        self._link.turn()
         # the outcomes, which may refer to that memory, have been sent
         for pending in execution.batch:
             pending.held = []
@@ -352,16 +349,16 @@ class Executions:
         if changed is not None:
             self._instance.tell(changed)
 
-    def _send_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
-        """Send results that may have too many and too long error texts for one message."""
+    def _put_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
+        """Queue results that may have too many and too long error texts for one message."""
         header = wire.encode(results)
         if len(header) <= wire.MAX_HEADER_BYTES or len(bodies) < 2:
-            self._link.send([header, *bodies])
+            self._link.put([header, *bodies])
             return
         middle = len(bodies) // 2
         first, second = results.outcomes[:middle], results.outcomes[middle:]
-        self._send_in_parts(wire.Results(first, []), bodies[:middle])
-        self._send_in_parts(results._replace(outcomes=second), bodies[middle:])
+        self._put_in_parts(wire.Results(first, []), bodies[:middle])
+        self._put_in_parts(results._replace(outcomes=second), bodies[middle:])
 
     def _record(self, execution: Execution, done_ns: int) -> None:
         """Record an execution in the trace and in the log."""

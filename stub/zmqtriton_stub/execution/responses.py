@@ -138,7 +138,7 @@ class OpenRequest:
         if line is not None:
             return self.is_cancelled or line.is_cancelled(self.route)
         if not self.is_cancelled:
-            self._link.poll_while_executing()
+            self._link.poll()
             self._link.turn()
         return self.is_cancelled
 
@@ -294,7 +294,7 @@ class OpenRequest:
         blocks, self.left_inputs = self.left_inputs, []
         memory = self._link.instance.memory
         if blocks and memory is not None:
-            memory.release(wire.Release(blocks))
+            memory.release(blocks)
 
     def finish(self, answer: OutcomeWithBody) -> None:
         """Finish: the final outcome is on its way."""

@@ -13,6 +13,8 @@ import time
 from collections import deque
 from typing import Any
 
+import zmq
+
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import Cancelled, Unavailable
 from zmqtriton_floor.process import zmq_sockets
@@ -170,7 +172,7 @@ class OpenStream(OpenRequest):
         # another broker
         takes = bool(self._buffer) or not self._number % _LOOK_EVERY or self._link.descriptor < 0
         if takes:
-            self._link.poll_while_executing()
+            self._link.poll()
             self._link.tell_tallies()
         if not waits:
             self._link.turn(takes=takes)
@@ -345,7 +347,7 @@ class OpenStream(OpenRequest):
             link.turn()
             return  # others wait for this thread
         while True:
-            link.poll_while_executing()
+            link.poll()
             link.turn()
             is_over = not self._is_full or self.is_answered or link.is_closed
             if is_over or time.monotonic() > self._patient_until(begun_s):
@@ -361,7 +363,7 @@ class OpenStream(OpenRequest):
             or link.is_closed
             or time.monotonic() >= deadline_s
         ):
-            link.poll_while_executing()
+            link.poll()
             link.turn()
             link.wait(_LOOK_MS)
 
@@ -376,17 +378,19 @@ class Publisher:
     """The XPUB of this stub and its subscribers."""
 
     def __init__(
-        self, context: Any, address: str, listener: int | None = None, *, is_timed: bool = False
+        self, address: str, listener: int | None = None, *, is_timed: bool = False
     ) -> None:
         #: The broker wants to see when the first response of each stream leaves.
         self._is_timed = is_timed
         self._address = address
-        self._socket: Any = zmq_sockets.open_publisher(context, address, listener)
+        self._context = zmq.Context()
+        self._socket: Any = zmq_sockets.open_publisher(self._context, address, listener)
         #: The topics of the subscribed frontends.
         self._topics: set[bytes] = set()
 
     def close(self, linger_ms: int) -> None:
         self._socket.close(linger_ms)
+        self._context.term()
 
     def listen(self, listener: int) -> None:
         """Take new subscribers at this listener; present ones stay."""

@@ -1,14 +1,14 @@
 """Runs the samples of `model_warmup`, after initialize() and before the stub reports ModelLoaded.
 
-They take the way of every batch through `executions`, with a `WarmupSink` in place of the link: so
-the broker neither sees nor counts them. Called by the loop, which waits for what threads and
+They take the way of every batch, over a connection of their own whose broker is played here: so the
+real one neither sees nor counts them. Called by the loop, which waits for answers that threads and
 coroutines of the model still owe. Where files may lie is the supervisor's decision.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype, count_elements
@@ -16,11 +16,9 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonErro
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+from zmqtriton_stub.broker.line import BrokerLine, PlayedDealer
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
-from zmqtriton_stub.execution.streams import OpenStream
+from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import PythonModel
 
@@ -32,60 +30,6 @@ _BOOL = 1
 _MAX_TEXTS = 64
 
 
-class WarmupSink:
-    """The link of the samples, which no client has sent: keeps the errors, drops the rest."""
-
-    def __init__(self, link: BrokerConnection) -> None:
-        self.instance = link.instance
-        self.pending: dict[tuple[int, int], OpenRequest] = {}
-        self.answered = UnconfirmedAnswers()
-        #: Counts of the samples' responses, which are never reported.
-        self.tallies = ResponseCounter()
-        self.errors: list[str] = []
-        #: Requests that the model wants to execute once more.
-        self.again: list[OpenRequest] = []
-        self._link = link
-        self.descriptor = 0  # of no connection, but there is a broker
-        self.postpone = link.postpone
-        self.wait = link.wait
-        self.turn = link.turn
-        self.poll_while_executing = link.poll_while_executing
-
-    @property
-    def is_closed(self) -> bool:
-        return self._link.is_closed
-
-    def send(self, message: list[bytes]) -> None:
-        results = wire.decode(message[0])
-        if type(results) is not wire.Results:
-            self._link.send(message)
-            return
-        for outcome in results.outcomes:
-            self._take(outcome)
-        self.again += [self.pending[route] for route in results.rescheduled]
-        self._link.wake()
-
-    def put(self, answer: OutcomeWithBody) -> None:
-        outcome, _ = answer
-        memory = self.instance.memory
-        if memory is not None and not outcome.flags:
-            memory.arena.leases.send(memory.own(outcome.blocks))
-        self._take(outcome)
-        stream = self.pending.get((outcome.peer, outcome.id))
-        if isinstance(stream, OpenStream):
-            stream.grant(outcome.number + 1)
-        self._link.wake()
-
-    def _take(self, outcome: wire.Outcome) -> None:
-        if outcome.code:
-            self.errors.append(outcome.text)
-        if outcome.blocks and self.instance.memory is not None:
-            self.instance.memory.hear_of_blocks(wire.Release(outcome.blocks))
-
-    def tell_tallies(self) -> None:
-        """Do nothing: samples are not counted."""
-
-
 class Warmup:
     """The samples of one model, for one instance."""
 
@@ -95,11 +39,14 @@ class Warmup:
         self._directory = os.path.join(directory, _FOLDER)
         #: Requests of the present sample that a sender of the model may still answer.
         self.pending: dict[tuple[int, int], OpenRequest] = {}
+        self._errors: list[str] = []
+        #: Requests that the model wants to execute once more.
+        self._again: list[wire.RequestKey] = []
 
     def run(
         self,
         model: PythonModel,
-        link: BrokerConnection,
+        instance: StubInstance,
         progress: ProgressView,
         wait: Callable[[], None],
     ) -> None:
@@ -107,46 +54,49 @@ class Warmup:
 
         Raises with Triton's text at the first that fails.
         """
+        watch = model.watch
+        dealer = PlayedDealer(lambda message, _: self._answer(message, watch.wake))
+        line = BrokerLine(watch.loop, lambda _: dealer)
+        link = BrokerConnection(instance, line, watch, pending=self.pending)
+        executions = Executions(instance, model, link, progress)
+        with line.lock:
+            line.connect("", link)
         for sample in self._samples:
             count = int(sample.get("batch_size", 0))
             if not count:
                 continue
-            self._check_size(sample, count, link.instance)
+            self._check_size(sample, count, instance)
             body = wire.encode_body(self._request(sample))
             for _ in range(max(1, int(sample.get("count", 0)))):
-                self._run(sample, [body] * count, (model, link, progress), wait)
-        if link.instance.states is not None:
-            link.instance.states.clear()  # of the samples, which are of no sequence
+                self._again = [wire.RequestKey(0, own_id) for own_id in range(1, count + 1)]
+                while self._again or self.pending or executions.running:
+                    keys, self._again = self._again, []
+                    if keys:
+                        works = [wire.BatchedRequest(0, *key, 0, 0, 0, 0) for key in keys]
+                        dealer.say(wire.Execute(works), *[body] * len(works))
+                        link.turn()
+                        executions.begin(*link.batches.popleft())
+                    else:
+                        wait()
+                if self._errors:
+                    raise _failed(sample, self._errors)
+        line.close()
+        if instance.states is not None:
+            instance.states.clear()  # of the samples, which are of no sequence
 
-    def _run(
-        self,
-        sample: dict[str, Any],
-        bodies: list[bytes],
-        parts: tuple[PythonModel, BrokerConnection, ProgressView],
-        wait: Callable[[], None],
-    ) -> None:
-        model, link, progress = parts
-        sink: Any = WarmupSink(link)
-        self.pending = sink.pending
-        executions = Executions(link.instance, model, sink, progress)
-        owed = OpenStream if link.instance.is_decoupled else OpenRequest
-        batch = []
-        for own_id, body in enumerate(bodies, 1):
-            pending = owed(sink, wire.BatchedRequest(0, 0, own_id, 0, 0, 0, 0), body)
-            sink.pending[pending.route] = pending
-            batch.append(pending)
-        executions.begin(0, batch)
-        del batch, pending  # whoever of the model holds a sender decides when it ends
-        while sink.pending or executions.running:
-            again, sink.again = sink.again, []
-            for pending in again:
-                pending.resume(pending.work, bodies[0])
-            if again:
-                executions.begin(0, again)
-            else:
-                wait()
-        if sink.errors:
-            raise _failed(sample, sink.errors)
+    def _answer(self, message: Any, wake: Callable[[], None]) -> Iterator[tuple[Any, ...]]:
+        """Take a message of the stub; yield the broker's: each response is read at once."""
+        if type(message) is not wire.Results:
+            return
+        for outcome in message.outcomes:
+            if outcome.code:
+                self._errors.append(outcome.text)
+            if outcome.blocks:
+                yield (wire.Release(outcome.blocks),)
+            if not outcome.flags:
+                yield (wire.StreamAcks([wire.StreamAck(0, outcome.id, outcome.number + 1)]),)
+        self._again += message.rescheduled
+        wake()
 
     def _check_size(self, sample: dict[str, Any], count: int, instance: StubInstance) -> None:
         max_batch_size = int(self._config.get("max_batch_size", 0))

@@ -25,8 +25,10 @@ from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.broker.bls_client import BlsClient, refuse
+from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.broker.model_metrics import Measured
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.watch import Watch
 
 _GONE = "the instance that this process was forked from has ended"
 
@@ -113,15 +115,16 @@ class ForkedBlsClient(BlsClient):
     """The calls of other models that a fork makes; the instance passes them on to the broker."""
 
     def __init__(self, bootstrap: wire.Bootstrap, memory: TensorMemory, line: ForkClient) -> None:
+        watch = Watch()
         super().__init__(
-            bootstrap, memory, dict, lambda: None, dial=lambda bootstrap: line.connect()
+            bootstrap, memory, BrokerLine(watch.replies, lambda _: line.connect()), watch
         )
         self._refusal = Unavailable(_GONE)
 
-    def _unwatch(self, socket: Dealer) -> None:
-        super()._unwatch(socket)
-        self._is_closed = True  # no other connection would lead anywhere
+    def ended(self) -> bool:
+        """Refuse all calls: no other connection would lead anywhere."""
         refuse(self._open, self._refusal)
+        return True
 
 
 class ForkedMetrics:

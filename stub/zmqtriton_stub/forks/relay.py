@@ -14,7 +14,7 @@ import socket
 import threading
 from collections import deque
 from functools import cached_property
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -119,7 +119,7 @@ class Calls:
                 raise NotFound("the metric is gone")
             return measures.value(measured)
         if call.verb == "is_cancelled":
-            pending = self._instance.find_request(tuple(arguments))
+            pending = self._instance.pending.get(tuple(arguments))
             return pending is not None and pending.is_cancelled_now()
         if call.verb == "send":
             return self._send(arguments, bodies)
@@ -127,7 +127,7 @@ class Calls:
 
     def _send(self, arguments: Any, bodies: list[bytes]) -> None:
         peer, own_id, flags, failure = arguments
-        pending = self._instance.find_request((peer, own_id))
+        pending = self._instance.pending.get((peer, own_id))
         if pending is None:
             raise TritonModelException(_CLOSED)
         response = None
@@ -194,7 +194,7 @@ class Relay:
         #: Made for the first connection: most models never fork.
         self._piece: mmap.mmap | None = None
         #: Descriptors of the calls' client, and what to call for each, while a fork awaits replies.
-        self._watched: dict[int, Callable[[], None]] = {}
+        self._watched: Mapping[int, Callable[[], None]] = {}
 
     @cached_property
     def _epoll(self) -> select.epoll:
@@ -387,7 +387,7 @@ class Relay:
         """Return a fork's request as one of this process."""
         # a fork waits, and not this process; and who asks of it again is no broker
         row = row._replace(flags=row.flags & ~(wire.CALLER_BLOCKS | wire.RESENT))
-        if row.caller_id and self._instance.find_request((row.caller_peer, row.caller_id)) is None:
+        if row.caller_id and (row.caller_peer, row.caller_id) not in self._instance.pending:
             # a fork that outlives the request in which it was made works for others now
             row = row._replace(deadline_ns=0, caller_peer=0, caller_id=0)
         return row
@@ -417,7 +417,7 @@ class Relay:
         """Read replies while a fork awaits some."""
         asker = self._instance.asker
         is_awaiting = any(child.questions for child in self._forks.values())
-        watched = asker.waits.handlers if is_awaiting and asker is not None else {}
+        watched = asker.watch.looks(asker.turn) if is_awaiting and asker is not None else {}
         if watched.keys() == self._watched.keys():
             return
         for descriptor in self._watched:

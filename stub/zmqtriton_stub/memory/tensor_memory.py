@@ -15,7 +15,7 @@ import numpy as np
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import IDLE_S, INLINE_BYTES, Allocation, Arena, block_bytes
-from zmqtriton_floor.cache_keys import Keys, keys_of
+from zmqtriton_floor.cache_keys import keys_of
 from zmqtriton_floor.errors import MEMORY_GONE, ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.mappings import REGIONS_FROM
@@ -23,6 +23,7 @@ from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.tensors import address_of
 from zmqtriton_floor.wire import Block, Reference, Tensor, make
+from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import DeviceSpan
 from zmqtriton_stub.memory.region_outputs import RegionOutputs
@@ -105,7 +106,7 @@ class MadeOutputs:
     each response that refers to it. Sends no messages.
     """
 
-    def __init__(self, allocate: Callable[[int], Allocation], leases: Callable[[], Leases]) -> None:
+    def __init__(self, allocate: Callable[[int], Allocation], leases: Leases) -> None:
         """Set up; `allocate` raises Unavailable if memory is short."""
         self._allocate = allocate
         self._leases = leases
@@ -140,14 +141,13 @@ class MadeOutputs:
     def _end(self, start: int, block: int) -> None:
         # before the block can be another one
         self.blocks.pop(start, None)
-        self._leases().end([block])
+        self._leases.end([block])
 
 
 #: Other threads may take what was just made.
 _TRIES = 8
 #: Models are seldom loaded anew, and one that takes no GPU's tensor then copies it itself.
 _KNOWN_S = 1.0
-_ENDLESS = 1 << 62
 #: Bytes of responses that a frontend may hold beyond --client-memory-byte-size.
 _BEYOND = 64 << 20
 
@@ -155,16 +155,33 @@ _BEYOND = 64 << 20
 class TensorMemory:
     """The arena of this process, and the mappings of others' segments."""
 
-    def __init__(self, supervisor: SupervisorClient, *, maps_regions: bool = True) -> None:
-        """Set up; a process that must outlive what clients do maps no regions of theirs."""
-        self.arena = Arena(0)
-        self.for_clients = ClientMemory(self.arena, _ENDLESS)
+    def __init__(
+        self,
+        supervisor: SupervisorClient,
+        line: BrokerLine,
+        serial: int,
+        memory: Memory,
+        *,
+        maps_regions: bool = True,
+    ) -> None:
+        """Set up; blocks of others are released by the line to the broker.
+
+        A process that must outlive what clients do maps no regions of theirs.
+        """
+        self.arena = make_arena(serial, memory)
+        self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
+        self.mappings = make_mappings(memory, is_private=True, on_release=self.release)
         self._maps_regions = maps_regions
-        self._set_up(Memory())
-        self.outputs = MadeOutputs(self._allocate, lambda: self.arena.leases)
-        self.release: Callable[[wire.Release], None] = lambda message: None
+        self.regions = RegionOutputs(
+            self.mappings,
+            self._map,
+            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
+        )
+        self.passing = TensorForwarding(self.mappings, self._lease_own)
+        self.outputs = MadeOutputs(self._allocate, self.arena.leases)
+        self._line = line
         self._supervisor = supervisor
-        supervisor.on_segment_opened = self._segment_opened
+        supervisor.subscribe(wire.SegmentOpened, self._segment_opened)
         #: Made when the first tensor on a GPU comes or goes.
         self._gpus: OnGpus | None = None
         #: Answers of the supervisor about other models, and their times, by question, name and
@@ -173,31 +190,11 @@ class TensorMemory:
         #: When to look again for segments to give back.
         self._trim_at_s = 0.0
         #: Keys of requests to models with a response cache; None if the server has no cache.
-        self.keys: Keys | None = None
-
-    def _set_up(self, memory: Memory) -> None:
-        """Set up the mappings of others' segments, and their users."""
-        self.mappings = make_mappings(memory, is_private=True, on_release=self._released)
-        self.mappings.maps_regions = self._maps_regions
-        self.regions = RegionOutputs(
-            self.mappings,
-            self._map,
-            lambda *name: None if self._gpus is None else self._gpus.writable(*name),
-        )
-        self.passing = TensorForwarding(self.mappings, self._lease_own)
+        self.keys = keys_of(memory.cache_secret)
 
     def close(self) -> None:
         """Unmap the memory of other processes."""
         self.mappings.close()
-
-    def begin(self, serial: int, memory: Memory) -> None:
-        """Begin: from here on other processes may get references to the arena's blocks."""
-        if memory.poison:
-            self.close()
-            self._set_up(memory)
-        self.arena = make_arena(serial, memory)
-        self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
-        self.keys = keys_of(memory.cache_secret)
 
     # ------------------------------------------------------------------ arena
 
@@ -270,7 +267,7 @@ class TensorMemory:
                 OnGpus,  # most stubs never meet such tensors
             )
 
-            self._gpus = OnGpus(self.arena, self._register, self._released)
+            self._gpus = OnGpus(self.arena, self._register, self.release)
         return self._gpus
 
     def takes_gpu(self, model: str, version: int) -> bool:
@@ -311,7 +308,7 @@ class TensorMemory:
         owner = self.arena.owner
         released = self.passing.give_back([block for block in blocks if block.owner != owner])
         if released:
-            self._released(released)
+            self.release(released)
 
     def leave(self, inputs: list[Block]) -> list[Block]:
         """Return the inputs that are still needed when a request is about to be answered.
@@ -436,7 +433,7 @@ class TensorMemory:
                 on_opened()
         except BaseException:
             if is_leased:
-                self._released(blocks)
+                self.release(blocks)
             raise
         opened = []
         for row in rows:
@@ -461,8 +458,9 @@ class TensorMemory:
             add = borrowed.add if segment < REGIONS_FROM else borrowed.add_region
             add(owner, segment, answer[0].handle, answer[0].size)
 
-    def _released(self, blocks: list[Block]) -> None:
-        self.release(wire.Release(blocks))
+    def release(self, blocks: list[Block]) -> None:
+        """Tell the owners of blocks that these are not read here any more."""
+        self._line.send([wire.encode(wire.Release(blocks))])
 
     def _segment_opened(self, message: wire.SegmentOpened, descriptor: int) -> None:
         key = (message.owner, message.segment)
@@ -476,7 +474,8 @@ class TensorMemory:
                 self._gpus.borrowed.remove(*key)
         else:
             try:
-                self.mappings.add(*key, descriptor, is_copied=bool(message.is_copied))
+                is_copied = bool(message.is_copied) or not self._maps_regions
+                self.mappings.add(*key, descriptor, is_copied=is_copied)
             except ProtocolError:
                 message = message._replace(size=0)
             except Unavailable as shortage:

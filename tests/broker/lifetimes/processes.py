@@ -1,7 +1,7 @@
 """The processes that share memory, with their real accounts, over connections that a test delivers.
 
 Broker, stubs and frontend are the real parts: `BrokerService`, `BrokerCore` and `PeerSending`;
-`BrokerConnection`, `BlsClient`, `Executions` and `TensorMemory`; `Payload`. Messages are encoded
+`StubCore` and `TensorMemory`; `Payload`. Messages are encoded
 and decoded as on a socket. Each connection keeps its order, and a message arrives when the test
 says so. Segments are real memory, so that what a process reads there is what is there.
 """
@@ -40,13 +40,13 @@ from zmqtriton_frontends.tensors.payload import KeptBlocks, Payload
 from zmqtriton_frontends.tensors.references import PlacedBody
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import bls, pb_utils
-from zmqtriton_stub.broker import connection as link_module
-from zmqtriton_stub.broker.bls_client import BlsClient
-from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.broker.line import BrokerLine
+from zmqtriton_stub.core import StubCore
+from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.watch import Watch
 
 UINT64 = 5
 #: Elements of a tensor that fills a block of one page.
@@ -98,6 +98,9 @@ class FakeDealer:
 
     def close(self, within_ms: int = 0) -> None:
         self.is_open = False
+
+    def abandon(self) -> None:
+        self.close()
 
 
 class FakeRouter(PeerRouter):
@@ -196,7 +199,7 @@ class _SegmentsOf:
     def __init__(self, supervisor: FakeSupervisor, serial: int) -> None:
         self._supervisor = supervisor
         self._serial = serial
-        self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
+        self._take_segment: Any = None
         self._answer: Any = None
 
     def ask(self, question: Any, key: Any) -> Any:
@@ -207,8 +210,11 @@ class _SegmentsOf:
         descriptor = self._supervisor.open(question.owner, question.segment)
         size = os.fstat(descriptor).st_size if descriptor >= 0 else 0
         opened = wire.SegmentOpened(question.owner, question.segment, size)
-        self.on_segment_opened(opened, descriptor)
+        self._take_segment(opened, descriptor)
         return self._answer
+
+    def subscribe(self, kind: Any, take: Any) -> None:
+        self._take_segment = take
 
     def settle(self, key: Any, answer: Any) -> bool:
         self._answer = answer
@@ -302,40 +308,46 @@ class Process:
 class StubProcess(Process):
     """A stub whose model is a program of the test, one for each request."""
 
+    #: Publishes the responses of streams, if there are any.
+    publisher: Any = None
+
     def __init__(self, world: World, serial: int, name: str, program: Any, config: Any) -> None:
         super().__init__(world, serial, name)
         segments: Any = _SegmentsOf(world.supervisor, serial)
-        self.memory = memory = TensorMemory(segments)
-        memory.begin(serial, Memory(BLOCKS * PAGE, BLOCKS * PAGE))
+        watch = Watch()
+        lines = (
+            BrokerLine(watch.loop, lambda _: self._dial("stubs")),
+            BrokerLine(watch.replies, lambda _: self._dial("requests")),
+        )
+        sizes = Memory(BLOCKS * PAGE, BLOCKS * PAGE)
+        self.memory = memory = TensorMemory(segments, lines[0], serial, sizes)
         self.arena, self.mappings = memory.arena, memory.mappings
         load = wire.LoadModel(f"{name}_0", name, 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0)
-        self.instance = instance = StubInstance(load, lambda message: None)
-        instance.memory = memory
-        self.bootstrap = wire.Bootstrap(serial, TOKEN, "stub", "/", 1, "{}")
+        self.instance = instance = StubInstance(load, Mock(), memory)
+        bootstrap = wire.Bootstrap(serial, TOKEN, "stub", "/", 1, "{}")
         self.pipes: dict[str, tuple[Pipe, Pipe]] = {}
         self.dealers: dict[str, FakeDealer] = {}
-        self.link = link = BrokerConnection(instance, lambda _: None, lambda _: None)
-        self.asker = asker = BlsClient(
-            self.bootstrap,
-            memory,
-            lambda: {},
-            lambda: None,
-            dial=lambda _: self._dial("requests"),
-        )
-        instance.asker = asker
-        asker.read_leases = link.turn
-        instance.find_request = link.pending.get
-        memory.release = lambda release: link.send([wire.encode(release)])
-        model = PythonModel(load, None)
+        model = PythonModel(load, None, watch)
         # in place of code that is loaded from a file
         model._execute = self._execute
-        self.executions = Executions(instance, model, link, Mock(ProgressView))
+        self.core = core = StubCore(
+            instance,
+            model,
+            lines,
+            watch,
+            bootstrap,
+            progress=Mock(ProgressView),
+            warmup=Warmup({}, "/m"),
+            publisher=self.publisher,
+        )
+        self.link, self.asker = core.link, core.asker
+        instance.allow(core.asker)
         self._program = program
-        self._connect()
+        self.enter()
+        core.connect()
 
     def enter(self) -> None:
         this_process.take_thread(self.instance)
-        vars(link_module)["Dealer"] = lambda _: self._dial("stubs")
 
     def _dial(self, kind: str) -> Any:
         outgoing, _ = self.pipes[kind] = self.world.router(kind).connect(self.serial)
@@ -343,29 +355,21 @@ class StubProcess(Process):
         dealer.descriptor = self.world.descriptor
         return dealer
 
-    def _connect(self) -> None:
-        self.enter()
-        hello = wire.Hello(self.serial, TOKEN, self.epoch, is_executing=self.executions.running)
-        self.link.connect("", hello)
-
     def take(self, kind: str, frames: Frames) -> None:
         self.enter()
         self.dealers[kind].messages.append(frames)
         (self.link if kind == "stubs" else self.asker).turn()
         while self.link.batches:
-            self.executions.begin(*self.link.batches.popleft())
+            self.core.execute(*self.link.batches.popleft())
 
     def follow(self, epoch: int) -> None:
         self.enter()
         self.epoch = epoch
-        self.bootstrap = self.bootstrap._replace(epoch=epoch)
         if "requests" in self.dealers:
             _, incoming = self.pipes["requests"]
             self.dealers["requests"].messages += incoming.messages
             incoming.messages.clear()
-        self.asker.leave()
-        self._connect()
-        self.asker.follow(self.bootstrap)
+        [*self.core.take(deque([wire.NewEpoch(epoch)]))]
 
     def _execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -393,9 +397,9 @@ class StubProcess(Process):
 
     def forget(self) -> None:
         super().forget()
-        self.memory.release = lambda release: None
         # as its end leaves it; nothing of the process runs any more
-        self.link.is_closed = self.asker._is_closed = True
+        self.link.line.abandon()
+        self.asker.line.abandon()
         self.link.pending.clear()
         self.asker._open.clear()
         self.memory.mappings.close()

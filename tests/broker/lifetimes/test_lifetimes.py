@@ -13,7 +13,6 @@ from tests.support.scenarios import scenario
 from zmqtriton.broker import sending, service
 from zmqtriton_frontends.tensors import payload, references
 from zmqtriton_stub import instance
-from zmqtriton_stub.broker import connection
 from zmqtriton_stub.memory import tensor_forwarding, tensor_memory
 
 pytestmark = pytest.mark.slow
@@ -36,7 +35,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (tensor_memory, payload, references):
         monkeypatch.setattr(module, "INLINE_BYTES", _INLINE_BYTES)
     monkeypatch.setattr(tensor_forwarding, "PASSED_BYTES", _INLINE_BYTES)
-    for changed, name in ((connection, "Dealer"), (service, "time"), (sending, "time")):
+    for changed, name in ((service, "time"), (sending, "time")):
         monkeypatch.setattr(changed, name, vars(changed)[name])
     yield
     instance.take_thread(None)

@@ -182,7 +182,7 @@ def _facts(world: World) -> Iterator[Any]:
 
 def _facts_of_stub(stub: Any) -> Iterator[Any]:
     # likewise
-    yield stub.serial, stub.epoch, stub.publisher._topics, len(stub.link._outgoing)
+    yield stub.serial, stub.epoch, stub.publisher._topics, len(stub.link.line.outgoing)
     yield [[_published(f) for f in stub.publisher.published.messages]]
     yield len(stub.publisher.subscriptions.messages)
     for stream in stub.link.pending.values():

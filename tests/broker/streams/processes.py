@@ -134,9 +134,6 @@ class StreamingStub(StubProcess):
         surroundings: Any = world
         super().__init__(surroundings, serial, name, program, None)
         self.instance.is_decoupled = True
-        # as publish() does, which makes a socket
-        link: Any = self.link
-        link._publisher = self.publisher
 
     def take_next(self, kind: str) -> None:
         """Take the next message of a connection to the broker."""

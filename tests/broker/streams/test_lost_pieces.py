@@ -18,7 +18,7 @@ from zmqtriton_frontends.gateway import streams as reading
 from zmqtriton_frontends.tensors import payload, references
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.broker import bls_client, connection
+from zmqtriton_stub.broker import bls_client
 from zmqtriton_stub.execution import streams as sending_streams
 from zmqtriton_stub.memory import tensor_memory
 
@@ -101,7 +101,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (tensor_memory, payload, references):
         monkeypatch.setattr(module, "INLINE_BYTES", 1024)
     changed = [(reading, "time"), (reading, "Reader"), (service, "time"), (sending, "time")]
-    changed += [(connection, "Dealer"), (broker_link, "Dealer"), (broker_link, "monotonic")]
+    changed += [(broker_link, "Dealer"), (broker_link, "monotonic")]
     for module, name in changed:
         monkeypatch.setattr(module, name, vars(module)[name])
     yield

@@ -312,18 +312,18 @@ def _reply(*outputs: wire.Tensor, flags: int = wire.FINAL) -> tuple[wire.Reply, 
 _EMPTY = (wire.Reply(1, 0, "", wire.FINAL), b"")
 
 
-class FakeWaits:
+class FakeWatch:
     """Records that event loops begin and end to read."""
 
     def __init__(self, did: list[str]) -> None:
-        self.main_thread = threading.main_thread().ident
+        self.thread = threading.main_thread().ident
         self._did = did
         self.futures: dict[Any, BlsCall] = {}
 
-    def watch(self, loop: Any) -> None:
+    def add_loop(self, loop: Any, turn: Any) -> None:
         self._did.append("watch")
 
-    def unwatch(self, loop: Any) -> None:
+    def remove_loop(self, loop: Any) -> None:
         self._did.append("unwatch")
 
 
@@ -334,7 +334,10 @@ class FakeAsker:
         self.replies: Replies = [_reply()]
         self.requests: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
-        self.waits = FakeWaits(self.did)
+        self.watch = FakeWatch(self.did)
+
+    def turn(self) -> None:
+        """Nothing comes by itself."""
 
     def opened(self, row: wire.Reply) -> None:
         self.did.append("opened")
@@ -516,7 +519,7 @@ def test_who_stops_waiting_cancels(asker: FakeAsker) -> None:
         asyncio.run(_awaited(within_s=0.01))
 
     did = ["watch", "unwatch", "cancel", "drop"]
-    assert (did, {}) == (asker.did, asker.waits.futures)
+    assert (did, {}) == (asker.did, asker.watch.futures)
 
 
 @pytest.mark.row("A57")

@@ -24,6 +24,8 @@ from zmqtriton_floor.errors import (
 from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.broker.line import BrokerLine
+from zmqtriton_stub.watch import Watch
 
 pytestmark = pytest.mark.slow
 
@@ -76,8 +78,8 @@ class FakeMemory:
         self.freed += blocks
         self.freed_after.append(after)
 
-    def release(self, message: wire.Release) -> None:
-        self.released += message.blocks
+    def release(self, blocks: list[wire.Block]) -> None:
+        self.released += blocks
 
 
 class World:
@@ -85,19 +87,24 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.woken: list[bool] = []
-
         self.brokers = [Broker(directory, 1)]
         self.memory = memory = FakeMemory()
+        self.watch = watch = Watch()
+        self.reads: list[bool] = []
         self.asker = BlsClient(
             self._bootstrap(1),
             cast(Any, memory),
-            dict[int, Any],
-            lambda: self.woken.append(True),
+            BrokerLine(watch.replies),
+            watch,
+            read_work=lambda: self.reads.append(True),
         )
 
     def _bootstrap(self, epoch: int) -> wire.Bootstrap:
         return wire.Bootstrap(7, _TOKEN, "stub", str(self._directory), epoch, "")
+
+    @property
+    def is_woken(self) -> bool:
+        return bool(select.select([self.watch.bell_descriptor], [], [], 0)[0])
 
     @property
     def broker(self) -> Broker:
@@ -203,8 +210,6 @@ def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(
 
 
 def test_blocks_are_freed_after_the_leases_that_were_sent_before_the_reply(world: World) -> None:
-    reads: list[bool] = []
-    world.asker.read_leases = lambda: reads.append(True)
     first, second = world.open(2, [wire.Block(9, 1, 1)])
     world.broker.reply(first.row.id)
     world.asker.wait(first)
@@ -213,7 +218,7 @@ def test_blocks_are_freed_after_the_leases_that_were_sent_before_the_reply(world
 
     world.asker.wait(second)
 
-    assert ([0, 4], [True]) == (world.memory.freed_after, reads)
+    assert ([0, 4], [True]) == (world.memory.freed_after, world.reads)
 
 
 def test_what_makes_no_sense_is_counted(world: World, question: BlsCall) -> None:
@@ -371,7 +376,7 @@ def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(
     del iterator
     gc.collect()
 
-    assert [True] == world.woken
+    assert world.is_woken
     assert world.asker.orphans
     [at_once] = world.broker.hear_all(wire.StreamAcks, 1)
     half = wire.STREAM_WINDOW // 2
@@ -449,8 +454,8 @@ def _ask_async(world: World, loop: Any) -> asyncio.Future[str]:
         loop.call_soon_threadsafe(future.set_result, _text(answered))
 
     world.asker.ask(_ROW, b"", notify=notify)
-    world.asker.waits.watch(loop)
-    future.add_done_callback(lambda _: world.asker.waits.unwatch(loop))
+    world.watch.add_loop(loop, world.asker.turn)
+    future.add_done_callback(lambda _: world.watch.remove_loop(loop))
     return future
 
 
@@ -463,7 +468,7 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
         return await asyncio.wait_for(asyncio.gather(*futures), 10)
 
     assert [str(number) for number in range(1, 21)] == asyncio.run(ask())
-    assert {} == world.asker.waits.loops
+    assert {} == world.watch.loops
 
 
 # ------------------------------------------------------------------ broker
@@ -472,7 +477,7 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
 def test_a_dead_broker_is_not_listened_to_any_more(world: World) -> None:
     world.open(1)
     poller = select.poll()
-    poller.register(world.asker.descriptor, select.POLLIN)
+    poller.register(world.watch.replies, select.POLLIN)
 
     world.broker.close()
 
@@ -534,10 +539,10 @@ def test_at_the_end_whoever_waits_gets_an_error(world: World, waiting: Future[An
 def test_a_call_whose_wait_is_interrupted_is_dropped(
     world: World, question: BlsCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(_: BlsCall) -> Any:
+    def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(world.asker.waits, "wait", interrupt)
+    monkeypatch.setattr(world.watch, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         world.asker.wait(question)
 

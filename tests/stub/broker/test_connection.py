@@ -6,6 +6,7 @@ import itertools
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -23,9 +24,11 @@ from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.execution.responses import OpenRequest, state_lock
-from zmqtriton_stub.execution.streams import OpenStream
+from zmqtriton_stub.execution.streams import OpenStream, Publisher
 from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.watch import Watch
 
 pytestmark = pytest.mark.slow
 
@@ -52,13 +55,26 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.instance = StubInstance(LOAD, lambda message: None)
-        self.watched: list[int] = []
-        self.unwatched: list[int] = []
-        self.link = BrokerConnection(self.instance, self.watched.append, self.unwatched.append)
+        self.watch = Watch()
+        self.make_link()
         self.router: Any = None
         self.identity = b""
         self._epoch = 0
         self._syncs = 100
+
+    def make_link(self, publisher: Publisher | None = None) -> None:
+        line = BrokerLine(self.watch.loop)
+        self.link = BrokerConnection(
+            self.instance, line, self.watch, pending=self.instance.pending, publisher=publisher
+        )
+
+    def looks_at(self, descriptor: int) -> bool:
+        """Return whether the loop waits on this descriptor."""
+        try:
+            self.watch.loop.modify(descriptor, select.EPOLLIN)
+        except FileNotFoundError:
+            return False
+        return True
 
     def address(self) -> str:
         return f"ipc://{self.directory}/broker-{self._epoch}"
@@ -151,7 +167,8 @@ def test_the_hello_comes_first_and_what_is_held_follows(world: World) -> None:
     assert (7, TOKEN, 1) == hello[:3]
     assert ([], []) == (hello.received, world.held_blocks)
     assert '[["family", 1, "f", "", 0]]' == world.receive(wire.Call).arguments
-    assert ([world.link.descriptor], -1) == (world.watched, world.link.epoch)
+    assert world.looks_at(world.link.descriptor)
+    assert -1 == world.link.epoch
     world.welcome()
 
 
@@ -188,12 +205,12 @@ def test_no_reply_is_opened_while_leases_are_reported(world: World) -> None:
 def test_where_nobody_listens_it_is_to_be_tried_again(world: World) -> None:
     world.link.connect(world.address(), wire.Hello(7, TOKEN, 0))
 
-    assert world.link.must_reconnect
-    assert 0 < world.link.reconnect_in_s <= 0.1
-    assert (-1, []) == (world.link.descriptor, world.watched)
-    eventually(lambda: world.link.reconnect_in_s == 0.0, 30)
+    due_s = world.link.reconnect_at_s
+    assert due_s is not None
+    assert 0 < due_s - time.monotonic() <= 0.1
+    assert -1 == world.link.descriptor
     world.connect()
-    assert not world.link.must_reconnect
+    assert world.link.reconnect_at_s is None
 
 
 def test_a_connection_that_ends_before_the_welcome_is_made_again(world: World) -> None:
@@ -203,8 +220,8 @@ def test_a_connection_that_ends_before_the_welcome_is_made_again(world: World) -
     world.close_broker()
     world.turn_until(lambda: world.link.descriptor < 0)
 
-    assert world.link.must_reconnect
-    assert [descriptor] == world.unwatched
+    assert world.link.reconnect_at_s is not None
+    assert not world.looks_at(descriptor)
 
 
 def test_a_broker_that_has_welcomed_notices_the_end_itself(connected: World) -> None:
@@ -213,8 +230,8 @@ def test_a_broker_that_has_welcomed_notices_the_end_itself(connected: World) -> 
     connected.close_broker()
     connected.turn_until(lambda: connected.link.descriptor < 0)
 
-    assert not connected.link.must_reconnect
-    assert [descriptor] == connected.unwatched
+    assert connected.link.reconnect_at_s is None
+    assert not connected.looks_at(descriptor)
 
 
 def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: World) -> None:
@@ -282,11 +299,13 @@ def test_what_has_not_left_does_not_count_as_lost_with_the_broker(connected: Wor
     assert [(1, wire.SENT), (1, 0), (2, 0)] == [(row.number, row.flags) for row in outcomes]
 
 
-def test_a_response_that_cannot_leave_shows_that_the_broker_is_dead(connected: World) -> None:
+def test_a_response_that_cannot_leave_shows_that_the_broker_is_dead(
+    connected: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connected.instance.is_decoupled = True
     connected.execute(work(1))
     looks: list[bool] = []
-    connected.link.poll_while_executing = lambda: looks.append(True)
+    monkeypatch.setattr(connected.link, "poll", lambda: looks.append(True))
     stream = connected.link.pending[A, 1]
     stream.send(pb_utils.InferenceResponse(), 0)
     looks.clear()
@@ -379,9 +398,9 @@ def test_the_loop_is_woken_while_it_waits_and_only_then(connected: World) -> Non
         link.is_waiting = is_waiting
         connected.execute(work(1 + is_waiting))
 
-        assert is_waiting == bool(select.select([link.wake_descriptor], [], [], 0)[0])
-    link.awake()
-    assert [] == select.select([link.wake_descriptor], [], [], 0)[0]
+        assert is_waiting == bool(select.select([connected.watch.bell_descriptor], [], [], 0)[0])
+    connected.watch.awake()
+    assert [] == select.select([connected.watch.bell_descriptor], [], [], 0)[0]
 
 
 def test_answers_are_kept_until_the_broker_must_have_passed_them_on(
@@ -446,7 +465,7 @@ def test_what_is_sent_after_the_end_is_dropped(connected: World) -> None:
 
     assert connected.link.is_closed
     # what nobody will read would only grow
-    assert not connected.link._outgoing
+    assert not connected.link.line.outgoing
 
 
 def test_what_was_sent_before_the_end_arrives(connected: World) -> None:
@@ -460,7 +479,7 @@ def test_what_was_sent_before_the_end_arrives(connected: World) -> None:
 def test_a_fork_leaves_the_connection_to_its_parent(connected: World) -> None:
     connected.link.put([wire.encode(wire.Synced(1))])
 
-    connected.link.abandon()
+    connected.link.line.abandon()
     connected.link.turn()
 
     assert connected.link.is_closed
@@ -479,7 +498,7 @@ def test_waiting_ends_when_something_arrives_or_in_time(connected: World) -> Non
 
 def test_a_thread_that_finds_another_one_at_work_leaves_it_the_rest(connected: World) -> None:
     # as a thread that is amid a write
-    with connected.link._lock:
+    with connected.link.line.lock:
         connected.link.send([wire.encode(wire.Synced(1))])
         assert not connected.router.poll(0)
 
@@ -527,10 +546,10 @@ def holding_in_another_thread(lock: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("publishes", [True, False])
 def test_who_publishes_nothing_takes_no_subscribers(world: World, publishes: bool) -> None:
-    world.connect()
     if publishes:
         address = endpoints.stream_address(str(world.directory), 7)
-        world.link.publish(address, endpoints.listen(str(world.directory), 7))
+        world.make_link(Publisher(address, endpoints.listen(str(world.directory), 7)))
+    world.connect()
     listener = endpoints.listen(str(world.directory), 8)
 
     world.link.listen(listener)

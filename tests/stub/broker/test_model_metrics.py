@@ -26,6 +26,7 @@ class BrokersEnd:
     def __init__(self) -> None:
         self.is_closed = False
         self.woken = 0
+        self.is_executing = False
         self.sent: list[wire.Call] = []
         self.outbox = Outbox()
         self.broker = BrokersMeasures(self.outbox)
@@ -52,7 +53,10 @@ class BrokersEnd:
     def wake(self) -> None:
         self.woken += 1
 
-    def poll_while_executing(self) -> None:
+    def is_busy(self) -> bool:
+        return self.is_executing
+
+    def poll(self) -> None:
         """Nothing else is to be looked after."""
 
     def wait(self, timeout_ms: int) -> None:
@@ -137,7 +141,7 @@ def test_the_loop_is_woken_once_unless_it_looks_anyway(
     assert 1 == link.woken
     measures.flush()
 
-    measures.is_busy = lambda: True
+    link.is_executing = True
     measures.change(counter, "add", 1)
     assert 1 == link.woken
 
@@ -147,7 +151,7 @@ def test_amid_a_long_execution_changes_leave_all_the_same(
 ) -> None:
     monkeypatch.setattr(model_metrics, "_FLUSH_EVERY_S", 0.0)
     measures = ModelMetrics()
-    measures.is_busy = lambda: True
+    link.is_executing = True
     connect(link, measures)
     measures.change(measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, []), "add", 1)
 
@@ -159,7 +163,7 @@ def test_amid_an_execution_the_page_has_what_was_just_changed(
 ) -> None:
     monkeypatch.setattr(model_metrics, "_SENT_AT_ONCE", 8)
     measures = ModelMetrics()
-    measures.is_busy = lambda: True
+    link.is_executing = True
     connect(link, measures)
     family = measures.add_family("f", "", HISTOGRAM)
 
@@ -219,7 +223,8 @@ def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(
 
 def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
     texts: list[str] = []
-    measures = ModelMetrics(texts.append)
+    measures = ModelMetrics()
+    measures.report_to(texts.append)
     connect(link, measures)
     link.broker.take_call(8, wire.Call(0, "measure", '[["family", 1, "f", "", 0]]'))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,9 @@ import pytest
 
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
-from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWaits
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_stub.broker.bls_call import BlsCall
+from zmqtriton_stub.watch import Watch
 
 pytestmark = pytest.mark.slow
 
@@ -37,24 +40,25 @@ class Loop:
 
 
 class World:
-    """A descriptor that announces replies, and two that announce duties: one beside the loop."""
+    """A watch, whose replies come by a pipe, and for whose lifeline there are rounds."""
 
     def __init__(self) -> None:
+        ours, theirs = pair()
+        self.supervisor, self.lifeline = Lifeline(ours), Lifeline(theirs)
         self.replies, self.announce_reply = os.pipe()
-        self.duty, self.announce_duty = os.pipe()
-        self.beside, self.announce_beside = os.pipe()
-        self.attended: list[Any] = []
+        self.rounds: list[int] = []
         self.turns = 0
-        self.done: list[str] = []
         #: Those that get the next reply, first to last.
         self.owed: list[BlsCall] = []
-        self.waits = ReplyWaits(
-            self.replies,
-            self.turn,
-            lambda: {self.duty: self.do_duty},
-            self.attended.__contains__,
-            {self.beside: self.do_beside},
-        )
+        self.watch = Watch(self, self.lifeline)
+        self.watch.replies.register(self.replies, select.EPOLLIN)
+
+    def may_poll(self) -> bool:
+        return True
+
+    def run_round(self) -> None:
+        self.lifeline.receive()
+        self.rounds.append(threading.get_ident())
 
     def turn(self) -> None:
         self.turns += 1
@@ -66,22 +70,22 @@ class World:
         for _ in range(count):
             self.owed.pop(0).answer(*REPLY)
 
-    def do_duty(self) -> None:
-        os.read(self.duty, 1)
-        self.done.append("duty")
+    def announce_round(self) -> None:
+        self.supervisor.send(wire.Listen())
 
-    def do_beside(self) -> None:
-        os.read(self.beside, 1)
-        self.done.append("beside")
+    def wait(self, call: BlsCall) -> Any:
+        return self.watch.wait(call, self.turn)
 
     def reply_to(self, *calls: BlsCall) -> None:
         self.owed += calls
         os.write(self.announce_reply, b"x" * len(calls))
 
     def close(self) -> None:
-        ends = (self.replies, self.announce_reply, self.duty, self.announce_duty)
-        for descriptor in (*ends, self.beside, self.announce_beside):
-            os.close(descriptor)
+        os.close(self.replies)
+        os.close(self.announce_reply)
+        self.watch.close()
+        self.lifeline.close()
+        self.supervisor.close()
 
 
 @pytest.fixture
@@ -99,20 +103,20 @@ def test_a_reply_that_is_there_is_not_waited_for(world: World) -> None:
     call = _call()
     call.answer(*REPLY)
 
-    assert REPLY == world.waits.wait(call)
-    assert (0, None) == (world.turns, world.waits.main)
+    assert REPLY == world.wait(call)
+    assert (0, None) == (world.turns, world.watch.of(world.watch.thread))
 
 
-def test_the_main_thread_attends_to_its_duties_while_it_waits(world: World) -> None:
+def test_the_loops_thread_runs_rounds_while_it_waits(world: World) -> None:
     call = _call()
-    os.write(world.announce_duty, b"x")
+    world.announce_round()
     timer = threading.Timer(0.02, world.reply_to, [call])
     timer.start()
 
-    assert REPLY == world.waits.wait(call)
+    assert REPLY == world.wait(call)
 
-    assert ["duty"] == world.done
-    assert world.waits.of(threading.main_thread().ident) is None
+    assert [threading.get_ident()] == world.rounds
+    assert world.watch.of(threading.main_thread().ident) is None
     timer.join()
 
 
@@ -121,18 +125,18 @@ def test_one_thread_reads_for_all_and_then_another(world: World) -> None:
     answers: list[Any] = []
 
     def ask(call: BlsCall) -> None:
-        answers.append(world.waits.wait(call))
+        answers.append(world.wait(call))
 
     threads = [threading.Thread(target=ask, args=[call]) for call in calls]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(world.waits.threads) == 3, 30)
+    eventually(lambda: len(world.watch.threads) == 3, 30)
     idents = [thread.ident for thread in threads]
-    assert calls == [world.waits.of(ident) for ident in idents]
-    assert world.waits.of(None) is None
+    assert calls == [world.watch.of(ident) for ident in idents]
+    assert world.watch.of(None) is None
 
     def are_answered(count: int) -> bool:
-        waiting = [one for one in map(world.waits.of, idents) if one is not None]
+        waiting = [one for one in map(world.watch.of, idents) if one is not None]
         return (count, 3 - count) == (len(answers), len(waiting))
 
     for number, call in enumerate(calls, start=1):
@@ -142,65 +146,67 @@ def test_one_thread_reads_for_all_and_then_another(world: World) -> None:
     for thread in threads:
         thread.join(30)
     assert [REPLY] * 3 == answers
-    assert {} == world.waits.threads
+    assert {} == world.watch.threads
     # the next one may read
-    assert not world.waits._reading.locked()
+    assert not world.watch._reading.locked()
 
 
 def test_a_loop_reads_as_long_as_something_in_it_waits(world: World) -> None:
     loop = Loop()
 
-    world.waits.watch(loop)
-    world.waits.watch(loop)
-    assert {world.replies, world.duty} == loop.readers.keys()
+    world.watch.add_loop(loop, world.turn)
+    world.watch.add_loop(loop, world.turn)
+    assert {world.watch.replies.fileno(), world.watch.loop.fileno()} == loop.readers.keys()
 
-    world.waits.unwatch(loop)
-    assert {world.replies, world.duty} == loop.readers.keys()
-    world.waits.unwatch(loop)
-    assert ({}, {}) == (loop.readers, world.waits.loops)
-    world.waits.unwatch(loop)
+    world.watch.remove_loop(loop)
+    assert {world.watch.replies.fileno(), world.watch.loop.fileno()} == loop.readers.keys()
+    world.watch.remove_loop(loop)
+    assert ({}, {}) == (loop.readers, world.watch.loops)
+    world.watch.remove_loop(loop)
 
 
-def test_a_loop_of_the_main_thread_that_attends_to_its_duties_anyway_reads_replies_alone(
-    world: World,
-) -> None:
+def test_the_models_event_loop_which_runs_rounds_anyway_reads_replies_as_well(world: World) -> None:
     loop = Loop()
-    world.attended.append(loop)
+    world.watch.serve(loop, world.run_round)
+    assert {world.watch.loop.fileno()} == loop.readers.keys()
 
-    world.waits.watch(loop)
+    world.watch.add_loop(loop, world.turn)
 
-    assert {world.replies} == loop.readers.keys()
+    assert world.run_round == loop.readers[world.watch.loop.fileno()]
+    assert world.turn == loop.readers[world.watch.replies.fileno()]
 
 
-def test_a_thread_attends_beside_the_main_one_while_it_waits(world: World) -> None:
+def test_another_thread_runs_rounds_while_it_waits_if_it_may(world: World) -> None:
     call, answers = _call(), list[Any]()
-    thread = threading.Thread(target=lambda: answers.append(world.waits.wait(call)))
+    thread = threading.Thread(target=lambda: answers.append(world.wait(call)))
     thread.start()
+    world.watch.give_back()
 
-    os.write(world.announce_duty, b"x")
-    os.write(world.announce_beside, b"x")
-    eventually(lambda: world.done, 30)
-    assert (["beside"], []) == (world.done, answers)
+    world.announce_round()
+    eventually(lambda: world.rounds, 30)
+    assert ({thread.ident}, []) == ({*world.rounds}, answers)
 
     world.reply_to(call)
     thread.join(30)
     assert [REPLY] == answers
 
 
-def test_a_loop_of_another_thread_attends_beside_the_main_one(world: World) -> None:
+def test_a_loop_of_another_thread_looks_at_the_lifeline_and_not_at_batches(world: World) -> None:
     loop = Loop()
-    thread = threading.Thread(target=world.waits.watch, args=[loop])
+    thread = threading.Thread(target=world.watch.add_loop, args=[loop, world.turn])
     thread.start()
     thread.join(30)
 
-    assert {world.replies, world.beside} == loop.readers.keys()
+    assert world.watch.replies.fileno() in loop.readers
+    assert world.watch.loop.fileno() not in loop.readers
+    assert 2 == len(loop.readers)
 
 
 def test_loops_that_are_over_are_forgotten(world: World) -> None:
     over, other = Loop(), Loop()
-    world.waits.watch(over)
+    world.watch.add_loop(over, world.turn)
     over.is_over = True
 
-    world.waits.watch(other)
+    world.watch.add_loop(other, world.turn)
 
-    assert [other] == list(world.waits.loops)
+    assert [other] == list(world.watch.loops)

@@ -313,7 +313,7 @@ def sockets(tmp_path: Path) -> Iterator[tuple[Publisher, Any]]:
     """A publisher and a subscriber for PEER that is not connected yet."""
     with zmq.Context() as context:
         listener = endpoints.listen(str(tmp_path), 7)
-        publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7), listener)
+        publisher = Publisher(endpoints.stream_address(str(tmp_path), 7), listener)
         subscriber = zmq_sockets.open_subscriber(context, PEER)
         yield publisher, subscriber
         publisher.close(0)
@@ -328,14 +328,13 @@ def answer(
 
 
 def test_the_first_response_goes_through_the_broker_where_its_time_counts(tmp_path: Path) -> None:
-    with zmq.Context() as context:
-        publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7), is_timed=True)
-        outcome, _ = answer()
+    publisher = Publisher(endpoints.stream_address(str(tmp_path), 7), is_timed=True)
+    outcome, _ = answer()
 
-        # both ways say the same, and one is cheaper
-        assert not publisher._is_plain(outcome)
-        assert publisher._is_plain(outcome._replace(number=1))
-        publisher.close(0)
+    # both ways say the same, and one is cheaper
+    assert not publisher._is_plain(outcome)
+    assert publisher._is_plain(outcome._replace(number=1))
+    publisher.close(0)
 
 
 def subscribe(publisher: Publisher, subscriber: Any, directory: Path) -> None:

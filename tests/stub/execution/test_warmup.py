@@ -10,46 +10,31 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tests.stub.fakes import LOAD, FakeLink
+from tests.stub.fakes import LOAD
+from tests.stub.supervisor import FakeSupervisor
 from tests.support.refusals import refusal
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
-from zmqtriton_stub.execution.warmup import Warmup, WarmupSink
+from zmqtriton_stub.execution.warmup import Warmup
+from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.watch import Watch
 
 _A = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
-
-
-class WarmLink(FakeLink):
-    """Counts what a warm-up has to do with the broker."""
-
-    def __init__(self, is_decoupled: bool = False) -> None:
-        super().__init__(is_decoupled)
-        self.calls: list[Any] = []
-
-    def wake(self) -> None:
-        self.calls.append("wake")
-
-    def turn(self, *, takes: bool = True) -> None:
-        self.calls.append(("turn", takes))
-
-    def wait(self, timeout_ms: int) -> None:
-        self.calls.append(("wait", timeout_ms))
-
-    def poll_while_executing(self) -> None:
-        self.calls.append("poll")
 
 
 class Warming:
     """A stub without a process whose model keeps what it is given."""
 
-    def __init__(self, directory: Path, *samples: dict[str, Any], **config: Any) -> None:
-        self.link = WarmLink("model_transaction_policy" in config)
+    def __init__(
+        self, directory: Path, *samples: dict[str, Any], memory: Any = None, **config: Any
+    ) -> None:
+        self.instance = StubInstance(LOAD, lambda message: None, memory)
+        self.watch = Watch()
         self.config = {"name": "m", "input": [_A], "model_warmup": list(samples), **config}
-        self.link.instance.configure(json.dumps(self.config))
+        self.instance.configure(json.dumps(self.config))
         self.warmup = Warmup(self.config, str(directory))
         self.batches: list[list[InferenceRequest]] = []
         #: What happens while the loop waits.
@@ -60,13 +45,12 @@ class Warming:
         return [pb_utils.InferenceResponse() for _ in requests]
 
     def run(self) -> Warming:
-        model = PythonModel(LOAD, None)
+        model = PythonModel(LOAD, None, self.watch)
         # in place of code that is loaded from a file
         model._execute = lambda requests: self.execute(requests)
-        model._is_decoupled = self.link.instance.is_decoupled
-        link: Any = self.link
+        model._is_decoupled = self.instance.is_decoupled
         progress = Mock(ProgressView)
-        self.warmup.run(model, link, progress, lambda: self.meanwhile.pop(0)())
+        self.warmup.run(model, self.instance, progress, lambda: self.meanwhile.pop(0)())
         assert {0} == {call.args[0] for call in progress.begin.mock_calls} or not self.batches
         return self
 
@@ -123,8 +107,8 @@ def test_the_states_of_samples_are_not_kept(tmp_path: Path) -> None:
 
     [[request]] = warming.batches
     assert ["A", "I"] == [tensor.name() for tensor in request.inputs()]
-    assert warming.link.instance.states is not None
-    assert 0 == len(warming.link.instance.states)
+    assert warming.instance.states is not None
+    assert 0 == len(warming.instance.states)
 
 
 def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None:
@@ -182,7 +166,8 @@ def test_the_warm_up_lasts_until_senders_have_answered(tmp_path: Path) -> None:
     warming.run()
 
     assert [] == warming.meanwhile
-    assert "wake" in warming.link.calls, "the loop would wait for a message that nobody sends"
+    descriptors = [descriptor for descriptor, _ in warming.watch.loop.poll(0)]
+    assert [warming.watch.bell_descriptor] == descriptors, "the loop would wait for ever"
 
 
 def test_the_responses_of_a_stream_are_taken_as_they_come(tmp_path: Path) -> None:
@@ -226,36 +211,16 @@ def test_a_request_that_is_to_be_executed_again_is_given_again(tmp_path: Path) -
     assert 5 == len(warming.meanwhile), "what is to be executed again is not waited for"
 
 
-def test_the_memory_of_responses_is_released(link: FakeLink) -> None:
-    warm: Any = link
-    warm.wake = lambda: None
-    sink = WarmupSink(warm)
-    memory = link.instance.memory
-    assert memory is not None
-    [row], blocks = memory.place([wire.Tensor("A", 2, [200_000], bytes(200_000))])
-    assert isinstance(row.data, wire.Reference)
-    assert blocks
+def test_the_memory_of_responses_is_released(tmp_path: Path, world: FakeSupervisor) -> None:
+    warming = Warming(tmp_path, sample(A=zeros()), memory=world.memory)
+    large = np.zeros(200_000, np.float32)
 
-    sink.put((wire.Outcome(0, 1, 0, "", wire.FINAL, 0, blocks), b""))
+    def execute(requests: Any) -> Any:
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("O", large)]) for _ in requests]
 
-    assert 0 == memory.arena.used
+    warming.execute = execute  # type: ignore[method-assign]
 
+    warming.run()
 
-def test_what_a_sink_does_not_keep_goes_its_way() -> None:
-    link = WarmLink()
-    warm: Any = link
-    sink = WarmupSink(warm)
-
-    sink.turn(takes=False)
-    sink.wait(7)
-    sink.poll_while_executing()
-    sink.send([wire.encode(wire.Release([]))])
-
-    assert [("turn", False), ("wait", 7), "poll"] == link.calls
-    assert [wire.Release([])] == [message for message, _ in link.messages]
-    assert not sink.is_closed
-    link.is_closed = True
-    assert sink.is_closed
-    assert [] == sink.errors
-    sink.put((wire.Outcome(0, 1, 3, "cold", wire.FINAL), b""))
-    assert ["cold"] == sink.errors
+    assert 0 == world.memory.arena.used
+    assert world.stub_segments

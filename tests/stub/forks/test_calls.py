@@ -34,7 +34,6 @@ class Fork:
     def __init__(self) -> None:
         self.link = FakeLink()
         self.instance = self.link.instance
-        self.instance.find_request = self.link.pending.get
         self.answers: queue.SimpleQueue[wire.CallResult] = queue.SimpleQueue()
         self.calls = Calls(self.instance, lambda connection, answer: self.answers.put(answer))
         self.made: set[int] = set()
@@ -138,7 +137,6 @@ class RelayedFork:
     def __init__(self) -> None:
         self.link = FakeLink()
         self.instance = self.link.instance
-        self.instance.find_request = self.link.pending.get
         self._relay = Relay(self.instance)
         self._relay.open_inlet()
         # what a fork would inherit

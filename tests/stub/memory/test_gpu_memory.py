@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 
 from tests.stub.api.capsules import Producer
+from tests.stub.supervisor import FakeLine, make_client
 from tests.support.host_gpu import ROOM, STREAM, HostGpu, OnGpu, contents, numbers
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena
 from zmqtriton_floor.errors import MEMORY_GONE, ProtocolError, Unavailable
+from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_stub.api import dlpack, pb_utils
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu_memory import Borrowed, Lent, OnGpus
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.slow
 
@@ -211,9 +212,8 @@ class Line:
 
 def _memory(*answers: Any) -> TensorMemory:
     line: Any = Line(*answers)
-    memory = TensorMemory(SupervisorClient(line, lambda: None))
-    memory.arena = Arena(9)
-    return memory
+    broker: Any = FakeLine()
+    return TensorMemory(make_client(line), broker, 9, Memory())
 
 
 @pytest.fixture
@@ -226,32 +226,32 @@ def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_cupy")
 def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
     memory = _memory(wire.SegmentOpened(7, 1, 4096, b"handle"))
-    released: list[wire.Block] = []
-    memory.release = lambda message: released.extend(message.blocks)
+    # in place of the connection to the broker
+    line: Any = memory._line
     row = wire.Tensor("A", 11, [1], wire.Reference(7, 1, 2, 0, 4))
 
     with pytest.raises(Unavailable, match="memory of GPUs can only be used where cupy finds one"):
         memory.open([row], is_leased=True)
 
-    assert [wire.Block(7, 1, 2)] == released
+    assert [wire.Block(7, 1, 2)] == line.released
     assert not gpu.is_usable()
 
 
 def test_memory_on_a_gpu_that_has_ended_with_its_owner_is_one_clear_error() -> None:
     memory = _memory(wire.SegmentOpened(7, 1, 0))
-    released: list[wire.Block] = []
-    memory.release = lambda message: released.extend(message.blocks)
+    # in place of the connection to the broker
+    line: Any = memory._line
     row = wire.Tensor("A", 11, [1], wire.Reference(7, 1, 2, 0, 4))
 
     with pytest.raises(Unavailable) as caught:
         memory.open([row], is_leased=True)
 
-    assert (MEMORY_GONE, [wire.Block(7, 1, 2)]) == (caught.value.text, released)
+    assert (MEMORY_GONE, [wire.Block(7, 1, 2)]) == (caught.value.text, line.released)
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:
     line: Any = Line(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
-    supervisor = SupervisorClient(line, lambda: None)
+    supervisor = make_client(line)
 
     supervisor.receive()
     supervisor.receive()

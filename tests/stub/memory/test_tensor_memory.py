@@ -11,12 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
-from tests.stub.supervisor import BOOTSTRAP, REGION, FakeSupervisor
+from tests.stub.supervisor import REGION, FakeSupervisor
 from tests.support.poison import FILE
 from tests.support.segments import allocate
 from tests.support.waiting import eventually
@@ -33,7 +34,7 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
 from zmqtriton_stub.memory import region_outputs
-from zmqtriton_stub.memory.tensor_memory import ClientMemory, TensorMemory
+from zmqtriton_stub.memory.tensor_memory import ClientMemory
 
 # ----------------------------------------------------------------------- tensor memory
 # A stub's side of large tensors, with the test at the other end of the lifeline.
@@ -77,7 +78,7 @@ def test_memory_that_finds_no_room_is_an_error_and_given_back(
 def test_blocks_that_are_kept_apart_are_used_before_memory_is_called_short(
     world: FakeSupervisor,
 ) -> None:
-    world.memory.begin(9, Memory(poison=FILE))
+    world.memory = world.make_memory(Memory(poison=FILE))
     _, blocks = world.memory.place([_row(bytes(500_000)), _row(bytes(500_000))])
     world.memory.free(blocks[:1])
     world.refusal = "There is none."
@@ -91,7 +92,7 @@ def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
     world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor_client, "_ANSWER_TIMEOUT_S", 0.01)
-    world.client.send = lambda message: None
+    monkeypatch.setattr(world.client, "send", Mock())
 
     with pytest.raises(Unavailable, match="did not answer in time"):
         world.memory.place([_row(LARGE.tobytes())])
@@ -324,8 +325,7 @@ def _refuse(*arguments: Any) -> None:
 def test_a_process_that_is_not_the_instances_alone_maps_nothing(world: FakeSupervisor) -> None:
     descriptor = world.lend_region(ONES.tobytes() * 2)
     world.memory.mappings.close()
-    world.memory = TensorMemory(world.client, maps_regions=False)
-    world.memory.begin(BOOTSTRAP.serial, Memory())
+    world.memory = world.make_memory(maps_regions=False)
 
     assert {1.0} == set(_input(world))
     assert type(_output(world)) is Reference

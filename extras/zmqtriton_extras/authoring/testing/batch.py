@@ -1,150 +1,122 @@
-"""One call of execute() and its answers: stands where a stub has its connection to the broker.
+"""One call of execute() and its answers, in the messages of the broker, which is played here.
 
 A server leaves out what a model makes and its configuration does not know: a client would find the
-mistake, a test finds it here. Functions of the test play the models that a model calls by BLS: the
-stub's own client speaks, to a connection that answers at once in the same process.
+mistake, a test finds it here. Functions of the test play the models that a model calls by BLS.
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.sdk.models import api
+from zmqtriton.sdk.broker import SequenceControls
 from zmqtriton.sdk.process import InferenceRequest
 from zmqtriton.sdk.wire import NotFound, ZmqTritonError, arrays, datatypes, wire
-from zmqtriton_floor.settings.codec import encode
-from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_stub.broker.between_threads import Bell
-from zmqtriton_stub.broker.bls_client import BlsClient
-from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
-from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
-from zmqtriton_stub.execution.streams import OpenStream
-from zmqtriton_stub.instance import StubInstance
 
 #: Takes arrays by name, and returns arrays by name, or an iterable of them for a stream.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | Iterable[Mapping[str, Any]]]
-#: Token of the connection to the broker, which is not checked in tests.
-_TOKEN = bytes(16)
 _Reply = tuple[wire.Reply, bytes]
+#: A row of Results and its body.
+OutcomeWithBody = tuple[wire.Outcome, bytes]
 
 
 class Batch:
     """The requests of one batch; their responses come out of `answers`."""
 
-    def __init__(self, instance: StubInstance, controls: SequenceControls) -> None:
-        self.instance = instance
-        self.is_closed = False
-        self.descriptor = 0  # of no connection, but there is a broker
-        self.pending: dict[tuple[int, int], OpenRequest] = {}
-        self.answered = UnconfirmedAnswers()
-        self.tallies = ResponseCounter()
-        self.poll_while_executing: Callable[[], None] = lambda: None
+    def __init__(self, first_id: int, controls: SequenceControls, *, is_iterative: bool) -> None:
+        """Set up; the ids of its requests are numbers in a row."""
+        self.first_id = first_id
+        self._controls = controls
+        self._is_iterative = is_iterative
         #: Outcomes that the model has sent, from any of its threads, in their order.
         self.answers: queue.SimpleQueue[OutcomeWithBody] = queue.SimpleQueue()
-        #: Names of all outputs that the model has made, also those that no request wants.
-        self.output_names: set[str] = set()
-        self._controls = controls
-        #: The requests as they came, by their keys.
-        self._requests: dict[tuple[int, int], tuple[wire.Request, bytes]] = {}
+        #: The requests as they came, in their order, and the ids of unanswered ones.
+        self._requests: list[tuple[wire.BatchedRequest, wire.Request, bytes]] = []
+        self._open: set[int] = set()
         #: Requests that the model has rescheduled, to execute them once more.
-        self._again: list[OpenRequest] = []
+        self._again: list[int] = []
+        #: The numbers of executions that have not ended.
+        self._executing: set[int] = set()
 
-    def add(self, number: int, request: InferenceRequest, body: wire.RequestBody) -> None:
+    def add(self, request: InferenceRequest, body: wire.RequestBody) -> None:
         """Add a request, which the model gets next."""
         row, encoded = _row(request), wire.encode_body(body)
-        if self.instance.is_iterative:  # each request is a sequence by itself
+        own_id = self.first_id + len(self._requests)
+        if self._is_iterative:  # each request is a sequence by itself
             flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
-            row = row._replace(flags=flags, correlation=row.correlation or number + 1)
+            row = row._replace(flags=flags, correlation=row.correlation or own_id)
         work = wire.BatchedRequest(
             0,
             0,
-            number,
+            own_id,
             row.flags,
             row.correlation,
             request.priority,
             request.timeout,
             deadline_ns=row.deadline_ns,
         )
-        owed = _NotedStream if self.instance.is_decoupled else _Noted
-        pending = owed(self, work, self._controls.tell(row, encoded))
-        self.pending[pending.route] = pending
-        self._requests[pending.route] = row, encoded
+        self._requests.append((work, row, encoded))
+        self._again.append(own_id)
+        self._open.add(own_id)
 
     @property
     def is_answered(self) -> bool:
         """True if nothing is owed, and all that was sent has been taken."""
-        with state_lock:  # a thread of the model may be between the two
-            return not self.pending and self.answers.empty()
+        return not (self._open or self._executing) and self.answers.empty()
 
-    def take_rescheduled(self) -> list[OpenRequest]:
-        """Take the requests that the model wants to execute once more, ready for that."""
-        again, self._again = self._again, []
-        for pending in again:
-            row, encoded = self._requests[pending.route]
-            row = row._replace(flags=row.flags & ~wire.SEQUENCE_START)
-            work = pending.work._replace(flags=row.flags)
-            pending.resume(work, self._controls.tell(row, encoded))
-        return again
+    def next_execution(self, number: int) -> tuple[Any, ...] | None:
+        """Return the message of the next execution, and its bodies; None without one."""
+        ids, self._again = self._again, []
+        if not ids:
+            return None
+        self._executing.add(number)
+        works, bodies = [], []
+        for own_id in ids:
+            work, row, encoded = self._requests[own_id - self.first_id]
+            works.append(work._replace(batch=number, flags=row.flags))
+            bodies.append(self._controls.tell(row, encoded))
+            again = row._replace(flags=row.flags & ~wire.SEQUENCE_START)
+            self._requests[own_id - self.first_id] = work, again, encoded
+        return wire.Execute(works), *bodies
 
-    def end(self) -> None:
-        """Cancel open requests, since the test waits no longer; drop states of ended sequences."""
-        for pending in list(self.pending.values()):
-            pending.cancel()
-        for row, _ in self._requests.values():
-            is_over = row.flags & wire.SEQUENCE_END or self.instance.is_iterative
-            if is_over and self.instance.states is not None:
-                self.instance.states.end(row.correlation)
+    def take(self, results: wire.Results, bodies: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+        """Take results of the stub; yield the progress of the readers of streams."""
+        for outcome, body in zip(results.outcomes, bodies, strict=True):
+            if self.first_id <= outcome.id < self.first_id + len(self._requests):
+                self.answers.put((outcome, body))
+                if outcome.flags & wire.FINAL:
+                    self._open.discard(outcome.id)
+                else:
+                    yield (wire.StreamAcks([wire.StreamAck(0, outcome.id, outcome.number + 1)]),)
+        self._again += [key.id for key in results.rescheduled if key.id in self._open]
+        self._executing.difference_update(executed.batch for executed in results.executed)
 
-    # ------------------------------------------------------------- BrokerLink
-
-    def send(self, message: list[bytes]) -> None:
-        results = wire.decode(message[0])
-        if type(results) is not wire.Results:
-            return  # of memory and metrics nobody else is told
-        for answer in zip(results.outcomes, message[1:], strict=True):
-            self.answers.put(answer)
-        self._again += [self.pending[key.peer, key.id] for key in results.rescheduled]
-
-    def put(self, item: OutcomeWithBody) -> None:
-        self.answers.put(item)
-        outcome, _ = item
-        stream = self.pending.get((outcome.peer, outcome.id))
-        if isinstance(stream, OpenStream):
-            stream.grant(outcome.number + 1)
-
-    def tell_tallies(self) -> None:
-        """Do nothing: tests are not counted."""
-
-    def postpone(self, step: Callable[[], None]) -> None:
-        step()  # no thread here waits with the lock for another one
-
-    def turn(self, *, takes: bool = True) -> None:
-        """Do nothing: a sent response has arrived."""
-
-    def wait(self, timeout_ms: int) -> None:
-        """Do nothing: a reader never lags behind."""
+    def end(self) -> Iterator[tuple[Any, ...]]:
+        """Yield messages that cancel open requests, and end sequences."""
+        yield (wire.CancelExecution([wire.RequestKey(0, own_id) for own_id in self._open]),)
+        for work, row, _ in self._requests:
+            if row.flags & wire.SEQUENCE_END or self._is_iterative:
+                yield wire.Execute([work._replace(flags=wire.SEQUENCE_OVER)]), b""
 
 
-class _Noted(OpenRequest):
-    """A request that notes the outputs of its responses."""
+class PlayedBroker:
+    """The broker of one stub."""
 
-    __slots__ = ()
-    _link: Batch
+    def __init__(self) -> None:
+        #: The batches that have not ended.
+        self.batches: list[Batch] = []
 
-    def encode(self, response: api.InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
-        # before those are left out that the configuration does not have
-        self._link.output_names.update(tensor.name() for tensor in response.output_tensors())
-        return super().encode(response, flags)
-
-
-class _NotedStream(_Noted, OpenStream):
-    __slots__ = ()
+    def take(self, message: Any, bodies: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+        """Take a message of the stub; yield the answers to it. Metrics are not kept."""
+        if type(message) is wire.Hello:
+            yield (wire.Welcome(message.epoch),)
+        elif type(message) is wire.Call and message.id:
+            yield (wire.CallResult(message.id, 0, "", "null"),)
+        elif type(message) is wire.Results:
+            for batch in self.batches:
+                yield from batch.take(message, bodies)
 
 
 def _row(request: InferenceRequest) -> wire.Request:
@@ -226,14 +198,11 @@ class CalledModels:
         #: in the test.
         self.raised: BaseException | None = None
 
-    def make_client(self) -> BlsClient:
-        """Return the client of `exec` and `async_exec`; its answers come from this object."""
-        memory: Any = _NoMemory()
-        bootstrap = wire.Bootstrap(0, _TOKEN, "", "", 1, encode(StubSettings()))
-        return BlsClient(bootstrap, memory, dict, lambda: None, dial=self._dial)
-
-    def _dial(self, bootstrap: wire.Bootstrap) -> Any:
-        return _Connection(self._replies)
+    def take(self, message: Any, bodies: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+        """Take a message about the model's calls; yield the answers to it."""
+        if type(message) is wire.Infer:
+            for reply, body in self._replies(message.requests[0], bodies[0]):
+                yield wire.Replies([reply]), body
 
     def _replies(self, row: wire.Request, body: bytes) -> Iterator[_Reply]:
         """Yield the replies to one call; the last one is final."""
@@ -266,42 +235,3 @@ class CalledModels:
 
 def _body(outputs: Mapping[str, Any]) -> bytes:
     return wire.encode_body(wire.ResponseBody({}, arrays.to_tensors(outputs, {})))
-
-
-class _Connection:
-    """Replaces the DEALER to the broker, with the methods that the client uses."""
-
-    is_open = True
-
-    def __init__(self, answer: Callable[[wire.Request, bytes], Iterable[_Reply]]) -> None:
-        self._answer = answer
-        self._bell = Bell()  # never rung: replies are here before anybody waits
-        self.messages: deque[list[bytes]] = deque()
-
-    def fileno(self) -> int:
-        return self._bell.descriptor
-
-    def put(self, frames: Sequence[bytes]) -> None:
-        message = wire.decode(frames[0])
-        if type(message) is wire.Infer:
-            for reply, body in self._answer(message.requests[0], frames[1]):
-                self.messages.append([wire.encode(wire.Replies([reply])), body])
-
-    def has_input(self) -> bool:
-        return bool(self.messages)
-
-    def finish(self) -> None:
-        """Do nothing: a queued response has arrived."""
-
-    def close(self) -> None:
-        self.messages.clear()
-
-
-class _NoMemory:
-    """In place of the memory that processes share."""
-
-    def answered(self, blocks: Sequence[wire.Block], after: int = 0) -> None:
-        """Do nothing: there are no blocks."""
-
-    def release(self, message: wire.Release) -> None:
-        """Do nothing: nothing is leased."""

@@ -15,30 +15,24 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple
 
-from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.config.backends import backend_places, find_model_file, find_runtime
-from zmqtriton.config.model_config import ModelHost, merge_completion
-from zmqtriton.sdk.models import instances, load_config, pbtxt, scan
-from zmqtriton.sdk.models import model as stub_model
+from zmqtriton.sdk.broker import SequenceControls
+from zmqtriton.sdk.models import backends, instances, model_config, pbtxt, played, scan
 from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, gpus
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
 from zmqtriton_extras.authoring.testing.batch import (
     Answer,
     Batch,
     CalledModels,
+    OutcomeWithBody,
+    PlayedBroker,
     check_names,
     check_tensors,
 )
-from zmqtriton_floor.execution_progress import SIZE, ProgressView
-from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.execution.executions import Execution, Executions
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
-from zmqtriton_stub.instance import StubInstance
 
 
 class ModelFiles(NamedTuple):
@@ -48,12 +42,12 @@ class ModelFiles(NamedTuple):
     #: The configuration as the files say it.
     config: Any
     config_path: Path | None
-    host: ModelHost
+    host: model_config.ModelHost
 
     def completed(self, reply: str) -> str:
         """Return the final configuration, given what `auto_complete_config` has returned."""
         return pbtxt.to_json(
-            merge_completion(self.config, reply, host=self.host, path=self.config_path)
+            model_config.merge_completion(self.config, reply, host=self.host, path=self.config_path)
         )
 
 
@@ -68,8 +62,8 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     scanned = scan.scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = ModelHost(gpus.visible_gpus())
-    config = load_config(scanned.name, directory, scanned.config_path, host=host)
+    host = model_config.ModelHost(gpus.visible_gpus())
+    config = model_config.load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(
             f"model '{scanned.name}' is an ensemble: it has no code; test the models of its "
@@ -81,9 +75,9 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         raise NotFound(
             f"model '{scanned.name}' has no version {version}; make the directory {version}"
         )
-    places = backend_places()
-    file = find_model_file(config, directory, version, places)
-    runtime = find_runtime(config, places)
+    places = backends.backend_places()
+    file = backends.find_model_file(config, directory, version, places)
+    runtime = backends.find_runtime(config, places)
     draft = type(config)()
     draft.CopyFrom(config)
     instances.apply_group_defaults(draft, host.gpus)
@@ -160,8 +154,6 @@ class ModelImports:
 PATIENCE_S = 60.0
 #: Threads of the model are looked after so often while nothing comes.
 _LOOK_EVERY_S = 0.02
-#: Directory of the stub's code; its frames are left out of a test's traceback.
-_STUB = os.path.dirname(this_process.__file__) + os.sep
 _log = logging.getLogger("zmqtriton.testing")
 
 Request = InferenceRequest | Mapping[str, Any]
@@ -190,24 +182,16 @@ def load_model(
     files = read_model(Path(directory), version)
     imports = ModelImports(files.load.path)
     imports.begin()
-    outer, instance = this_process.current, StubInstance(files.load, _tell)
-    this_process.current = instance
+    called, broker = CalledModels(files.load.model, answers), PlayedBroker()
+    stub = played.PlayedStub(files.load, _tell, broker.take, called.take)
     try:
-        model = stub_model.PythonModel(files.load, stub_model.import_class(files.load))
-        config = files.completed(model.complete())
-        instance.configure(config)
-        model.initialize(config, instance)
-        called = CalledModels(files.load.model, answers)
-        with closing(called.make_client()) as instance.asker:
-            loaded = LoadedModel(instance, model, json.loads(config), called, files.load.path)
+        with stub.current():
+            config = stub.begin(files.completed)
             try:
-                yield loaded
+                yield LoadedModel(stub, json.loads(config), called, broker, files.load.path)
             finally:
-                instance.asker = None
-                with loaded._current():
-                    model.finalize()
+                stub.end()
     finally:
-        this_process.current = outer
         imports.end()
 
 
@@ -216,25 +200,26 @@ class LoadedModel:
 
     def __init__(
         self,
-        instance: StubInstance,
-        model: stub_model.PythonModel,
+        stub: played.PlayedStub,
         config: dict[str, Any],
         called: CalledModels,
+        broker: PlayedBroker,
         model_file: str,
     ) -> None:
-        self.name = instance.model
-        self.version = instance.version
+        self.name = stub.instance.model
+        self.version = stub.instance.version
         #: The final configuration.
         self.config = config
-        self._instance = instance
-        self._model = model
+        self._stub = stub
+        self._instance = stub.instance
         self._called = called
+        self._broker = broker
         self._model_file = model_file
         self._controls = SequenceControls(
             config.get("sequence_batching") or {}, is_batching=bool(config.get("max_batch_size"))
         )
         self._numbers = itertools.count(1)
-        self._progress = _make_progress()
+        self._next_id = 1
 
     # ---------------------------------------------------------------- asking
 
@@ -317,39 +302,45 @@ class LoadedModel:
         bodies = [self._body(request) for request in rows]
         sizes = [body.inputs[0].shape[0] if body.inputs else 1 for body in bodies]
         self._check_size(sizes)
-        batch = Batch(self._instance, self._controls)
-        link: Any = batch
-        executions = _Executions(self._instance, self._model, link, self._progress)
-        for number, (request, body) in enumerate(zip(rows, bodies, strict=True)):
-            batch.add(number, request, body)
+        batch = Batch(self._next_id, self._controls, is_iterative=self._instance.is_iterative)
+        self._next_id += len(rows)
+        for request, body in zip(rows, bodies, strict=True):
+            batch.add(request, body)
+        self._broker.batches.append(batch)
         try:
-            self._execute(executions, list(batch.pending.values()))
-            while (answer := self._next(batch, executions)) is not None:
+            while (answer := self._next(batch)) is not None:
                 outcome, data = answer
-                response = self._response(rows[outcome.id], answer, executions.raised)
-                check_names(batch.output_names, self.config)
+                index = outcome.id - batch.first_id
+                response = self._response(rows[index], answer)
+                check_names(self._instance.output_names, self.config)
                 if data:
-                    size = None if self._instance.is_decoupled else sizes[outcome.id]
-                    check_tensors(wire.decode_response(data).outputs, self.config, size)
+                    outputs = wire.decode_response(data).outputs
+                    size = None if self._instance.is_decoupled else sizes[index]
+                    check_names([tensor.name for tensor in outputs], self.config)
+                    check_tensors(outputs, self.config, size)
                 if data or response.error is not None:
-                    yield outcome.id, response
+                    yield index, response
         finally:
-            batch.end()
+            self._broker.batches.remove(batch)
+            for message in batch.end():
+                self._stub.take(*message)
 
-    def _next(self, batch: Batch, executions: _Executions) -> OutcomeWithBody | None:
+    def _next(self, batch: Batch) -> OutcomeWithBody | None:
         """Return the next answer; None after the last one."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
+            if execution := batch.next_execution(next(self._numbers)):
+                self._called.raised = self._instance.raised = None
+                self._instance.output_names = frozenset()
+                self._stub.take(*execution)
+                self._check_test()
             try:
                 return batch.answers.get_nowait()
             except queue.Empty:
-                if batch.is_answered and not executions.running:
+                if batch.is_answered:
                     return None
-            if again := batch.take_rescheduled():
-                self._execute(executions, again)
-                continue
             self._wait(batch)
-            self._check_test(executions)
+            self._check_test()
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
                     f"model '{self.name}' has unanswered requests and has sent nothing "
@@ -358,35 +349,16 @@ class LoadedModel:
 
     def _wait(self, batch: Batch) -> None:
         """Let threads and coroutines of the model go on."""
-        model = self._model
-        if model.event_loop is not None and model.has_background():
-            with self._current():
-                model.run_background(_LOOK_EVERY_S)
-        elif batch.answers.empty():
+        if not self._stub.run_background(_LOOK_EVERY_S) and batch.answers.empty():
             time.sleep(_LOOK_EVERY_S)
             gc.collect()  # a sender that is garbage ends its request
 
-    def _execute(self, executions: _Executions, batch: list[OpenRequest]) -> None:
-        self._called.raised = None
-        with self._current():
-            executions.begin(next(self._numbers), batch)
-        self._check_test(executions)
-
-    def _check_test(self, executions: _Executions) -> None:
+    def _check_test(self) -> None:
         """Raise the test's own error, which is not the model's."""
         if self._called.raised is not None:
             raise self._called.raised
-        if isinstance(executions.raised, KeyboardInterrupt):
-            raise executions.raised
-
-    @contextmanager
-    def _current(self) -> Iterator[None]:
-        """Have functions of `pb_utils` mean this model; others may be loaded beside it."""
-        outer, this_process.current = this_process.current, self._instance
-        try:
-            yield
-        finally:
-            this_process.current = outer
+        if isinstance(self._instance.raised, KeyboardInterrupt):
+            raise _shown(self._instance.raised)
 
     # -------------------------------------------------- requests and responses
 
@@ -420,17 +392,13 @@ class LoadedModel:
                 f"'{self.name}' is {max_batch_size}"
             )
 
-    def _response(
-        self,
-        request: InferenceRequest,
-        answer: OutcomeWithBody,
-        raised: BaseException | None,
-    ) -> InferenceResponse:
+    def _response(self, request: InferenceRequest, answer: OutcomeWithBody) -> InferenceResponse:
         outcome, data = answer
         error = None
         if outcome.code:
             error = errors.from_number(outcome.code, outcome.text)
-            error.__cause__ = raised
+            raised = self._instance.raised
+            error.__cause__ = None if raised is None else _shown(raised)
             # an attribute that tracebacks print from Python 3.11 on
             notes = [f"its code {text}" for text in self._instance.mismatches]
             vars(error)["__notes__"] = notes
@@ -446,31 +414,16 @@ class LoadedModel:
         )
 
 
-class _Executions(Executions):
-    """Executions of a model in a test: they keep its last exception, for the traceback."""
-
-    raised: BaseException | None = None
-
-    def _fail(self, execution: Execution, error: BaseException) -> None:
-        super()._fail(execution, error)
-        self.raised = error.with_traceback(_model_frames(error.__traceback__))
+def _shown(error: BaseException) -> BaseException:
+    """Return the model's exception with a traceback from its own first frame on."""
+    return error.with_traceback(_model_frames(error.__traceback__))
 
 
 def _model_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return a traceback from the model's first frame on."""
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_STUB):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(played.CODE):
         frames = frames.tb_next
     return frames
-
-
-def _make_progress() -> ProgressView:
-    """Return a progress page of this process alone; a server's broker reads a stub's page."""
-    descriptor = os.memfd_create("progress")
-    try:
-        os.ftruncate(descriptor, SIZE)
-        return ProgressView(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _tell(message: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.broker import BrokerSettings
-from zmqtriton.sdk.models import ConfigError, instances, load_config, pbtxt, scan
+from zmqtriton.sdk.models import ConfigError, instances, model_config, pbtxt, scan
 from zmqtriton.sdk.process import addons
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
@@ -80,7 +80,7 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
         document = pbtxt.to_dict(original)
         for change, value in zip(changes, values, strict=True):
             _put(document, change.path, value)
-        config = load_config(name, directory, None, override=json.dumps(document))
+        config = model_config.load_config(name, directory, None, override=json.dumps(document))
         if config.HasField("ensemble_scheduling"):
             raise ConfigError("an ensemble has no instances; simulate the models of its steps")
         instances.apply_group_defaults(config)
@@ -95,7 +95,7 @@ def _read_with_groups(name: str, directory: Path) -> Any:
     Other defaults are filled in after a change, since they may depend on what is changed: preferred
     batch sizes do on the largest one.
     """
-    complete = load_config(name, directory, directory / scan.CONFIG_FILE)
+    complete = model_config.load_config(name, directory, directory / scan.CONFIG_FILE)
     instances.apply_group_defaults(complete)
     written = pbtxt.read_config(directory / scan.CONFIG_FILE)
     written.ClearField("instance_group")

@@ -1,0 +1,204 @@
+"""A connection to the broker that any thread may use, and that none waits for.
+
+One lock guards the socket: a thread that finds it taken leaves its work to the one that holds it,
+and that one looks again after letting go. So a message may be sent by any thread, even by a
+destructor that the garbage collector runs during a send. Threads wait elsewhere (watch.py), and
+messages are a speaker's matter.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Iterable, Protocol, Sequence
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_stub.broker.between_threads import Bell
+
+#: Takes a message and its bodies, in any thread; yields messages with theirs, which come next.
+Answer = Callable[[Any, Sequence[bytes]], Iterable[Sequence[Any]]]
+
+
+class Speaker(Protocol):
+    """The owner of a connection; its methods are called by the thread that has the lock."""
+
+    def frames_of(self, item: Any) -> list[bytes]:
+        """Return the message for an item of its own in the queue; an empty one is not sent."""
+
+    def take(self, frames: list[bytes]) -> bool | None:
+        """Take a message; return True if it is enough for now."""
+
+    def ended(self) -> bool:
+        """End with this broker; return True if there is no other one."""
+
+
+class BrokerLine:
+    def __init__(self, epoll: select.epoll, dial: Callable[[str], Any] = Dealer) -> None:
+        """Set up; `epoll` has the descriptor of each connection while that is open."""
+        self._epoll = epoll
+        self._dial = dial
+        #: None before the first connection, and after drop().
+        self.dealer: Dealer | None = None
+        self._speaker: Speaker
+        #: Taken while a thread, this one perhaps, is at the socket.
+        self.lock = threading.Lock()
+        #: Messages, and items of the speaker's; dropped while there is no connection.
+        self.outgoing: deque[Any] = deque()
+        #: The first messages of a connection may not have left wholly.
+        self._has_first = False
+        #: Nothing can be sent any more.
+        self.is_closed = False
+        #: The descriptor of the connection; -1 without one, or after its end.
+        self.descriptor = -1
+        #: When it was made, or has ended.
+        self.changed_s = 0.0
+        #: When nothing was left to be received.
+        self.dry_ns = time.monotonic_ns()
+
+    def connect(self, address: str, speaker: Speaker) -> bool:
+        """Connect; the lock is held. Return True if there is a listener."""
+        self.drop()
+        self._speaker = speaker
+        self.dealer = dealer = self._dial(address)
+        self.changed_s = time.monotonic()
+        if dealer.is_open:
+            self.descriptor = dealer.fileno()
+            self._epoll.register(self.descriptor, select.EPOLLIN)
+        return self.descriptor >= 0
+
+    def begin(self, messages: Sequence[list[bytes]]) -> None:
+        """Send messages before those that threads may have put into the queue; the lock is held."""
+        assert self.dealer is not None
+        for frames in messages:
+            self.dealer.put(frames)
+        self._has_first = True
+
+    def drop(self, within_ms: int = 0) -> None:
+        """End the connection; the lock is held. Unwritten bytes get this long."""
+        if self.dealer is not None:
+            self._forget()
+            self.dealer.close(within_ms)
+            self.dealer = None
+
+    def _forget(self) -> None:
+        """Wait for the connection no longer: after its end it stays readable."""
+        descriptor, self.descriptor = self.descriptor, -1
+        self.changed_s = time.monotonic()
+        if descriptor >= 0:
+            self._epoll.unregister(descriptor)
+
+    def abandon(self) -> None:
+        """Leave the connection to the parent after a fork, and drop messages that are sent here."""
+        self.lock = threading.Lock()
+        dealer, self.dealer = self.dealer, None
+        self.is_closed, self.descriptor = True, -1
+        self.outgoing.clear()
+        if dealer is not None:
+            dealer.abandon()
+
+    def close(self, within_ms: int = 0) -> None:
+        """End the connection, and drop later messages."""
+        with self.lock:
+            self.is_closed = True
+            self.drop(within_ms)
+
+    def is_peer_alive(self) -> bool:
+        """True if the broker has not closed the connection, as its death does at once."""
+        # an end is told unasked, before what is still to be read
+        return self.descriptor >= 0 and not _poll(self.descriptor, 0, 0)
+
+    def wait(self, timeout_ms: int) -> None:
+        """Wait until something may have arrived.
+
+        Returns early or late if other threads look, too.
+        """
+        _poll(self.descriptor, select.POLLIN, timeout_ms)
+
+    def send(self, item: Any) -> None:
+        self.outgoing.append(item)
+        self.turn()
+
+    def turn(self, *, takes: bool = True) -> None:
+        """Send waiting messages and take arrived ones, unless another thread is just doing so.
+
+        Without `takes` what has arrived may stay until next time.
+        """
+        outgoing, lock = self.outgoing, self.lock
+        has_work = True
+        while has_work and lock.acquire(False):
+            try:
+                dealer = self.dealer
+                if dealer is None:
+                    outgoing.clear()
+                    return
+                if outgoing or self._has_first:
+                    self._has_first = False
+                    while outgoing:
+                        item = outgoing.popleft()
+                        dealer.put(item if type(item) is list else self._speaker.frames_of(item))
+                    dealer.flush()
+                    if dealer.is_blocked:
+                        dealer.finish()  # the model may be about to compute for long
+                    takes = takes or not dealer.is_writable  # the broker is dead
+                # A batch is enough for now, since the answer to it leads here again; but what came
+                # with it may cancel it.
+                while takes and dealer.has_input():
+                    if self._speaker.take(dealer.messages.popleft()) and not dealer.messages:
+                        break
+                else:
+                    if takes:
+                        self.dry_ns = time.monotonic_ns()
+                    if not dealer.is_open and self.descriptor >= 0:
+                        self._forget()
+                        self.is_closed = self._speaker.ended()
+            finally:
+                lock.release()
+            has_work = bool(outgoing)
+
+
+def _poll(descriptor: int, events: int, timeout_ms: int) -> bool:
+    poller = select.poll()
+    if descriptor >= 0:
+        poller.register(descriptor, events)
+    return bool(poller.poll(timeout_ms))
+
+
+class PlayedDealer:
+    """A connection to the broker whose messages have arrived when they are sent."""
+
+    is_open = is_writable = True
+    is_blocked = False
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._bell = Bell()  # never rung: what comes is here before anybody waits
+        self.messages: deque[list[bytes]] = deque()
+
+    def fileno(self) -> int:
+        return self._bell.descriptor
+
+    def put(self, frames: Sequence[bytes]) -> None:
+        if frames:
+            for answer in self._answer(wire.decode(frames[0]), frames[1:]):
+                self.say(*answer)
+
+    def say(self, message: Any, *bodies: bytes) -> None:
+        """Bring a message."""
+        self.messages.append([wire.encode(message), *bodies])
+
+    def has_input(self) -> bool:
+        return bool(self.messages)
+
+    def flush(self) -> int:
+        return 0
+
+    def finish(self) -> None:
+        """Do nothing: each message has arrived."""
+
+    def close(self, within_ms: int = 0) -> None:
+        self.messages.clear()
+
+    abandon = close

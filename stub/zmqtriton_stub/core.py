@@ -1,0 +1,168 @@
+"""The decisions of a stub: its next step after messages of supervisor and broker, deaths, and time.
+
+Has neither sockets nor epolls: loop.py waits, and performs what is left to it. The parts of an
+instance that serves are made here; each knows only those before it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, Iterator
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.execution_progress import ProgressView
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.broker.deadlock_report import DeadlockReport
+from zmqtriton_stub.broker.line import BrokerLine
+from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.execution.responses import OpenRequest
+from zmqtriton_stub.execution.streams import Publisher
+from zmqtriton_stub.execution.warmup import Warmup
+from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.watch import Watch
+
+_COLLECT_AFTER_S = 0.5
+#: A thread that runs beside the loop leaves to it what it has made, a sender for one.
+_COLLECT_AFTER_AT_MOST_S = 2.0 if this_process.runs_in_parallel() else 60.0
+#: Messages of the supervisor that wait until the model's code is back.
+_PATIENT = (wire.Finalize, wire.Call)
+
+
+class StubCore:
+    """One instance that serves, between its model and the brokers that follow each other."""
+
+    def __init__(
+        self,
+        instance: StubInstance,
+        model: PythonModel,
+        lines: tuple[BrokerLine, BrokerLine],
+        watch: Watch,
+        bootstrap: wire.Bootstrap,
+        *,
+        progress: ProgressView,
+        warmup: Warmup,
+        publisher: Publisher | None = None,
+        watches_memory: bool = False,
+    ) -> None:
+        """Set up; the lines are those for batches and for calls of other models."""
+        self.instance = instance
+        self.model = model
+        self._watch = watch
+        self.warmup = warmup
+        self._bootstrap = bootstrap
+        work, calls = lines
+        self.link = BrokerConnection(
+            instance, work, watch, pending=instance.pending, publisher=publisher
+        )
+        self.executions = Executions(
+            instance, model, self.link, progress, watches_memory=watches_memory
+        )
+        self.asker = BlsClient(
+            bootstrap,
+            instance.memory,
+            calls,
+            watch,
+            read_work=self.link.turn,
+            report=DeadlockReport(watch, self.executions, model).look,
+        )
+        #: When idle with responses owed, garbage is collected after this time.
+        self._collect_after_s = _COLLECT_AFTER_S
+
+    # ---------------------------------------------------------------- brokers
+
+    def connect(self) -> None:
+        """Say hello to the broker that there is now."""
+        bootstrap = self._bootstrap
+        self.link.connect(
+            endpoints.stubs_address(bootstrap.directory, bootstrap.epoch),
+            wire.Hello(
+                bootstrap.serial,
+                bootstrap.token,
+                bootstrap.epoch,
+                is_executing=self.executions.running,
+                concurrency=self.model.slots,
+            ),
+        )
+
+    def _follow(self, epoch: int) -> None:
+        """Follow the last broker to the next one; amid the model's code, too."""
+        self._bootstrap = self._bootstrap._replace(epoch=epoch)
+        # in this order: what is held here is reported before more can come
+        self.asker.leave()
+        self.connect()
+        self.asker.follow(self._bootstrap)
+
+    # ----------------------------------------------------------------- rounds
+
+    def advance(self, *, is_amid: bool = False) -> None:
+        """Exchange all messages with the broker; but one batch is enough for the loop."""
+        link = self.link
+        if self.instance.measures.changes:
+            self.instance.measures.flush()
+        link.turn()
+        if is_amid:
+            # a broker that sent a batch may have sent more, which nothing else tells
+            count = -1
+            while count != len(link.batches):
+                count = len(link.batches)
+                link.turn()
+        if link.postponed:
+            link.settle()
+
+    def take(self, inbox: deque[Any], *, is_amid: bool = False) -> Iterator[Any]:
+        """Take the supervisor's messages; yield those that are left to the loop.
+
+        Amid the model's code those that have time until it is back stay in the inbox.
+        """
+        for _ in range(len(inbox)):
+            message = inbox.popleft()
+            if is_amid and type(message) in _PATIENT:
+                inbox.append(message)
+            elif type(message) is wire.NewEpoch:
+                self._follow(message.epoch)
+            else:
+                yield message
+
+    def may_poll(self) -> bool:
+        """Return whether a round may be run amid the code that runs in this thread.
+
+        A thread beside the loop runs one, too: the loop may wait for that thread.
+        """
+        if self.link.line.lock.locked() or self.asker.line.lock.locked():
+            return False  # a destructor may have come here amid a turn, for whose end it would wait
+        return self.executions.running > 0 or threading.get_ident() != self._watch.thread
+
+    # -------------------------------------------------------------- executing
+
+    def execute(self, number: int, batch: list[OpenRequest]) -> bool:
+        """Execute a batch; False, with nothing done, if its broker was replaced."""
+        self._collect_after_s = _COLLECT_AFTER_S
+        if self.executions.begin(number, batch):
+            return True
+        self.link.batches.appendleft((number, batch))  # it is forgotten with its broker
+        return False
+
+    def due(self, now_s: float) -> float | None:
+        """Connect if it is time; return how long the loop may wait then; None: for ever."""
+        link, memory = self.link, self.instance.memory
+        idle_s = memory.trim() if memory is not None and memory.arena.segments else None
+        if link.pending or self.warmup.pending:
+            idle_s = min(self._collect_after_s, self._collect_after_s if idle_s is None else idle_s)
+        reconnect_at_s = link.reconnect_at_s if link.epoch < 0 else None
+        if reconnect_at_s is None:
+            return idle_s
+        if now_s < reconnect_at_s:
+            return min(reconnect_at_s - now_s, _COLLECT_AFTER_S)
+        self.connect()
+        return 0.0  # it may have answered already, of which no descriptor would tell
+
+    def may_collect(self) -> bool:
+        """Return whether to collect garbage, as nothing has come: it may owe answers."""
+        if not (self.link.pending or self.warmup.pending):
+            return False
+        self._collect_after_s = min(2 * self._collect_after_s, _COLLECT_AFTER_AT_MOST_S)
+        return True
