@@ -284,10 +284,10 @@ import sys, zmqtriton.pytriton as package
 print(ours is same, package.__spec__.name, "zmqtriton.addons" in sys.modules, ours.__file__)
 """
 
-    found = run(tmp_path, script)
+    printed = run(tmp_path, script)
 
     file = tmp_path / "zmqtriton_extras/pytriton/client/exceptions.py"
-    assert f"True zmqtriton_extras.pytriton False {file}" == found.strip()
+    assert f"True zmqtriton_extras.pytriton False {file}" == printed.strip()
 
 
 # -------------------------------------------------------------------------- versions

@@ -35,9 +35,9 @@ def _allowed(module: str) -> tuple[str, ...]:
     """Return what an add-on may import of ours: the sdk, what its declaration needs, and itself."""
     shelf, name, *_ = (*module.split("."), "")
     package = f"{shelf}.{name}"
-    found = {each.package: each.declared for each in addons.own_add_ons().values()}
-    needs = found[package].needs if package in found else ()
-    packages = [each for each, declared in found.items() if declared.name in needs]
+    declared_by = {each.package: each.declared for each in addons.own_add_ons().values()}
+    needs = declared_by[package].needs if package in declared_by else ()
+    packages = [each for each, declared in declared_by.items() if declared.name in needs]
     of_sdk = MODELS_SDK if within(module, IN_MODELS) else SDK
     return (
         *of_sdk,
@@ -203,14 +203,14 @@ def _named_extras(path: str, text: str, pattern: re.Pattern[str]) -> list[str]:
 def test_the_core_asks_extras_by_kind_and_names_none() -> None:
     pattern = _names_of_extras()
 
-    found = [
+    imports = [
         line
         for root in ("zmqtriton", "stub", "frontends")
         for path in sorted((ROOT / root).rglob("*.py"))
         for line in _named_extras(f"{path.relative_to(ROOT)}", path.read_text("utf-8"), pattern)
     ]
 
-    assert [] == found
+    assert [] == imports
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ HANDS = (
     "zmqtriton.supervisor.service",
     "zmqtriton_extras.canaries.requests",
     "zmqtriton_standard.memory.readings",
-    "zmqtriton_standard.scaling.limits",
+    "zmqtriton_extras.scaling.limits",
 )
 
 
@@ -54,12 +54,12 @@ BRAINS = (
             "on_demand",
             "operations",
             "reloading",
-            "scaling",
             "sleeping",
         )
     ),
     "zmqtriton_extras.affinity",
     "zmqtriton_extras.canaries",
+    "zmqtriton_extras.scaling",
     "zmqtriton_extras.storage.object_stores",
 )
 

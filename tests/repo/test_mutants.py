@@ -127,6 +127,7 @@ def test_what_acts_is_not_mutated() -> None:
         "gateway",
         "stub",
         "canaries",
+        "scaling",
         *FEATURES,
     } == rooms
 

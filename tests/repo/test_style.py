@@ -37,7 +37,7 @@ LIMITS = {
         "zmqtriton": 37,
         "stub": 40,
         "frontends": 38,
-        "standard": 21,
+        "standard": 10,
         "extras": 60,
     },
     "7 files are somewhere, services continue": {

@@ -24,7 +24,7 @@ from zmqtriton.supervisor.machine.repositories.readers import Task, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import Repositories
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError, from_number
+from zmqtriton_floor.errors import from_number
 
 
 class DirectRunner:
@@ -42,7 +42,7 @@ class DirectRunner:
         result = answer(wire.Call(0, task.name, task.text), self._tasks.by_name)
         assert not (result.code and result.result), result.result
         if result.code:
-            task.answer(from_number(result.code, result.text, result.reason))
+            task.answer.fail(from_number(result.code, result.text, result.reason))
         else:
             task.answer(loads(result.result))
 
@@ -72,12 +72,9 @@ class Readings:
         return reading
 
     def list_names(self) -> RepositoryNames:
-        answers: list[RepositoryNames | ZmqTritonError] = []
-        self._plan.tell(self.repositories.list(ListRepository(1))).then(answers.append)
-        [listing] = answers
-        if isinstance(listing, ZmqTritonError):
-            raise listing
-        return listing
+        listing = self._plan.tell(self.repositories.list(ListRepository(1)))
+        self._plan.ready.settle()
+        return listing.value
 
     def keep_decisions(self, action: KeepDecisions) -> None:
         problems: list[str] = []
@@ -85,7 +82,9 @@ class Readings:
         assert [""] == problems
 
     def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
-        self._plan.tell(self.repositories.register(path, names or {})).then(_raise_error)
+        registered = self._plan.tell(self.repositories.register(path, names or {}))
+        self._plan.ready.settle()
+        _raise_error(registered.value)
 
     def unregister(self, path: str) -> None:
         _raise_error(self.repositories.unregister(path))

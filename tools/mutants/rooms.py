@@ -27,7 +27,7 @@ class Room(NamedTuple):
 
 
 #: Add-ons that are features of the supervisor.
-FEATURES = ("draining", "on_demand", "operations", "reloading", "scaling")
+FEATURES = ("draining", "on_demand", "operations", "reloading")
 ROOMS = (
     Room("broker", "zmqtriton/broker", ("requests/answers.py", "sending.py", "service.py")),
     Room(
@@ -38,6 +38,7 @@ ROOMS = (
     ),
     Room("reading", "zmqtriton/reading", ("reader.py", "staged.py")),
     *(Room(name, f"standard/zmqtriton_standard/{name}") for name in FEATURES),
+    Room("scaling", "extras/zmqtriton_extras/scaling", ("tests/",)),
     Room("canaries", "extras/zmqtriton_extras/canaries", ("requests.py", "ctl.py", "tests/")),
     Room("entrance", "frontends/zmqtriton_frontends/entrance"),
     Room("gateway", "frontends/zmqtriton_frontends/gateway"),

@@ -30,7 +30,7 @@ def page() -> Iterator[str]:
     yield from _section(
         "Instances by load",
         "autoscale",
-        "python -m tests.standard.scaling.autoscale --save",
+        "python -m zmqtriton_extras.scaling.tests.autoscale --save",
         _autoscale,
     )
 

@@ -109,13 +109,13 @@ class GuestSink(Sink):
     __slots__ = (
         "_coming",
         "_deadline_ns",
+        "_demand",
         "_entrance",
         "_kept",
         "_name",
         "_open",
         "_pending",
         "_request",
-        "_wanted",
     )
 
     sending = "GUEST_SEND"
@@ -142,7 +142,7 @@ class GuestSink(Sink):
         self._open = among
         self._coming: Coming | None = None
         #: Set while the next response of a stream is wanted.
-        self._wanted = asyncio.Event()
+        self._demand = asyncio.Event()
         self._deadline_ns = 0
         if request.deadline_s is not None:
             self._deadline_ns = time.monotonic_ns() + int(request.deadline_s * 1e9)
@@ -170,7 +170,7 @@ class GuestSink(Sink):
         """Have the future get the response of a stream that follows."""
         self._coming = coming
         if self in self._open:
-            self._wanted.set()
+            self._demand.set()
         else:
             self.refuse(Cancelled(_CANCELLED))
 
@@ -196,12 +196,12 @@ class GuestSink(Sink):
             async for item in items:
                 if type(item.error) is DeadlineExceeded:
                     raise item.error
-                self._wanted.clear()
+                self._demand.clear()
                 self._settle(self._response(item.body, item.error, is_final=item.is_final))
                 if item.is_final:
                     return
                 del item  # its memory may be the model's
-                await self._wanted.wait()
+                await self._demand.wait()
         self._settle(None)
 
     def refuse(self, error: Exception, /) -> None:

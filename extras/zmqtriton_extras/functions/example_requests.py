@@ -44,7 +44,7 @@ def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tup
     interface = interface_of(config)
     if interface and (example := example_for(interface)) is not None:
         yield f"/{name}", json.dumps(example, ensure_ascii=False)
-    if interface and options.allow_web_page:
+    if interface and options.value("allow_web_page"):
         yield "", f"# in a browser, with a form: {{url}}/{name}"
 
 

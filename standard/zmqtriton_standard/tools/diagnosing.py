@@ -96,7 +96,7 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
         explained = run_with_client(context, ask)
     if form != "table":
         names = ("model", "text", "advice", "commands")
-        rows = [replace(each, model=name) for name, found in explained for each in found]
+        rows = [replace(each, model=name) for name, findings in explained for each in findings]
         print_document(form, [each.document(*names) for each in rows])
         return
     if not explained:

@@ -21,7 +21,7 @@ from zmqtriton_frontends.http_api.asgi.request import HttpRequest
         ([3, 4], "size of 7 bytes"),
         ([7], "size of 7 bytes"),
         ([2, 1, 3], ""),
-        ([1, 1, 1, 1], "more than 3 chunks"),
+        ([1, 1, 1, 1], "at most 3 chunks"),
         # of one that goes on for ever no more is read than a client needs to see its error
         ([6, 4, 1], "size of 11 bytes"),
         ([6, 4, 1, 1], "size of 11 bytes"),

@@ -104,7 +104,7 @@ def test_texts_are_read_in_blocks(
             read.append(array.size)
             return super()._block(array)
 
-    monkeypatch.setattr(kinds, "STEP", 4)
+    monkeypatch.setattr(documents, "STEP", 4)
     array = np.array([b"%d" % n for n in range(10)], np.object_).reshape(shape)
 
     values = Blocks(python, len(shape)).decode(array)

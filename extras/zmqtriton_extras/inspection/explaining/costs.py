@@ -88,8 +88,8 @@ def find_growth(facts: served.Facts) -> Iterator[Finding]:
     text = f"it leaks memory: instance {worst['instance']} has grown by {each} with each execution"
     limit = next((row["limit"] for row in facts.rows("quotas") if row["quota"] == _LIMIT), 0)
     if limit:
-        most = shown_figures.format_bytes(limit)
-        advice = f"Find out what the model keeps. An instance is replaced at {most} ({_LIMIT})."
+        size = shown_figures.format_bytes(limit)
+        advice = f"Find out what the model keeps. An instance is replaced at {size} ({_LIMIT})."
     else:
         advice = (
             f"Find out what the model keeps. Until then the parameter {_LIMIT} in config.pbtxt "

@@ -89,7 +89,7 @@ def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
     (tmp_path / "y").write_bytes(b"no archive")
 
     for name in ("x", "y"):
-        with pytest.raises(InternalError, match="a layer is no tar archive that can be read"):
+        with pytest.raises(InternalError, match="a layer must be a tar archive"):
             unpack_layer(tmp_path / name, BlobCache(tmp_path), tmp_path / "d", threading.Event())
 
 

@@ -112,11 +112,11 @@ class ModelLookups:
             if place not in gathering.ended:
                 continue
             try:
-                found = gathering.ended[place].value
+                answer = gathering.ended[place].value
             except ZmqTritonError as error:
-                found = FoundModel(str(place.path), ReadFailure(error.reason, "unreadable"))
-            if found is not None:
-                models.setdefault(found.place, found)
+                answer = FoundModel(str(place.path), ReadFailure(error.reason, "unreadable"))
+            if answer is not None:
+                models.setdefault(answer.place, answer)
         return list(models.values())
 
     def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:

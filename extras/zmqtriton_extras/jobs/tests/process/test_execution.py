@@ -47,7 +47,7 @@ def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     reply = Reply(_fits)
     asyncio.run(_send(reply, START, _part(b"12345678")))
 
-    with pytest.raises(AnswerTooLarge, match="may have 8 bytes"):
+    with pytest.raises(AnswerTooLarge, match="at most 8 bytes"):
         asyncio.run(_send(reply, _part(b"9")))
 
 

@@ -49,7 +49,7 @@ def test_an_event_may_be_larger_than_a_page_up_to_a_limit(monkeypatch: pytest.Mo
     data = b'data: {"a":"%b"}\n\n'
 
     assert len(_read(data % (b"x" * 1000)).responses) == 1
-    with pytest.raises(ValueError, match="more than 4096 bytes"):
+    with pytest.raises(ValueError, match="at most 4096 bytes"):
         _read(data % (b"x" * 40_000))
 
 

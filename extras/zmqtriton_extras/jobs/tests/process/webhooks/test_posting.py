@@ -119,8 +119,8 @@ async def test_spellings_that_the_resolver_knows_are_addresses_too(name: str) ->
         (b"", "ended without a response"),
         (b"HTTP/1.1 200", "ended without a response"),
         (b"x" * (64 << 10), "ended without a response"),
-        (b"220 smtp.example ESMTP\r\n", "is not one of HTTP/1.1"),
-        (b"HTTP/2 200\r\n\r\n", "is not one of HTTP/1.1"),
+        (b"220 smtp.example ESMTP\r\n", "must respond in HTTP/1.1"),
+        (b"HTTP/2 200\r\n\r\n", "must respond in HTTP/1.1"),
     ],
 )
 @play

@@ -1,6 +1,6 @@
 """Measures a load that rises tenfold and falls, with instances that follow it and without.
 
-    python -m tests.standard.scaling.autoscale [--save]
+    python -m zmqtriton_extras.scaling.tests.autoscale [--save]
 
 A model that takes 20 ms for each request has one to eight instances as its load needs, or always
 one, or always eight. Measures and prints; asserts nothing. With --save the figures are kept in
@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from tests.bench import results
 from tests.faults.overload import Clients
-from tests.standard.scaling import autoscale_plot
 from tests.support.server import Server
 from tests.support.tools import parse_options
 from zmqtriton_extras.bench.results import percentile
+from zmqtriton_extras.scaling.tests import autoscale_plot
 
 MODEL = "journal"
 MILLISECONDS_EACH = 20

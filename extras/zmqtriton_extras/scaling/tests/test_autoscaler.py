@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tests.standard.memory.world_memory import WorldMemory
-from tests.standard.scaling.service_station import ServiceStation
 from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton.supervisor.story import Promise
+from zmqtriton_extras.scaling import autoscaler
+from zmqtriton_extras.scaling.autoscaler import InstanceTarget, Reading, Workload
+from zmqtriton_extras.scaling.limits import AutoscaleLimits
+from zmqtriton_extras.scaling.tests.service_station import ServiceStation
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.memory.measurements import HOST, MemoryReport, ModelProcesses, Sizes
-from zmqtriton_standard.scaling import autoscaler
-from zmqtriton_standard.scaling.autoscaler import InstanceTarget, Reading, Workload
-from zmqtriton_standard.scaling.limits import AutoscaleLimits
 
 pytestmark = pytest.mark.row("L06")
 
@@ -230,7 +230,7 @@ def station(
             pytest.param(
                 seed,
                 marks=pytest.mark.long(
-                    "standard/scaling/test_autoscaler.py::test_whatever_comes_the_bounds_hold_and_the_load_is_followed"
+                    "extras/scaling/test_autoscaler.py::test_whatever_comes_the_bounds_hold_and_the_load_is_followed"
                 ),
             )
             for seed in range(5, 16)

@@ -7,7 +7,7 @@ import math
 import random
 from collections import deque
 
-from zmqtriton_standard.scaling.autoscaler import InstanceTarget, Reading
+from zmqtriton_extras.scaling.autoscaler import InstanceTarget, Reading
 
 INTERVAL_S = 0.25
 

@@ -28,6 +28,7 @@ from zmqtriton.sdk.supervisor import (
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
+from zmqtriton_extras.scaling.limits import AutoscaleLimits
 from zmqtriton_standard.memory.measurements import (
     HOST,
     MemoryReport,
@@ -36,7 +37,6 @@ from zmqtriton_standard.memory.measurements import (
     budgeted_gpus,
     budgets_of,
 )
-from zmqtriton_standard.scaling.limits import AutoscaleLimits
 
 #: The weight of the latest interval in the moving mean.
 _LATEST_SHARE = 0.4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton_standard.scaling.limits import (
+from zmqtriton_extras.scaling.limits import (
     problems,
     read,
 )
