@@ -113,7 +113,6 @@ def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
     [
         (["--trace-config=triton,file=/x"], "--trace-config", "tracing"),
         (["--model-repository=s3://bucket/x"], "--model-repository", "storage"),
-        (["--grpc-transport=grpcio"], "--grpc-transport", "grpcio"),
         (["--model-control-mode=explicit", "--load-on-demand"], "--load-on-demand", "on_demand"),
         (["--take-over", "--one-by-one"], "--one-by-one", "on_demand"),
     ],

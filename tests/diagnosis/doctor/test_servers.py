@@ -185,7 +185,7 @@ def test_a_repository_that_the_models_user_cannot_read(tmp_path: Path) -> None:
 
     text = only(servers.judge_stub_users(["nobody"], [str(tmp_path / "models")]))
 
-    assert "error: models cannot run as nobody: it cannot r" in text
+    assert "error: models cannot run as nobody: it must be able to r" in text
 
 
 def test_a_user_that_does_not_exist() -> None:

@@ -237,7 +237,7 @@ def test_errors_are_those_that_clients_get(server: zmqtriton.Server) -> None:
         fail("identity_fp32", INPUT0=np.array(["a"]))
     with pytest.raises(InvalidArgument, match="expected 1 inputs but got 0"):
         fail("identity_fp32")
-    with pytest.raises(InvalidArgument, match="'INPUT0' is not an array"):
+    with pytest.raises(InvalidArgument, match="'INPUT0' must be an array"):
         fail("identity_fp32", INPUT0=[[1], [2, 3]])
     with pytest.raises(InvalidArgument, match="has no datatype"):
         fail("identity_fp32", INPUT0=np.zeros(2, np.complex64))

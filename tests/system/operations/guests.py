@@ -18,6 +18,8 @@ SHOWN = {
     "options.behind": "\nof guests:\n",
     "protocol.extension": "guest_extension",
     "page.files": "// of a guest",
+    # one thing, and the add-on of metrics is before this one
+    "embedded.scraper": "nv_inference_count{",
     "models.file": '{"GUEST_FILE": "of a guest"}',
 }
 
@@ -69,13 +71,6 @@ def text(gateway: Any) -> Any:
         return ""
 
     return ask
-
-
-def transport(gateway: Any) -> Any:
-    from zmqtriton_frontends.serving.process import Service
-
-    seen("grpc.transport")
-    return Service()
 
 
 def example(config: Any, name: Any) -> Any:

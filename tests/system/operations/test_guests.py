@@ -19,12 +19,8 @@ from tools.reference.kinds import kinds
 
 pytestmark = [pytest.mark.system, pytest.mark.addons]
 
-#: Rooms of standard whose offers would be first, and that of the transport, which has another one.
-_LEFT_OUT = {"control_groups", "grpcio", "history"}
-_TRANSPORT = """
-from zmqtriton.sdk import AddOn
-ADDON = AddOn("grpcio", offers={"grpc.transport": {"grpcio": "zmqtriton_extras.guests:transport"}})
-"""
+#: Rooms of standard whose offers would be first.
+_LEFT_OUT = {"control_groups", "history"}
 _MODEL = """
 import os
 from pathlib import Path
@@ -66,8 +62,10 @@ def tree(tmp_path: Path) -> Path:
     for room in (ROOT / "standard/zmqtriton_standard").iterdir():
         if room.name not in _LEFT_OUT:
             (standard / room.name).symlink_to(room)
+    shelf.mkdir(parents=True)
+    # the host of two kinds
+    (shelf / "authoring").symlink_to(ROOT / "extras/zmqtriton_extras/authoring")
     files = {
-        standard / "grpcio/__init__.py": _TRANSPORT,
         shelf / "__init__.py": "",
         shelf / "guests/__init__.py": Path(guests.__file__).read_text("utf-8"),
         shelf / "guests/task.py": _TASK,
@@ -112,10 +110,12 @@ def _from_commands(run: Callable[..., str]) -> Iterator[str]:
     yield run("-m", "zmqtriton.ctl.main", "--help")
     claim = "from zmqtriton.supervisor.machine.directories.claims import claim_storage as claim"
     yield run("-c", f"{claim}; claim(['s3://bucket/models']).remove()")
-    files = "from zmqtriton.config.files import *; from zmqtriton.config import parse_text"
+    files = "from zmqtriton.config.files import *; from zmqtriton.config.pbtxt import parse_text"
     read = "read_client_files(parse_text(''), Path('repository/seen'), client_files(lambda _: 1))"
     yield run("-c", f"{files}; print({read}.files)")
-    guide = "from zmqtriton_standard.tools.run import guide; from zmqtriton.options import Options"
+    guide = (
+        "from zmqtriton_extras.authoring.run import guide; from zmqtriton.options import Options"
+    )
     yield run("-c", f"{guide}; print(guide('seen', Options(), 1, {{'name': 'seen'}}))")
 
 
@@ -123,7 +123,7 @@ def _from_server(
     run: Callable[..., str], directory: Path, environment: dict[str, str]
 ) -> Iterator[str]:
     place = directory / "server"
-    options = [f"--runtime-directory={place}/run", "--grpc-transport=grpcio"]
+    options = [f"--runtime-directory={place}/run"]
     named = ("--runtime-directory", f"{place}/run")
     ctl = ("-m", "zmqtriton.ctl.main", *named)
     own = {name: environment[name] for name in ("PYTHONPATH", "ZT_GUESTS")}
@@ -137,4 +137,5 @@ def _from_server(
         server.metrics_page()
         yield from (run(*ctl, *words.split()) for words in ("explain seen", "doctor", "stats"))
         connected = f"import zmqtriton; server = zmqtriton.connect(path={str(place / 'run')!r})"
-        yield run("-c", f"{connected}; print(server.control('guests.task')); server.seen")
+        asks = "print(server.metrics(), server.control('guests.task')); server.seen"
+        yield run("-c", f"{connected}; {asks}")

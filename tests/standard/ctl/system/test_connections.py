@@ -158,7 +158,7 @@ def test_a_client_is_thrown_out_by_its_address(guarded: Server) -> None:
 
         assert 1 == others.exit_code
         assert "no open connection of 192.0.2.0/24" in others.stderr
-        assert "'localhost' is neither an IP address nor a network" in wrong.stderr
+        assert "'localhost' must be an IP address, or a network" in wrong.stderr
         assert {"connections": 1, "busy": 1} == json.loads(closed.stdout)
         assert _ends(client)
 

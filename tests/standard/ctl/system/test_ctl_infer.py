@@ -95,7 +95,7 @@ def test_a_whole_request_may_be_given(server: Server) -> None:
         (["add_sub", "--version=7", "X=1"], "'add_sub' version 7 is not found (HTTP 404)"),
         (["raising", "--zeros"], "`zmqtriton-ctl explain raising` may say why"),
         (["add_sub", "--header=x", "--zeros"], "--header 'x' must be 'NAME: VALUE'"),
-        (["add_sub", "--url=127.0.0.1", "--zeros"], "--url '127.0.0.1' is not as in http://"),
+        (["add_sub", "--url=127.0.0.1", "--zeros"], "--url '127.0.0.1' must be like http://"),
         (["add_sub", "--json=/no/file"], "--json /no/file cannot be read"),
     ],
 )
