@@ -138,7 +138,7 @@ def empty(container: Any) -> None:
         container.popitem()
     while type(container) is list and len(container) > _FREED:
         del container[-_FREED:]
-    if type(container) is np.ndarray and container.dtype.hasobject:
+    if type(container) is np.ndarray and container.dtype.hasobject and container.flags.writeable:
         for at in range(0, container.size, STEP):
             container.flat[at : at + STEP] = None
 

@@ -130,6 +130,14 @@ def test_long_lists_are_empty_after_their_block(monkeypatch: pytest.MonkeyPatch)
     assert [1, 2, 3] == document["shape"]
 
 
+def test_an_array_that_cannot_be_emptied_is_left_as_it_is() -> None:
+    array = np.broadcast_to(np.array([b""], np.object_), (3,))
+
+    documents.empty(array)
+
+    assert [b""] * 3 == array.tolist()
+
+
 @pytest.mark.parametrize(
     "element",
     [

@@ -184,7 +184,7 @@ class _Reader:
         is_text = kind.is_file and isinstance(document, str)
         if is_text and document.startswith(("http://", "https://")):
             if self._fetch is None:
-                raise MismatchError("the server reads no URLs, allow some by --functions-url-host")
+                raise MismatchError("the server reads no URLs: start it with --functions-url-host")
             return kind.decode(np.array([self._fetch(document)], np.object_))
         return kind.from_json(document)
 

@@ -232,7 +232,7 @@ def test_a_request_that_does_not_fit_is_refused_in_triton_s_words() -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (answering("x.astype(np.float64)"), "is FP64, but its configuration says FP32"),
+        (answering("x.astype(np.float64)"), "is FP64, and its configuration says FP32"),
         (answering("x[0]"), r"has the shape \[1\], but its configuration says \[1, 1\], of which"),
         (answering("np.concatenate([x, x])"), r"has the shape \[2, 1\]"),
         (answering("x", name="Z"), "has made an output 'Z', which is not in its configuration"),

@@ -165,7 +165,7 @@ def test_strings_come_and_go(client: Any) -> None:
     both = ask(client, "words", LEFT=words([b"a", b"\xc3\xa4"]), RIGHT=words([b"b", b""]))
 
     assert {"BOTH": [[b"ab", "ä".encode()]]} == both
-    with pytest.raises(InferenceServerException, match="'LEFT' holds a string that is not UTF-8"):
+    with pytest.raises(InferenceServerException, match="'LEFT' has a string that is not UTF-8"):
         ask(client, "words", LEFT=words([b"\xff"]), RIGHT=words([b""]))
 
 

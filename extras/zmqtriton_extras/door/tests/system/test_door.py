@@ -248,7 +248,7 @@ _INPUT = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
     [
         ({}, 0, "infer has no 'model'"),
         ({"model": 1}, 0, "'model' of infer must be a string"),
-        ({"model": "m" * 2000}, 0, "longer than 1024 characters"),
+        ({"model": "m" * 2000}, 0, "at most 1024 characters"),
         ({"model": "identity_fp32", "modle": 1}, 0, "infer has no field 'modle'"),
         ({"model": "identity_fp32", "inputs": {}}, 0, "'inputs' of infer must be an array"),
         ({"model": "identity_fp32", "inputs": [1]}, 0, "an input must be a map"),

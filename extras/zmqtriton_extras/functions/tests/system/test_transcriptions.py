@@ -267,8 +267,8 @@ def test_wrong_requests_say_what_is_wrong(
     ("body", "kind", "text"),
     [
         (b"{}", "application/json", "expects a form"),
-        (b"--mark", "multipart/form-data; boundary=mark", "the form has no end"),
-        (b"--mark--", "multipart/form-data", "the form has no boundary"),
+        (b"--mark", "multipart/form-data; boundary=mark", "the form is cut off"),
+        (b"--mark--", "multipart/form-data", "needs a boundary"),
         (form(b"", model="\xff")[0].replace("\xff".encode(), b"\xff"), form(b"")[1], "UTF-8"),
     ],
 )

@@ -90,4 +90,4 @@ def test_a_time_that_is_none_is_refused(server: Server, time: str) -> None:
     shown = ctl(server, "memory", "leaks", "--between", time)
 
     assert 2 == shown.exit_code
-    assert "is no time" in shown.output
+    assert "must be a time" in shown.output

@@ -349,7 +349,7 @@ def test_a_server_without_receivers_refuses_webhooks(server: Server) -> None:
     refused = submit(server, "none", headers={"Webhook": "https://app.example/"})
 
     assert refused.status == 400
-    assert "not allowed by --webhook-allow" in refused.document["error"]
+    assert "add the host to --webhook-allow" in refused.document["error"]
 
 
 def test_a_job_of_an_unknown_model_is_refused_at_once(server: Server) -> None:

@@ -232,9 +232,9 @@ def test_a_model_that_fails_fails_its_response_alone(connection: Any) -> None:
         ),
         (
             {"type": "conversation.item.create", "item": message("x"), "previous_item_id": "no"},
-            "names no item",
+            "must be the id of an item",
         ),
-        ({"type": "conversation.item.delete", "item_id": "no"}, "names no item"),
+        ({"type": "conversation.item.delete", "item_id": "no"}, "must be the id of an item"),
         ({"type": "response.create", "response": {"input": 1}}, "must be a list"),
         ({"type": "response.create", "response": {"audio": {"output": 1}}}, "'audio'"),
         ([], "must be a JSON object"),
