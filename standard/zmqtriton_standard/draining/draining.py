@@ -86,6 +86,8 @@ class Draining(Feature):
         #: The outcomes of those that are over.
         self._past: dict[Key, dict[str, Any]] = {}
         self._is_polling = False
+        #: A drain has begun since the last look.
+        self._begun = Promise[None]()
         #: The server drains because it was asked to stop; this drain cannot be undone.
         self._is_exiting = False
 
@@ -217,15 +219,18 @@ class Draining(Feature):
                 self._end(drained, None)
 
     def _poll(self) -> None:
-        if not self._is_polling:
+        if self._is_polling:
+            self._begun()
+        else:
             self._plan.tell(self._watch())
 
     async def _watch(self) -> None:
         """Ask for the open requests, as long as something drains."""
         self._is_polling = True
         while self._has_draining():
+            self._begun = Promise()
             self._observe(await self._counts.request())
-            await self._plan.pause(POLL_S)
+            await self._plan.within(POLL_S, self._begun)
         self._is_polling = False
 
     def _has_draining(self) -> bool:
