@@ -60,7 +60,9 @@ class Serving:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    monkeypatch.setattr(turns, "ROUND_S", 0.0003)  # a fast machine needs more than one, too
+    # a fast machine needs more than one, too
+    monkeypatch.setattr(turns, "ROUND_S", 0.0003)
+    monkeypatch.setattr(turns, "_TURN_S", 0.0003)
     loop = uvloop.new_event_loop()
     server = Serving(loop)
     loop.run_until_complete(server.start())

@@ -89,7 +89,7 @@ def test_a_token_that_is_none_is_sent_nowhere(receiver: Receiver, tmp_path: Path
     tell = open_place(receiver.url, str(token_file))
     for content in (b"", b"two\nlines", b"\xff"):
         token_file.write_bytes(content)
-        with pytest.raises(AnnounceError, match="not a token|one line with a token"):
+        with pytest.raises(AnnounceError, match=r"not a token|one line with a token"):
             tell(LINE, WITHIN_S)
 
     assert receiver.received == []
