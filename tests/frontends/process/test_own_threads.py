@@ -21,7 +21,7 @@ def named(name: str) -> list[threading.Thread]:
 
 @scenario(asyncio.run)
 async def test_a_call_beyond_the_bound_is_refused_also_if_a_client_has_left() -> None:
-    threads, begun, go_on = Threads("held", 1, waiting=1), threading.Event(), threading.Event()
+    threads, begun, go_on = Threads("bounded", 1, waiting=1), threading.Event(), threading.Event()
 
     def hold() -> None:
         begun.set()
@@ -31,10 +31,10 @@ async def test_a_call_beyond_the_bound_is_refused_also_if_a_client_has_left() ->
     begun.wait()
 
     held.cancel()
-    with pytest.raises(Unavailable, match="too many requests wait for 'held'"):
+    with pytest.raises(Unavailable, match="too many requests wait for 'bounded'"):
         threads.run(len, "abc")
 
-    assert ["held"] == [thread.name for thread in named("held")]
+    assert ["bounded"] == [thread.name for thread in named("bounded")]
     go_on.set()
     assert 3 == await waiting
     assert 2 == await threads.run(len, "ab")
