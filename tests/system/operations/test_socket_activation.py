@@ -131,7 +131,7 @@ def test_a_restart_fails_no_request(systemd: Systemd) -> None:
         pytest.param(
             "http,grpc",
             ["--allow-grpc=false"],
-            "for grpc_port, and the service is turned off",
+            "for grpc_port: the service is turned off",
             marks=pytest.mark.long(
                 "system/operations/test_socket_activation.py::test_a_socket_that_nobody_would_serve_is_an_error"
             ),
