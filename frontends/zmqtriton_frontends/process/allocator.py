@@ -13,6 +13,9 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+#: Opened with the module: a loop waits for no file.
+_C_LIBRARY = ctypes.CDLL(None)
+
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
@@ -42,7 +45,7 @@ _USAGE = (
 
 def keep_freed_memory() -> bool:
     """Apply the setting; False if the C library does not have it."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(_C_LIBRARY, "mallopt", None)
     if mallopt is None:  # musl
         return False
     wishes = (
@@ -60,7 +63,7 @@ def give_back_memory(kept: int) -> None:
 
     By itself the C library gives back only what lies at the end of its heap.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(_C_LIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(kept))
 
@@ -70,7 +73,7 @@ def _usage_report() -> Any:
     """Return the C library's function that reports on its memory; None if it has none."""
     # the numbers of the older one begin again at 4 GiB
     for name, number in (("mallinfo2", ctypes.c_ssize_t), ("mallinfo", ctypes.c_int)):
-        report = getattr(ctypes.CDLL(None), name, None)
+        report = getattr(_C_LIBRARY, name, None)
         if report is not None:
             fields = [(field, number) for field in _USAGE]
             report.restype = type("Usage", (ctypes.Structure,), {"_fields_": fields})
