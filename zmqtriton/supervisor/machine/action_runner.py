@@ -144,11 +144,7 @@ class ActionRunner:
         answer.at_end(partial(self._pass_on, action.ticket, answer))
 
     def _pass_on(self, ticket: int, answer: Promise[Any]) -> None:
-        try:
-            result = answer.value
-        except ZmqTritonError as error:
-            result = error
-        self._core.plan.answer(ticket, result)
+        self._core.plan.answer(ticket, answer.error or answer.value)
 
     def _read_model(self, action: actions.ReadModel) -> None:
         self._answer(action, self._lookups.read(action))

@@ -200,12 +200,10 @@ class Repository(PlaceReading):
         return task
 
     def _see(self, name: str, answer: Promise[FoundModel | None]) -> None:
-        with suppress(ZmqTritonError):  # who has asked is told
-            self._note_place(name, answer.value)
-
-    def _note_place(self, name: str, answer: FoundModel | None) -> None:
-        if answer is not None:
-            self._seen[name] = answer.place
+        if answer.error is not None:
+            return  # who has asked is told
+        if answer.value is not None:
+            self._seen[name] = answer.value.place
         else:
             self._seen.pop(name, None)
             if self._listed is not None:
