@@ -266,8 +266,9 @@ def test_a_call_whose_request_never_comes_is_ended(monkeypatch: pytest.MonkeyPat
 WIDEST = h2.PREFACE + h2.settings_frame({4: 2**31 - 1})
 WIDEST += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
 SLOW_SIZE = 4096
-#: Far less than what the kernel would keep, and is rid of before it takes more.
-STEP_BYTES = 512 << 10
+#: Less than the megabyte of which the kernel would be rid before it takes more, and more than what
+#: lies between model and client: two batches of the stream, and the buffers of a narrow connection.
+STEP_BYTES = 896 << 10
 
 
 def ask_slowly(request_id: str) -> bytes:
