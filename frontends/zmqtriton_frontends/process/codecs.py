@@ -12,6 +12,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
+from mmap import MAP_PRIVATE, mmap
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -36,9 +37,6 @@ _FREE_BYTES = 1 << 20
 #: Bytes that are inflated at once on the loop, and then at a time in a thread.
 _FIRST_BYTES = 256 << 10
 _STEP_BYTES = 4 << 20
-#: Size in bytes at which steps are joined into a buffer, which the kernel moves when it grows: a
-#: smaller one would leave a hole in the heap with each step.
-_JOINED_BYTES = 32 << 20
 
 
 class Inflating:
@@ -135,7 +133,7 @@ async def inflate(
     *,
     hold: Callable[[int], None],
     aside: Callable[..., Awaitable[Any]] = threads.run,
-) -> bytes | bytearray | None:
+) -> bytes | memoryview | None:
     """Inflate data; None if they are not exactly one stream of the coding.
 
     More than `max_bytes` if they hold more than that: the rest is not looked at. `hold` gets the
@@ -150,38 +148,24 @@ async def inflate(
     hold(len(part) - _FIRST_BYTES)
     if inflating.is_over:  # nearly always
         return part if inflating.is_whole or len(part) > max_bytes else None
-    parts, size = [part], len(part)
-    whole = bytearray(b"")
+    # the kernel moves it when it grows: on the heap each step would leave a hole
+    whole = mmap(-1, len(part), flags=MAP_PRIVATE)
+    whole.write(part)
     try:
-        while not inflating.is_over and size <= max_bytes:
+        while not inflating.is_over and len(whole) <= max_bytes:
             hold(2 * _STEP_BYTES)  # zlib makes it in pieces, and then in one
             part = await aside(inflating.step, _STEP_BYTES)
-            size += len(part)
-            if whole:
-                whole += part
-            else:
-                parts.append(part)
+            if part:
+                whole.resize(len(whole) + len(part))
+                whole.write(part)
             hold(len(part) - 2 * _STEP_BYTES)
-            if parts and size > _JOINED_BYTES:
-                whole = _joined(parts, hold)
             budgets.spend(client, len(part))
             await budgets.wait(client)
-    except BaseException:
+    except BaseException as error:
         # an error that is kept keeps this frame, and nothing in it has room any more
-        whole.clear()
-        parts.clear()
+        whole.close()
         part = b""
+        if isinstance(error, OSError):  # of resize()
+            raise MemoryError from error
         raise
-    if not inflating.is_whole and size <= max_bytes:
-        return None
-    return whole or _joined(parts, hold)
-
-
-def _joined(parts: list[bytes], hold: Callable[[int], None]) -> bytearray:
-    """Return all kept bytes in one piece, and keep none of them."""
-    size = sum(map(len, parts))
-    hold(size)
-    whole = bytearray().join(parts)
-    parts.clear()
-    hold(-size)
-    return whole
+    return memoryview(whole) if inflating.is_whole or len(whole) > max_bytes else None

@@ -280,8 +280,10 @@ class ExchangeCall(NativeCall):
                 self.connection.give_credit(self)
             if is_compressed:
                 message = await opened(self, message)
-                if len(message) > INLINE_BYTES:
-                    holder(self.requests)(len(message))  # for the copy in the arena
+                size = len(message) if len(message) > INLINE_BYTES else 0
+                if not self.requests.change(size):  # for the copy in the arena
+                    del message  # which the error would keep
+                    raise NoRequestRoomError
             whole = [message]
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted

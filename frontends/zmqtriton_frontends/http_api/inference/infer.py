@@ -177,8 +177,8 @@ class UnsupportedCoding(Unsupported):
 
 
 async def inflate(
-    data: bytes | bytearray, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
-) -> bytes | bytearray:
+    data: Body, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
+) -> Body:
     """Inflate a body of a client; `hold` gets the bytes of each step, and raises without room.
 
     Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one

@@ -199,7 +199,7 @@ class InferenceExchange(Sink):
         )
         inference.entrance.begin(ask, self._pending)
 
-    async def _unpack(self, body: bytes | bytearray) -> Body:
+    async def _unpack(self, body: Body) -> Body:
         """Return a body inflated, with its tensors where the model can read them."""
         head, limit = self._head, self._inference.max_input_size
         if head.coding is not None:

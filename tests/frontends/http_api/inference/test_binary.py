@@ -253,7 +253,7 @@ def test_another_coding_is_refused_with_those_that_are_not(coding: str) -> None:
     assert result.headers["accept-encoding"] == "gzip, deflate"
 
 
-def inflated(data: bytes, coding: str, max_bytes: int) -> bytes | bytearray:
+def inflated(data: bytes, coding: str, max_bytes: int) -> bytes | bytearray | memoryview:
     return asyncio.run(inflate(data, coding, max_bytes, object(), hold=lambda size: None))
 
 
