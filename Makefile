@@ -83,6 +83,10 @@ kind-frameworks: .venv-frameworks/stamp
 	set -e; for file in extras/zmqtriton_extras/backends/tests/test_*.py $$($(call marked,frameworks)); do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
+# Real models, each from its README; what they need, and what they make, takes a GB.
+kind-examples: .venv-examples/stamp
+	.venv-examples/bin/python -m pytest -q --rootdir=examples --confcutdir=examples -c /dev/null examples $(ARGS)
+
 # Several nodes of a Ray cluster on this machine; needs haproxy.
 kind-fleet: .venv-ray/stamp
 	test -e .venv-ray/left_out || .venv-ray/bin/python -m pytest -q extras/zmqtriton_extras/fleet/tests/system/test_serve.py $(ARGS)
@@ -239,6 +243,12 @@ $(uv):
 .venv-frameworks/stamp: setup.cfg | $(uv)
 	$(uv) venv --quiet --clear --python $(PYTHON) .venv-frameworks
 	$(uv) pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu transformers
+	touch $@
+
+.venv-examples/stamp: setup.cfg $(wildcard examples/*/requirements.txt) | $(uv)
+	$(uv) venv --quiet --clear --python $(PYTHON) .venv-examples
+	$(uv) pip install --quiet --python .venv-examples --editable . pytest \
+		$(patsubst %,--requirement %,$(wildcard examples/*/requirements.txt))
 	touch $@
 
 # Pythons that Ray has wheels for.
