@@ -157,14 +157,11 @@ class Broker:
         dealer.flush()
 
     def play(self, seconds: float) -> None:
-        """Answer and ask for so long."""
-        until, poll, by_descriptor = (
-            time.monotonic() + seconds,
-            self._epoll.poll,
-            self._by_descriptor,
-        )
+        """Answer and ask for so long, and until a request has been answered."""
+        until, before = time.monotonic() + seconds, self.answered
+        poll, by_descriptor = self._epoll.poll, self._by_descriptor
         take, answer = self._take_replies, self._execute
-        while time.monotonic() < until:
+        while time.monotonic() < until or self.answered == before:
             for descriptor, _ in poll(1):
                 serial, dealer = by_descriptor[descriptor]
                 finals, is_frontend = 0, serial < 1000
