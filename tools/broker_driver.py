@@ -126,9 +126,8 @@ class Broker:
             (endpoints.stubs_address, stubs, self._stubs),
         ):
             address = address_of(self._directory, _EPOCH)
-            _await(Path(address.partition("://")[2]).exists)
             for serial in serials:
-                dealer = dealers[serial] = Dealer(address)
+                dealer = dealers[serial] = _connected(address)
                 dealer.put([wire.encode(wire.Hello(serial, _TOKEN, _EPOCH))])
                 dealer.flush()
                 _await(dealer.has_input)
@@ -219,6 +218,17 @@ class Broker:
         self._supervisor.close()
         self._epoll.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _connected(address: str) -> Dealer:
+    """Connect to a broker that may not listen yet."""
+    until = time.monotonic() + 60
+    while not (dealer := Dealer(address)).is_open:
+        dealer.close()
+        if time.monotonic() > until:
+            sys.exit("the broker does not listen")
+        time.sleep(0.005)
+    return dealer
 
 
 def _await(condition: Any) -> None:
