@@ -20,9 +20,10 @@ from typing import Any, Callable, Sequence
 
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _MORE, _LONG, _COMMAND = 1, 2, 4
-#: The heads of frames of up to 255 bytes: the last frame of a message, and the others.
-_LAST_HEADS = [bytes((0, size)) for size in range(256)]
-_MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
+#: The heads of frames of up to 255 bytes: the last frame of a message, and the others. The first
+#: byte of longer ones follows.
+_LAST_HEADS = [*(bytes((0, size)) for size in range(256)), bytes((_LONG,))]
+_MORE_HEADS = [*(bytes((_MORE, size)) for size in range(256)), bytes((_MORE | _LONG,))]
 
 #: A peer that announces more than this is taken for one that sends nonsense; a stranger sooner.
 MAX_BYTES = 1 << 30
@@ -98,26 +99,23 @@ class ZmtpConnection:
         """Queue a message of these frames. All messages of one flush() wake their reader once."""
         if not self.is_writable:
             return
-        pieces, heads = self._pieces, _MORE_HEADS
-        last = len(frames) - 1
-        for number, frame in enumerate(frames):
-            if number == last:
-                heads = _LAST_HEADS
-            size = len(frame)
+        pieces, follow = self._pieces, len(frames)
+        for frame in frames:
+            follow -= 1
+            size, heads = len(frame), _MORE_HEADS if follow else _LAST_HEADS
             if size < 256:
-                pieces.append(heads[size])
+                pieces += (heads[size], frame)
             else:
-                pieces.append(bytes((heads[0][0] | _LONG,)) + size.to_bytes(8, "big"))
-            pieces.append(frame)
+                pieces += (heads[-1] + size.to_bytes(8, "big"), frame)
 
     def flush(self) -> int:
         """Write waiting bytes, as far as the kernel takes them now; return their number."""
+        unsent, total = self._unsent, 0
         if self._pieces:
-            self._unsent.append(b"".join(self._pieces))
-            self._pieces = []
-        total = 0
-        while self._unsent:
-            data = self._unsent[0]
+            unsent.append(b"".join(self._pieces))
+            self._pieces.clear()
+        while unsent:
+            data = unsent[0]
             try:
                 sent = self._socket.send(data)
             except OSError as error:
@@ -128,9 +126,9 @@ class ZmtpConnection:
                 return total
             total += sent
             if sent < len(data):
-                self._unsent[0] = memoryview(data)[sent:]
+                unsent[0] = memoryview(data)[sent:]
             else:
-                self._unsent.popleft()
+                unsent.popleft()
         self.is_blocked = False
         return total
 
@@ -149,25 +147,25 @@ class ZmtpConnection:
         if not size:
             self.break_off()
             return 0
-        parse = self._parse if self._is_greeted else self._greet
+        parse, data = self._parse if self._is_greeted else self._greet, self._view[:size]
         try:
             if self._rest:
-                self._rest += self._view[:size]
+                self._rest += data
                 del self._rest[: parse(self._rest, len(self._rest))]
             else:
-                data = bytes(self._view[:size]) if size <= _SMALL else self._view
-                used = parse(data, size)
+                used = parse(bytes(data) if size <= _SMALL else data, size)
                 if used < size:
-                    self._rest += self._view[used:size]
+                    self._rest += data[used:]
         except _ProtocolViolation:
             self.break_off()
         return size
 
     def _parse(self, data: Any, size: int) -> int:
         """Parse complete frames; return how many bytes they had."""
-        at, frames = 0, self._frames
+        at, frames, is_ready = 0, self._frames, self._is_ready
         while at + 2 <= size:
-            flags, begin, length = data[at], at + 2, data[at + 1]
+            flags, begin = data[at], at + 2
+            end = begin + data[at + 1]
             if flags & _LONG:
                 begin = at + 9
                 if size < begin:
@@ -175,12 +173,13 @@ class ZmtpConnection:
                 length = int.from_bytes(data[at + 1 : begin], "big")
                 if length > self.max_bytes:
                     raise _ProtocolViolation
-            end = begin + length
+                end = begin + length
             if size < end:
                 break
             at, frame = end, bytes(data[begin:end])
-            if flags & _COMMAND or not self._is_ready:
+            if flags & _COMMAND or not is_ready:
                 self._take_command(flags, frame)
+                is_ready = True
                 continue
             frames.append(frame)
             if not flags & _MORE:
@@ -448,10 +447,11 @@ class Router:
 
     def flush(self) -> None:
         """Write queued messages. Never blocks."""
-        while self.unflushed:
-            connection, _ = self.unflushed.popitem()
+        unflushed, blocked = self.unflushed, self.blocked
+        while unflushed:
+            connection, _ = unflushed.popitem()
             self.sent_bytes += connection.flush()
-            if connection.is_blocked != (connection in self.blocked):
+            if connection.is_blocked != (connection in blocked):
                 self._await_room(connection)
 
     def _await_room(self, connection: ZmtpConnection) -> None:

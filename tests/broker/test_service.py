@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.broker.world import TOKEN, F, S, request
 from tests.support.waiting import eventually
+from tools import broker_driver
 from zmqtriton.broker.service import BrokerService
 from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -83,3 +85,13 @@ def test_requests_that_were_sent_before_a_version_retires_are_answered_by_it(
         service._turn()
 
         assert [(F, 1)] == [(row.peer, row.id) for row in hear(stub).requests]
+
+
+@pytest.mark.system
+def test_the_driver_plays_frontends_and_stubs_to_a_broker() -> None:
+    row = broker_driver.Row("batches", frontends=2, stubs=2, clients=4)
+
+    [[figures]] = broker_driver.measure([sys.executable], row, rounds=1, seconds=0.1)
+
+    assert figures.rate > 0
+    assert figures.cpu_us > 0

@@ -158,8 +158,18 @@ def test_a_reason_that_is_none_is_refused(reason: Any) -> None:
         (wire.Cancel([-1] * wire.MAX_ROWS), "Cancel: ids is not a list of ids"),
         (wire.Cancel([1] * (wire.MAX_ROWS + 1)), "Cancel: ids is too long or short"),
         (wire.Welcome(-1), "Welcome: epoch is out of range"),
+        (wire.Welcome(1 << 63), "Welcome: epoch is out of range"),
+        (wire.Welcome(True), "Welcome: epoch is of the wrong type"),
+        (
+            wire.Infer([wire.Request(5, 7, "", -1, 1 << 32, 0, 0, 0, 1, 8, 0)]),
+            "Request: flags is out of range",
+        ),
+        (
+            wire.Infer([wire.Request(5, 7, "", -1, 0, 0, 0, 0, 1, 8, 0, placement=-1)]),
+            "Request: placement is out of range",
+        ),
     ],
-    ids=range(4),
+    ids=range(8),
 )
 def test_a_refusal_names_the_field_and_what_is_wrong_with_it(message: Any, text: str) -> None:
     with pytest.raises(ProtocolError, match=f"^{text}$"):

@@ -45,8 +45,6 @@ EQUIVALENTS: dict[str, str] = {
     f"{_STUB}/watch.py Watch.__init__: 0 in self._next_poll_ns = 0 -> 1": "both are long ago",
     f"{_STUB}/memory/region_outputs.py _Mapped._populate: len(self._ranges) >= _MAX_RANGES -> "
     "len(self._ranges) > _MAX_RANGES": "which ranges are forgotten changes only what is done twice",
-    f"{_BROKER}/core.py BrokerCore.results: True in pairs = zip(message.outcomes, bodies, "
-    "strict=True) -> False": "their numbers were compared before",
     f"{_BROKER}/metrics/latencies.py LatencyStatistics.record_ensemble: 0 in self._took(1, (0, "
     "compute_ns, 0)) -> 1": "summaries count microseconds",
     f"{_BROKER}/requests/limits.py Token.__init__: 0 in self.concurrency = 0 -> 1": (

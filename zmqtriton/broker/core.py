@@ -250,13 +250,14 @@ class BrokerCore(BrokerState):
         peer = self.peers[serial]
         if len(bodies) != len(rows):
             raise ProtocolError("Infer: number of bodies and of requests differ")
-        for row, body in zip(rows, bodies, strict=True):
+        is_stub = peer.role == "stub"
+        for row, body in zip(rows, bodies):  # noqa: B905 - above, and twice as fast
             if row.id in peer.requests:
                 self.traffic.malformed += 1
                 continue
             try:
                 generation = self.generations.find(row)
-                is_client = peer.role != "stub" and not row.flags & wire.RESENT
+                is_client = not (is_stub or row.flags & wire.RESENT)
                 if self.limits.is_reached(generation, is_client):
                     raise self._sequence_admission.overload(generation, row, now_ns)
                 if row.flags & wire.HAS_REFERENCES:
@@ -265,26 +266,26 @@ class BrokerCore(BrokerState):
                 if not self.waiting_for_load.hold(serial, row, body, error, now_ns):
                     self.answers.reject(serial, row.id, error)
                 continue
-            if peer.role == "stub":
-                row = generation.adapt_bls_row(row)
-                self._retirement.note_call(serial, generation)
             request = InflightRequest(serial, row, body, generation, now_ns)
-            if row.caller_id and not self._note_caller(peer, request, now_ns):
+            if is_stub:
+                request.adapt_call()
+                self._retirement.note_call(serial, generation)
+            if request.caller_id and not self._note_caller(peer, request, now_ns):
                 continue
-            peer.requests[row.id] = request
+            peer.requests[request.id] = request
             self._lifecycle.submit(request, now_ns)
 
     def _note_caller(self, peer: Peer, request: InflightRequest, now_ns: int) -> bool:
         """Note its caller; return False for a client whose token has no room: it is refused."""
         serial = request.peer
         if peer.role == "stub":
-            request.caller = self._find_caller(serial, request.row)
+            request.caller = self._find_caller(request)
             return True
         try:
-            self.limits.tokens.admit(serial, request.row, self.peers, now_ns)
+            self.limits.tokens.admit(request, self.peers, now_ns)
         except ZmqTritonError as error:
             request.generation.statistics.record_rejection(statistics.TOKEN, error.text, now_ns)
-            self.answers.reject(serial, request.row.id, error)
+            self.answers.reject(serial, request.id, error)
             return False
         return True
 
@@ -294,12 +295,12 @@ class BrokerCore(BrokerState):
             raise ProtocolError("Call: a model knows no token")
         self.limits.tokens.take_call(serial, call)
 
-    def _find_caller(self, serial: int, row: wire.Request) -> Batch | None:
+    def _find_caller(self, call: InflightRequest) -> Batch | None:
         """Find the batch that a model's request was made for; None if its caller is answered."""
-        instance = self.instances.get(serial)
+        instance = self.instances.get(call.peer)
         if instance is None:
             return None
-        caller = instance.open_requests.get((row.caller_peer, row.caller_id))
+        caller = instance.open_requests.get((call.caller_peer, call.caller_id))
         return None if caller is None else caller.batch
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
@@ -319,13 +320,13 @@ class BrokerCore(BrokerState):
         tick() gives it more.
         """
         instance = self.instances.get(serial)
-        if instance is None or len(bodies) != len(message.outcomes):
+        outcomes, executions, rescheduled, response_counts = message
+        if instance is None or len(bodies) != len(outcomes):
             raise ProtocolError(f"Results: {serial} has no instance, or sent too few bodies")
         scheduler = self.generations.schedulers[instance.generation]
-        instance.note_beginnings(message.executed, now_ns)
+        instance.note_beginnings(executions, now_ns)
         # Each row is checked by itself, so that a malformed one does not cost the others.
-        pairs = zip(message.outcomes, bodies, strict=True)
-        for number, (outcome, body) in enumerate(pairs, 1):
+        for number, (outcome, body) in enumerate(zip(outcomes, bodies), 1):  # noqa: B905 - above
             request = instance.open_requests.get((outcome.peer, outcome.id))
             if request is None:
                 self._take_strange_outcome(serial, outcome, body, now_ns)
@@ -333,14 +334,14 @@ class BrokerCore(BrokerState):
                 self._lifecycle.respond(serial, request, outcome, body, now_ns)
             if not number % _SOME_ANSWERS:
                 self.on_some_replies()
-        if message.rescheduled or message.response_counts:
-            self._lifecycle.reschedule(instance, message.rescheduled, now_ns)
-            scheduler.generation.count_responses(message.response_counts)
-        for executed in message.executed:
-            if instance.batches.keys().isdisjoint((executed.batch, EARLIER)):
-                self.traffic.malformed += 1
-            else:
+        if rescheduled or response_counts:
+            self._lifecycle.reschedule(instance, rescheduled, now_ns)
+            scheduler.generation.count_responses(response_counts)
+        for executed in executions:
+            if executed.batch in instance.batches or EARLIER in instance.batches:
                 self._dispatch.finish_batch(instance, scheduler, executed, now_ns)
+            else:
+                self.traffic.malformed += 1
         if instance.is_dismissed:
             self._retirement.check(instance)
         if scheduler.pending or scheduler.sequences is not None:
@@ -366,24 +367,26 @@ class BrokerCore(BrokerState):
 
         Called at the end of each turn. Parts that have nothing to do are not visited.
         """
-        if self._timers.timed:
+        timers, recovery, deadlocks = self._timers, self.recovery, self.deadlocks
+        loads, dispatch = self.waiting_for_load, self._dispatch
+        if timers.timed:
             self._run_timers(now_ns)
-        if self.recovery.timed:
-            self.recovery.tick(now_ns)
-        if self.deadlocks.timed:
-            self.deadlocks.check_due(now_ns)
-        if self.waiting_for_load.timed:
-            self.waiting_for_load.refuse_late(now_ns)
-        if self._dispatch.marked or self.rate_limiter.limited:
-            self._dispatch.dispatch_marked(now_ns)
-        if self.deadlocks.fresh:
-            self.deadlocks.check_new(now_ns)
-            self._dispatch.dispatch_marked(now_ns)  # a refusal may have made room
+        if recovery.timed:
+            recovery.tick(now_ns)
+        if deadlocks.timed:
+            deadlocks.check_due(now_ns)
+        if loads.timed:
+            loads.refuse_late(now_ns)
+        if dispatch.marked or self.rate_limiter.limited:
+            dispatch.dispatch_marked(now_ns)
+        if deadlocks.fresh:
+            deadlocks.check_new(now_ns)
+            dispatch.dispatch_marked(now_ns)  # a refusal may have made room
         if self._retirement.is_last_call or self.blocks.dead.changed:
             self._tell_of_ends()
         self.due_ns = None
-        parts = self._timers, self.recovery, self.deadlocks, self.waiting_for_load
-        if parts[0].timed or parts[1].timed or parts[2].timed or parts[3].timed:
+        if timers.timed or recovery.timed or deadlocks.timed or loads.timed:
+            parts = timers, recovery, deadlocks, loads
             self.due_ns = min(
                 filter(None, (part.next_due_ns() for part in parts if part.timed)), default=None
             )
@@ -426,7 +429,7 @@ class BrokerCore(BrokerState):
     def pass_progress(self, serial: int, progress: wire.Progress) -> None:
         """Send a request's progress to the peer that made it, if its client wants stage times."""
         request = self.instances[serial].open_requests.get((progress.peer, progress.id))
-        if request is not None and request.row.flags & wire.WANT_STAGES:
+        if request is not None and request.flags & wire.WANT_STAGES:
             self.outbox.asides.append((request.peer, progress))
 
     def grant_lease(self, serial: int, message: wire.Lease) -> None:

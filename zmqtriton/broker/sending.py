@@ -135,7 +135,8 @@ class PeerSending:
     def __init__(
         self, core: BrokerCore, lifeline: Lifeline, requests: PeerRouter, stubs: PeerRouter
     ) -> None:
-        self._core = core
+        self._outbox = core.outbox
+        self._peers = core.peers
         self._lifeline = lifeline
         self._requests = requests
         self._stubs = stubs
@@ -155,34 +156,35 @@ class PeerSending:
 
     def flush(self) -> None:
         """Send the messages of the core."""
-        outbox = self._core.outbox
+        outbox = self._outbox
         if outbox.warnings or outbox.supervisor:
             self._flush_words(outbox)
         if outbox.leases or outbox.reported_owners or outbox.stage_times:
             self._flush_what_precedes(outbox)
-        releases = outbox.releases
+        stubs, requests, releases = self._stubs, self._requests, outbox.releases
         batches, outbox.batched_requests = outbox.batched_requests, {}
         for serial, rows in batches.items():
-            rows = _with_flag(rows, wire.ANSWERS_WAIT) if self._requests.blocked else rows
+            rows = _with_flag(rows, wire.ANSWERS_WAIT) if requests.blocked else rows
             released = _released_to(serial, releases) if releases else _NOTHING
-            self._stubs.send_rows(serial, wire.Execute, rows, released)
+            stubs.send_rows(serial, wire.Execute, rows, released)
         is_due = releases or self.release_at_ns
         if is_due or outbox.cancellations or outbox.stream_acks or outbox.answers:
             self._flush_what_follows(outbox, batches)
         replies, outbox.replies = outbox.replies, {}
         for serial, rows_of_replies in replies.items():
-            self._requests.send_rows(serial, wire.Replies, rows_of_replies, max_rows=_MAX_REPLIES)
+            requests.send_rows(serial, wire.Replies, rows_of_replies, max_rows=_MAX_REPLIES)
         if outbox.asides:
             self._flush_asides(outbox)
-        for router in (self._stubs, self._requests):
-            if router.unflushed:
-                router.flush()
+        if stubs.unflushed:
+            stubs.flush()
+        if requests.unflushed:
+            requests.flush()
         if outbox.once_delivered or self._held_up:
             self._act_on_delivery(outbox)
 
     def flush_some_replies(self) -> None:
         """Send replies during a turn, unless other messages must precede or accompany them."""
-        outbox = self._core.outbox
+        outbox = self._outbox
         if outbox.leases or outbox.releases or outbox.reported_owners or outbox.stage_times:
             return
         replies, outbox.replies = outbox.replies, {}
@@ -275,7 +277,7 @@ class PeerSending:
 
         Messages to a dead process do not wait: any router drops them.
         """
-        peer = self._core.peers.get(owner)
+        peer = self._peers.get(owner)
         if peer is None:
             return self._requests
         router = self._stubs if peer.role == "stub" else self._requests

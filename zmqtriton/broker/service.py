@@ -200,22 +200,23 @@ class BrokerService:
 
     def _wait(self) -> None:
         stubs, requests, turns = self._stubs, self._requests, self._turns
-        times = [self._core.due_ns, self._idle_checks.due_ns, self._sending.release_at_ns]
+        due_ns, core_ns = self._idle_checks.due_ns, self._core.due_ns
+        if core_ns is not None and core_ns < due_ns:
+            due_ns = core_ns
+        if self._sending.release_at_ns:
+            due_ns = min(due_ns, self._sending.release_at_ns)
         if stubs.has_duties or requests.has_duties:
-            times += [each.next_due_ns() for each in (stubs, requests) if each.has_duties]
-        timer_ns = min(filter(None, times), default=None)
-        timeout_s = -1.0
+            due_ns = min(due_ns, *(router.next_due_ns() or due_ns for router in (stubs, requests)))
         # as turns.end() and turns.begin() do, without the calls
         now_ns = time.monotonic_ns()
         if now_ns > turns.look_from_ns:
             turns.look_back(now_ns)
         turns.begun_ns = 0
-        if timer_ns is not None:
-            left_ns = max(0, timer_ns - now_ns)
-            timeout_s = left_ns // 1_000_000 / 1000
-            if not timeout_s:
-                # poll() counts in milliseconds, which is long for a batch that waits for others
-                select.select((self._epoll,), (), (), left_ns / 1e9)
+        left_ns = max(0, due_ns - now_ns)
+        timeout_s = left_ns // 1_000_000 / 1000
+        if not timeout_s:
+            # poll() counts in milliseconds, which is long for a batch that waits for others
+            select.select((self._epoll,), (), (), left_ns / 1e9)
         if self._lifeline.is_backed_up:
             self._epoll.modify(self._lifeline, select.EPOLLIN | select.EPOLLOUT)
         ready = self._epoll.poll(timeout_s)
@@ -231,26 +232,26 @@ class BrokerService:
 
     def _turn(self) -> None:
         """Read everything that is here, and act on it."""
+        stubs, requests = self._stubs, self._requests
         while True:
-            if self._stubs.inbox:
-                self._read(self._stubs)
-            if self._requests.inbox:
-                self._read(self._requests)
-            if self._retirements and not self._requests.inbox:
-                self._retire_generations()
+            if stubs.inbox:
+                self._read(stubs)
+            if requests.inbox:
+                self._read(requests)
+            while self._retirements and not requests.inbox:
+                self._core.retire(self._retirements.pop(0))
             now_ns = time.monotonic_ns()
             self._core.tick(now_ns)
             if now_ns >= self._idle_checks.due_ns:
                 self._idle_checks.tick(now_ns)
             self._sending.flush()
-            if not (self._stubs.inbox or self._requests.inbox):
+            if not (stubs.inbox or requests.inbox):
                 break
-        for router in (self._stubs, self._requests):
-            if not router.has_duties:
-                continue
-            router.tick(now_ns)
-            for serial in router.take_lost():
-                self._report_lost_connection(serial)
+        if stubs.has_duties or requests.has_duties:
+            for router in (stubs, requests):
+                router.tick(now_ns)
+                for serial in router.take_lost():
+                    self._report_lost_connection(serial)
 
     def _report_lost_connection(self, serial: int) -> None:
         """Ask the supervisor to replace unreachable processes, if they are not dead anyway."""
@@ -276,9 +277,10 @@ class BrokerService:
                 if serial is None:
                     self._hello(router, connection, message, frames[1:], now_ns)
                 elif kind is wire.Infer and router is self._requests:
-                    if message.released:
-                        self._core.blocks.release(serial, message.released)
-                    self._core.infer(serial, message.requests, frames[1:], now_ns)
+                    requests, released = message
+                    if released:
+                        self._core.blocks.release(serial, released)
+                    self._core.infer(serial, requests, frames[1:], now_ns)
                 elif kind is wire.Results and router is self._stubs:
                     self._core.results(serial, message, frames[1:], now_ns)
                 elif kind is wire.Cancel and router is self._requests:
@@ -360,10 +362,6 @@ class BrokerService:
             for serial in list(self._requests.by_serial):
                 self._requests.read_all_of(serial)
             self._retirements.append(message)
-
-    def _retire_generations(self) -> None:
-        while self._retirements:
-            self._core.retire(self._retirements.pop(0))
 
     def _expect(self, peer: wire.ExpectPeer) -> None:
         self._core.expect(peer)

@@ -94,7 +94,7 @@ class AffinePlacement(Placement):
         size = self._queue.size_of_batch(self._queue.levels, now_ns)
         self.ahead.due_ns = self._queue.due_ns
         self.share = [*islice(self._queue.levels, size)]
-        self.counts[HITS] += sum(request.row.placement > 0 for request in self.share)
+        self.counts[HITS] += sum(request.placement > 0 for request in self.share)
         return instance if size else None
 
     def _deal(self, loads: dict[Instance, int]) -> dict[Instance, list[InflightRequest]]:
@@ -122,15 +122,14 @@ class AffinePlacement(Placement):
 
         It is that of its own parameter or input, else that of the request that it is asked for.
         """
-        row = request.row
-        if not row.placement and row.flags & wire.UNCHECKED:
+        if not request.placement and request.flags & wire.UNCHECKED:
             number = self._number_in(request.body)
-            asked_for = row.caller_peer, row.caller_id
+            asked_for = request.caller_peer, request.caller_id
             for one in request.caller.requests if request.caller else ():
                 if one.key == asked_for:
-                    number = number or one.row.placement
-            request.row = row = row._replace(placement=number or _NO_NUMBER)
-        return row.placement
+                    number = number or one.placement
+            request.placement = number or _NO_NUMBER
+        return request.placement
 
     def _number_in(self, body: bytes) -> int:
         try:
@@ -150,6 +149,6 @@ class AffinePlacement(Placement):
 
     def _count(self, instance: Instance, batch: list[InflightRequest]) -> None:
         for request in batch:
-            if request.row.placement > 0:
-                is_hit = self._home(request.row.placement) is instance
+            if request.placement > 0:
+                is_hit = self._home(request.placement) is instance
                 self.counts[HITS if is_hit else MISSES] += 1

@@ -66,8 +66,7 @@ def test_mean_times_are_those_of_the_last_seconds() -> None:
     counters, recent = ModelStatistics(), RecentTimes()
     first = recent.read(counters, SECOND)
     counters.queue.add(2, 50)
-    counters.compute_infer.add(2, 70)
-    counters.compute_input.add(2, 7)
+    counters.compute.add(2, 7, 70, 0)
 
     soon = recent.read(counters, 3 * SECOND)
     still = recent.read(counters, SECOND + WINDOW_NS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import S2, S3, BrokerHarness, F, S, request
-from zmqtriton.broker.scheduling.batching import PriorityLevel, QueuePolicy
+from zmqtriton.broker.scheduling.batching import Levels
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -274,26 +274,28 @@ def test_answers_leave_in_order_whatever_happens(seed: int) -> None:
 
 
 def test_what_leaves_a_queue_is_not_kept_until_its_turn_comes() -> None:
-    level = PriorityLevel(QueuePolicy())
-    waiting: list[Any] = [SimpleNamespace(is_late=False, level=None) for _ in range(500)]
+    levels = Levels({})
+    waiting: list[Any] = [SimpleNamespace(is_late=False, priority=0) for _ in range(500)]
     for request_ in waiting:
-        level.add(request_)
+        level = levels.add(request_)
 
     for request_ in waiting[1:]:
         level.leave(request_)
 
     assert 1 == level.size
     # those that left are forgotten now and then, which no answer tells
-    assert len(level._in_time) <= 2 * level.size + 64
+    assert len(level.in_time) <= 2 * level.size + 64
     assert waiting[:1] == list(level)
     assert waiting[0] is level.pop()
 
 
 def test_a_level_that_others_take_from_is_as_crowded_as_it_has_requests() -> None:
-    level = PriorityLevel(QueuePolicy(max_queue_size=2))
-    requests: list[Any] = [SimpleNamespace(id=own_id, is_late=False) for own_id in range(3)]
+    levels = Levels({"default_queue_policy": {"max_queue_size": 2}})
+    requests: list[Any] = [
+        SimpleNamespace(id=own_id, is_late=False, priority=0) for own_id in range(3)
+    ]
     for each in requests:
-        level.add(each)
+        level = levels.add(each)
     assert level.is_crowded
 
     level.take(requests[1])

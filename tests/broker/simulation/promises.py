@@ -225,7 +225,7 @@ class Invariants:
         else:
             sizes = [request.elements for request in inflight]
             assert sum(sizes) <= served.batch_capacity, f"{sizes} is above {served.batch_capacity}"
-            assert len({request.row.batch_key for request in inflight}) <= 1, "shapes do not fit"
+            assert len({request.batch_key for request in inflight}) <= 1, "shapes do not fit"
         for work in batch:
             route = (work.peer, work.id)
             assert not self._finals[route], "given to a stub though it was answered"
@@ -403,7 +403,7 @@ class Invariants:
         for scheduler in self._world.core.generations.schedulers.values():
             sequences = scheduler.sequences
             if sequences is not None and not sequences.is_iterative:
-                waiting = {request.row.correlation for request in sequences.waiting()}
+                waiting = {request.correlation for request in sequences.waiting()}
                 assert sequences.count == len(waiting), "an idle sequence is still open"
                 assert waiting or (0, 0) == (scheduler.pending, scheduler.due_ns)
 

@@ -168,7 +168,7 @@ class Calls:
                 self._check(one)
 
     def _check(self, one: InflightRequest) -> None:
-        is_late = 0 < one.row.deadline_ns <= self.world.now
+        is_late = 0 < one.deadline_ns <= self.world.now
         assert one.is_abandoned or not is_late, "nobody was told at the deadline"
         assert one.is_cancelled or not is_late, "it goes on after its deadline"
         if one.caller is None:

@@ -156,7 +156,7 @@ class EnsembleRun:
         self.parameters = body.parameters
         #: Places in the client's memory for outputs, by the outputs' names.
         self.places = {place.output: place for place in body.places}
-        self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
+        self.sequence: SequenceMarks = (request.flags & SEQUENCE_FLAGS, request.correlation)
         #: Calls of members, by their requests, until each request has its final answer.
         self.calls: dict[InflightRequest, MemberCall] = {}
         #: Tensor sets of the run; the first one holds the inputs.
@@ -174,7 +174,7 @@ class EnsembleRun:
         self.consumed = 0
         #: True if the client also limits the bytes of responses that it has not read. Then the
         #: numbers and sizes of these responses, and the sum of their sizes.
-        self.has_byte_window = self.is_decoupled and bool(request.row.flags & BYTE_WINDOW)
+        self.has_byte_window = self.is_decoupled and bool(request.flags & BYTE_WINDOW)
         self._unread: deque[tuple[int, int]] = deque()
         self._unread_bytes = 0
         #: The times of all steps together: in queues, and from there to their last answers.

@@ -65,14 +65,14 @@ class EnsembleScheduler(BrokerPart):
         plan = request.generation.plan
         assert plan is not None
         data = request.begin(now_ns)
-        lost = self._loss(request) if request.row.flags & wire.RESENT else None
+        lost = self._loss(request) if request.flags & wire.RESENT else None
         if lost is not None:
             # Not raised: an error object that is kept would also keep the frames of each raise.
             self._lifecycle.refuse(request, lost, statistics.OTHER, now_ns)
             return
         try:
             body = wire.decode_request(data)
-            if request.row.flags & wire.UNCHECKED:
+            if request.flags & wire.UNCHECKED:
                 _check(request, body)
                 if request.peer != wire.BROKER:  # only frontends lend the memory of clients
                     body = body._replace(places=[])
@@ -96,9 +96,9 @@ class EnsembleScheduler(BrokerPart):
         """
         if self._begun.had_begun(request.key):
             return RUN_LOST
-        row = request.row
         # what was sent after it may have been executed
-        return _SEQUENCE_LOST if row.flags & SEQUENCE_FLAGS or row.correlation else None
+        is_in_sequence = request.flags & SEQUENCE_FLAGS or request.correlation
+        return _SEQUENCE_LOST if is_in_sequence else None
 
     def take_outcome(
         self, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -177,7 +177,7 @@ class EnsembleScheduler(BrokerPart):
                 self._acknowledge_response(call)
         if run.has_byte_window:
             for call in list(run.calls.values()):
-                if call.request.row.flags & wire.BYTE_WINDOW:
+                if call.request.flags & wire.BYTE_WINDOW:
                     self._pass_on(call)
 
     def inputs(self, request: InflightRequest) -> list[wire.Tensor | None]:
@@ -188,7 +188,7 @@ class EnsembleScheduler(BrokerPart):
     def stage_times(self, request: InflightRequest) -> wire.StageTimes:
         """Return the times of the steps of a request whose client wants to know them."""
         run = self._runs[request]
-        return wire.StageTimes(request.row.id, run.queue_ns, 0, run.compute_ns, 0)
+        return wire.StageTimes(request.id, run.queue_ns, 0, run.compute_ns, 0)
 
     # -------------------------------------------------------------- the steps
 
@@ -198,7 +198,7 @@ class EnsembleScheduler(BrokerPart):
         if not run.has_room(step):
             run.wait(wave, step)
             return
-        correlation = run.request.row.correlation
+        correlation = run.request.correlation
         generation = self._generations.newest(step.model, step.version, correlation)
         if generation is None:
             text = f"Request for unknown model: '{step.model}'"
@@ -211,13 +211,13 @@ class EnsembleScheduler(BrokerPart):
             # need not.
             self._last_id = own_id = max(self._last_id + 1, now_ns)
             row, body = _request(run, wave, step, generation, own_id)
-            if self._generations.any_takes_gpu and self._can_stay_on_gpu(run, step):
-                row = row._replace(flags=row.flags | wire.ACCEPTS_GPU)
-            if run.has_byte_window and generation.is_decoupled:
-                row = row._replace(flags=row.flags | wire.BYTE_WINDOW)
-            if self._cache_lookup.cache is not None and self._is_hashed(run, step):
-                row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
             member = InflightRequest(wire.BROKER, row, body, generation, now_ns)
+            if self._generations.any_takes_gpu and self._can_stay_on_gpu(run, step):
+                member.flags |= wire.ACCEPTS_GPU
+            if run.has_byte_window and generation.is_decoupled:
+                member.flags |= wire.BYTE_WINDOW
+            if self._cache_lookup.cache is not None and self._is_hashed(run, step):
+                member.flags |= wire.WANT_DIGESTS
             member.parent = run.request
             run.calls[member] = MemberCall(member, run, wave, step)
             run.unanswered[step.number] = run.unanswered.get(step.number, 0) + 1
@@ -229,7 +229,7 @@ class EnsembleScheduler(BrokerPart):
 
         A model with a cache reads them, or the client wants one.
         """
-        return bool(run.request.row.flags & wire.WANT_DIGESTS) or any(
+        return bool(run.request.flags & wire.WANT_DIGESTS) or any(
             self._generations.feeds_cache(reader.model, reader.version)
             for name in run.selection.used_outputs[step.number]
             for reader in run.selection.readers.get(step.outputs[name], ())
@@ -262,14 +262,14 @@ class EnsembleScheduler(BrokerPart):
             self._release(outcome.blocks)
             self._fail(run, error, now_ns)
             return
-        if member.row.flags & wire.BYTE_WINDOW:
+        if member.flags & wire.BYTE_WINDOW:
             call.arrived += 1
             call.arrived_bytes += size_of(body, response.outputs)
         wave = call.wave
         if member.generation.is_decoupled:
             run.tensor_sets.append(wave := TensorSet(run.selection, call))
         made = step.named(response.outputs)
-        own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
+        own = (member.flags & SEQUENCE_FLAGS, member.correlation)
         sequence = changed_marks(response.parameters, own) if response.parameters else own
         if sequence != run.sequence:
             wave.sequences.update(dict.fromkeys(made, sequence))
@@ -445,7 +445,7 @@ def _request(
     run: EnsembleRun, wave: TensorSet, step: EnsembleStep, generation: BrokerGeneration, own_id: int
 ) -> tuple[wire.Request, bytes]:
     """Build the body of a member request; the stub checks it."""
-    run_row, signature = run.request.row, generation.signature
+    whole, signature = run.request, generation.signature
     tensors = []
     for name, source in step.inputs:
         tensor = wave.tensors[source]
@@ -461,8 +461,8 @@ def _request(
     body = wire.RequestBody(run.request_id, run.parameters, outputs, tensors, places)
     size, key = signature.admit(tensors)
     flags, correlation = run.marks_for(wave, step.reads)
-    priority, timeout_us = run_row.priority, run_row.timeout_us
-    flags |= wire.UNCHECKED | run_row.flags & wire.TRACE_TENSORS
+    priority, timeout_us = whole.priority, whole.timeout_us
+    flags |= wire.UNCHECKED | whole.flags & wire.TRACE_TENSORS
     flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
     row = wire.Request(
         own_id,
@@ -472,11 +472,11 @@ def _request(
         flags,
         priority,
         timeout_us,
-        run_row.deadline_ns,
+        whole.deadline_ns,
         size,
         key,
         correlation,
-        trace=run.request.trace,
-        placement=run_row.placement,
+        trace=whole.trace,
+        placement=whole.placement,
     )
     return row, wire.encode_body(body)

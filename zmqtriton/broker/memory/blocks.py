@@ -290,12 +290,12 @@ class Blocks:
         if not blocks:
             return outcome._replace(flags=flags), body
         # What an earlier broker allowed cannot be checked here.
-        is_old = bool(request.row.flags & RESENT) or not self._has_all_lease_reports
+        is_old = bool(request.flags & RESENT) or not self._has_all_lease_reports
         refusal: ZmqTritonError | None = None
         try:
             references = references_in_response(body)
             if (
-                request.row.flags & KEEPS_INPUTS
+                request.flags & KEEPS_INPUTS
                 and flags & FINAL
                 and request.miss is None  # or it goes to others, too
                 and self._provenance.is_forwarded(request, blocks, references)

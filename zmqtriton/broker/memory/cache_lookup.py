@@ -56,12 +56,12 @@ class CacheLookup(BrokerPart):
 
         It is neither queued nor begun yet.
         """
-        cache, generation, row = self.cache, request.generation, request.row
+        cache, generation = self.cache, request.generation
         if (
             cache is None
             or not generation.is_cached
-            or row.flags & _UNCACHEABLE_FLAGS
-            or row.correlation
+            or request.flags & _UNCACHEABLE_FLAGS
+            or request.correlation
         ):
             return False
         begun_ns = self._clock()
@@ -81,7 +81,7 @@ class CacheLookup(BrokerPart):
         if entry.blocks:
             self._blocks.grant_lease(request.peer, entry.blocks)
         if generation.order is not None:
-            generation.order.add(request.peer, row)
+            generation.order.add(request.key, request.flags)
         self._send(request, entry, now_ns)
         return True
 
@@ -93,7 +93,7 @@ class CacheLookup(BrokerPart):
 
     def _key(self, request: InflightRequest) -> CacheKey | None:
         if request.parent is None:
-            ensemble, asker, input_key = 0, self._calling_generation(request), request.row.cache_key
+            ensemble, asker, input_key = 0, self._calling_generation(request), request.cache_key
         else:
             # A step's inputs are the ensemble's and the outputs of other steps. Large ones have
             # digests if they were made for a model with a cache.

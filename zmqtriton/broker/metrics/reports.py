@@ -213,9 +213,9 @@ class RecentTimes:
 
     def read(self, counters: ModelStatistics, now_ns: int) -> dict[str, int]:
         """Return the executed requests and their times; none at the first question."""
-        stages = counters.compute_input, counters.compute_infer, counters.compute_output
-        queue = counters.queue
-        now = _Reading(now_ns, queue.count, queue.ns, sum(stage.ns for stage in stages))
+        queue, compute = counters.queue, counters.compute
+        compute_ns = compute.input_ns + compute.infer_ns + compute.output_ns
+        now = _Reading(now_ns, queue.count, queue.ns, compute_ns)
         readings = self._readings
         if not readings or now_ns - readings[-1].at_ns >= _STEP_NS:
             readings.append(now)

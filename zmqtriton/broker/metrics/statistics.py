@@ -168,6 +168,29 @@ class Duration:
         return {"count": self.count, "ns": self.ns}
 
 
+@dataclass(slots=True, eq=False)
+class ComputeTimes:
+    """A count, and the sums of the times for input, inference and output."""
+
+    count: int = 0
+    input_ns: int = 0
+    infer_ns: int = 0
+    output_ns: int = 0
+
+    def add(self, count: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        self.count += count
+        self.input_ns += input_ns
+        self.infer_ns += infer_ns
+        self.output_ns += output_ns
+
+    def as_dict(self) -> dict[str, dict[str, int]]:
+        return {
+            "compute_input": {"count": self.count, "ns": self.input_ns},
+            "compute_infer": {"count": self.count, "ns": self.infer_ns},
+            "compute_output": {"count": self.count, "ns": self.output_ns},
+        }
+
+
 @dataclass(eq=False)
 class Overdue:
     """The requests whose deadline has passed while they were executed."""
@@ -188,10 +211,6 @@ class Overdue:
         }
 
 
-#: Input, inference and output.
-_Parts = tuple[Duration, Duration, Duration]
-
-
 class ModelStatistics:
     """Counters since the generation was loaded."""
 
@@ -202,10 +221,7 @@ class ModelStatistics:
         self.success = Duration()
         self.fail = Duration()
         self.queue = Duration()
-        self.compute_input = Duration()
-        self.compute_infer = Duration()
-        self.compute_output = Duration()
-        self._compute = (self.compute_input, self.compute_infer, self.compute_output)
+        self.compute = ComputeTimes()
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
@@ -241,9 +257,7 @@ class ModelStatistics:
         #: A larger request is executed in parts of this size; 0 if requests are never split.
         self.split_above = 0
         #: The parts of an execution, by the size of its batch.
-        self.batches: defaultdict[int, _Parts] = defaultdict(
-            lambda: (Duration(), Duration(), Duration())
-        )
+        self.batches: defaultdict[int, ComputeTimes] = defaultdict(ComputeTimes)
 
     def record_success(self, request: CountedRequest, now_ns: int) -> None:
         latency_ns = now_ns - request.arrived_ns
@@ -322,13 +336,10 @@ class ModelStatistics:
         """
         self.execution_count += 1
         self.queue.add(1, queue_ns)
-        parts = (0, compute_ns, 0)
         if self.trial is not None:
             self.trial.add_execution(compute_ns, 1)
-        of_sizes = self.batches[request.elements]
-        for total, of_size, ns in zip(self._compute, of_sizes, parts, strict=True):
-            total.add(1, ns)
-            of_size.add(1, ns)
+        for times in (self.compute, self.batches[request.elements]):
+            times.add(1, 0, compute_ns, 0)
 
     def record_execution(self, batch: CountedBatch, times: Executed) -> None:
         requests = batch.requests
@@ -342,17 +353,18 @@ class ModelStatistics:
         self.execution_count += 1
         self.queue.count += count
         self.queue.ns += queue_ns
-        parts = (times.input_ns, times.infer_ns, times.output_ns)
+        _, input_ns, infer_ns, output_ns, _ = times
         if self.trial is not None:
-            self.trial.add_execution(sum(parts), count)
+            self.trial.add_execution(input_ns + infer_ns + output_ns, count)
         if 0 < self.split_above < size:
-            self._record_parts(size, parts)
+            self._record_parts(size, (input_ns, infer_ns, output_ns))
             return
-        for total, of_size, ns in zip(self._compute, self.batches[size], parts):  # noqa: B905
-            total.count += count
-            total.ns += count * ns
-            of_size.count += 1
-            of_size.ns += ns
+        # as add() does, without the calls
+        for of, weight in ((self.compute, count), (self.batches[size], 1)):
+            of.count += weight
+            of.input_ns += weight * input_ns
+            of.infer_ns += weight * infer_ns
+            of.output_ns += weight * output_ns
 
     def _record_parts(self, size: int, times_ns: tuple[int, int, int]) -> None:
         """Count a request that was executed in parts: as one, and an execution for each part.
@@ -361,11 +373,10 @@ class ModelStatistics:
         """
         whole, rest = divmod(size, self.split_above)
         self.execution_count += whole + (rest > 0) - 1
-        for total, ns in zip(self._compute, times_ns, strict=True):
-            total.add(1, ns)
-        for part, count in ((self.split_above, whole), (rest, rest > 0)):
-            for of_size, ns in zip(self.batches[part] if count else (), times_ns, strict=False):
-                of_size.add(count, ns * part * count // size)
+        self.compute.add(1, *times_ns)
+        for part, count in ((self.split_above, whole), (rest, int(rest > 0))):
+            if count:
+                self.batches[part].add(count, *(ns * part * count // size for ns in times_ns))
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """Return the entry of `model_stats`.
@@ -383,21 +394,14 @@ class ModelStatistics:
                 "success": self.success.as_dict(),
                 "fail": self.fail.as_dict(),
                 "queue": self.queue.as_dict(),
-                "compute_input": self.compute_input.as_dict(),
-                "compute_infer": self.compute_infer.as_dict(),
-                "compute_output": self.compute_output.as_dict(),
+                **self.compute.as_dict(),
                 "cache_hit": self.cache_hit.as_dict(),
                 "cache_miss": self.cache_miss.as_dict(),
             },
             "response_stats": self.responses.as_dict() if self.responses is not None else {},
             "batch_stats": [
-                {
-                    "batch_size": size,
-                    "compute_input": durations[0].as_dict(),
-                    "compute_infer": durations[1].as_dict(),
-                    "compute_output": durations[2].as_dict(),
-                }
-                for size, durations in sorted(self.batches.items())
+                {"batch_size": size, **times.as_dict()}
+                for size, times in sorted(self.batches.items())
             ],
             "memory_usage": [],
             "zmqtriton": {"pending": pending, **self.own()},

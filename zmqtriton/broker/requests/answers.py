@@ -46,7 +46,7 @@ class Answers(BrokerPart):
             ("REQUEST_END", time.monotonic_ns()),
         ]
         span = {
-            "parent": spans.span_of(request.row.trace),
+            "parent": spans.span_of(request.parent_span),
             "is_root": asker is not None and asker.role != "stub",
             "model": generation.model,
             "version": generation.version,
@@ -83,7 +83,7 @@ class Answers(BrokerPart):
         """
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
-        reply = wire.Reply(request.row.id, error.number, error.text, wire.ABANDONED)
+        reply = wire.Reply(request.id, error.number, error.text, wire.ABANDONED)
         self._send(request.peer, reply, b"")
 
     def reject(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
@@ -108,7 +108,7 @@ class Answers(BrokerPart):
             instance.open_requests.pop(request.key, None)
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
-        if request.row.trace and self._spans is not None:
+        if request.parent_span and self._spans is not None:
             self._send_span(request, self._spans)
         request.answer()
         if generation.has_sequences:
@@ -121,7 +121,7 @@ class Answers(BrokerPart):
         generation.unanswered -= 1
         peer = self._peers.get(request.peer)
         if peer is not None:
-            del peer.requests[request.row.id]
+            del peer.requests[request.id]
         if request.retained_blocks:
             self._blocks.release(wire.BROKER, request.retained_blocks)
         if generation.is_retired:
@@ -146,6 +146,6 @@ def overload_error(request: InflightRequest) -> Unavailable:
     except ProtocolError:
         named = ""
     text = f"[request id: {named or '<id_unknown>'}] {OVERLOADED}"
-    model = request.row.model  # only a model that asks does so by name
-    where = f"Model {model} - Error when running inference: " if model else ""
+    model = request.asked_of  # only a model that asks does so by name
+    where = f"Model {model} - Error when running inference: " if isinstance(model, str) else ""
     return Unavailable(where + text)

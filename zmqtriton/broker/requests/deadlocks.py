@@ -211,7 +211,7 @@ class Deadlocks(BrokerPart):
         if instance is not None:
             self.open_calls[request.key] = instance
             instance.open_calls[request.key] = request
-            if request.row.flags & wire.CALLER_BLOCKS:
+            if request.flags & wire.CALLER_BLOCKS:
                 instance.blocking_calls[request.key] = request
         if not self.open_calls:
             return
@@ -219,7 +219,7 @@ class Deadlocks(BrokerPart):
             self._pause_ns = _FIRST_LOOK_NS
             self._look_at_ns = now_ns + self._pause_ns
         self.timed[request.key] = request
-        if instance is None or request.row.flags & wire.CALLER_BLOCKS:
+        if instance is None or request.flags & wire.CALLER_BLOCKS:
             self.fresh.append(request)
 
     def is_awaited(self, generation: BrokerGeneration) -> bool:

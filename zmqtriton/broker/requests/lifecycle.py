@@ -40,7 +40,7 @@ from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.requests.answers import CANCELLED, Answers, overload_error
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
+from zmqtriton.broker.requests.inflight import ANSWERED, EXECUTING, QUEUED, InflightRequest
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
@@ -83,7 +83,7 @@ class Lifecycle(BrokerPart):
 
     def submit(self, request: InflightRequest, now_ns: int) -> None:
         """Admit a request; it is dispatched at the end of the current event."""
-        row, generation, limits = request.row, request.generation, self._limits
+        generation, limits = request.generation, self._limits
         scheduler = self._schedulers[generation.number]
         limits.unanswered += 1
         limits.unanswered_bytes += request.size
@@ -91,11 +91,11 @@ class Lifecycle(BrokerPart):
         generation.statistics.last_arrival_ns = now_ns
         if generation.is_cached and self._cache_lookup.answer_from_cache(request, now_ns):
             return
-        if row.deadline_ns and request.parent is None:  # steps end with their ensemble
-            self._timers.start(row.deadline_ns, request=request)
+        if request.deadline_ns and request.parent is None:  # steps end with their ensemble
+            self._timers.start(request.deadline_ns, request=request)
         if request.peer in self._instances or request.parent is not None:
             self._deadlocks.add(request, now_ns)
-        is_resent = bool(row.flags & wire.RESENT)
+        is_resent = request.flags & wire.RESENT
         if generation.plan is not None and not (is_resent and self._recovery.doubts(request)):
             self._ensembles.start(request, now_ns)
         elif generation.has_sequences:
@@ -131,10 +131,10 @@ class Lifecycle(BrokerPart):
 
     def expire(self, request: InflightRequest, now_ns: int) -> None:
         """End a request whose deadline has passed."""
-        if not (request.is_abandoned or request.state is RequestState.ANSWERED):
+        if not (request.is_abandoned or request.state is ANSWERED):
             request.generation.statistics.deadlines += 1
             error = overdue(request, self._instances, now_ns)
-            if request.state is RequestState.QUEUED:
+            if request.state is QUEUED:
                 error = self._schedulers[request.generation.number].refusal(error)
             else:
                 self._count_overdue(request, error, now_ns)
@@ -148,7 +148,7 @@ class Lifecycle(BrokerPart):
             return  # its client has left, and it ends as cancelled
         request.has_failed, request.error = True, error.text
         if is_executed:
-            counters.record_overdue(request, request.row.deadline_ns, now_ns)
+            counters.record_overdue(request, request.deadline_ns, now_ns)
         reason = statistics.OTHER if is_executed else statistics.REJECTED
         counters.record_failure(request, reason, now_ns)
         request.is_counted = True
@@ -159,7 +159,7 @@ class Lifecycle(BrokerPart):
         """Abandon a request and answer the asking peer at once, though a stub may still have it."""
         if not request.is_cancelled:
             self.abandon(request, error, reason, now_ns)
-        if request.state is RequestState.EXECUTING and not request.is_abandoned:
+        if request.state is EXECUTING and not request.is_abandoned:
             request.is_abandoned = True
             self._answers.reply_early(request, error)
 
@@ -172,7 +172,7 @@ class Lifecycle(BrokerPart):
         for call in [one for one in instance.open_calls.values() if one.caller is batch]:
             if isinstance(error, DeadlineExceeded):
                 self.expire(call, now_ns)
-            elif call.state is not RequestState.ANSWERED:
+            elif call.state is not ANSWERED:
                 self.end_early(call, _CALLER_CANCELLED, statistics.CANCELED, now_ns)
 
     def abandon(
@@ -184,7 +184,7 @@ class Lifecycle(BrokerPart):
         instance = self._instances.get(request.stub)
         if instance is not None and (instance.open_calls or self._waiting_for_load.timed):
             self._cancel_calls(request, error, now_ns)
-        if request.state is RequestState.QUEUED:
+        if request.state is QUEUED:
             self.refuse(request, error, reason, now_ns)
         elif request.steps is not None:
             self._ensembles.cancel_run(request, error, reason, now_ns)
@@ -201,20 +201,21 @@ class Lifecycle(BrokerPart):
         Leases the memory that a stub's response refers to; an ensemble's memory was leased with the
         response of its step.
         """
-        if source and (outcome.blocks or outcome.flags & wire.HAS_REFERENCES):
+        _, own_id, code, text, flags, number, blocks = outcome
+        if source and (blocks or flags & wire.HAS_REFERENCES):
             outcome, body = self._blocks.admit_outcome(source, request, outcome, body)
-        counters = request.generation.statistics
-        if outcome.code:
-            request.has_failed, request.error = True, outcome.text
-        if request.miss is not None:
-            self._cache_lookup.store(source, request, outcome, body)
-        if request.generation.is_decoupled or counters.times_responses:
-            counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
-        if request.row.flags & wire.WANT_STAGES:
-            self._outbox.stage_times.append((request.peer, self._stage_times(request, now_ns)))
-        if outcome.flags & wire.FINAL:
-            if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
-                self._schedulers[request.generation.number].leave_queue(request)
+            _, own_id, code, text, flags, number, blocks = outcome
+        generation = request.generation
+        counters = generation.statistics
+        if code:
+            request.has_failed, request.error = True, text
+        if generation.is_decoupled or counters.times_responses:
+            counters.record_response(request, outcome, bool(body or code), now_ns)
+        if request.miss is not None or request.flags & wire.WANT_STAGES:
+            self._note_response(source, request, outcome, body, now_ns)
+        if flags & wire.FINAL:
+            if request.state is QUEUED:  # it was to be executed again; that is over
+                self._schedulers[generation.number].leave_queue(request)
             if request.has_failed:
                 counters.record_failure(request, statistics.BACKEND, now_ns)
             else:
@@ -222,9 +223,21 @@ class Lifecycle(BrokerPart):
             self._answers.finish(request)
         if request.parent is not None:
             self._ensembles.take_outcome(request, outcome, body, now_ns)
-            return
-        row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
-        self._answers.reply(request, wire.make(wire.Reply, row), body)
+        else:
+            reply = wire.make(wire.Reply, (own_id, code, text, flags, number, source))
+            if generation.order is None:  # as reply() does, without the call
+                self._outbox.replies.setdefault(request.peer, []).append((reply, body))
+            else:
+                self._answers.reply(request, reply, body)
+
+    def _note_response(
+        self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
+        """Keep a response in the cache, and tell how long it took, where that is wanted."""
+        if request.miss is not None:
+            self._cache_lookup.store(source, request, outcome, body)
+        if request.flags & wire.WANT_STAGES:
+            self._outbox.stage_times.append((request.peer, self._stage_times(request, now_ns)))
 
     def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
         """Queue requests again for their next step, as their stub has asked.
@@ -241,9 +254,7 @@ class Lifecycle(BrokerPart):
                 if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
                     self._traffic.malformed += 1
                 self._outbox.cancel_execution(instance.serial, route)
-            elif (
-                request.state is not RequestState.EXECUTING or not scheduler.generation.is_iterative
-            ):
+            elif request.state is not EXECUTING or not scheduler.generation.is_iterative:
                 self._traffic.malformed += 1
             elif not scheduler.reschedule(request, now_ns):
                 self._outbox.cancel_execution(instance.serial, route)
@@ -274,7 +285,7 @@ class Lifecycle(BrokerPart):
         later = scheduler.abort_sequence_after(request, error) if scheduler is not None else []
         request.error = error.text
         generation.statistics.record_failure(request, reason, now_ns)
-        if request.state is RequestState.QUEUED:
+        if request.state is QUEUED:
             if scheduler is not None:
                 scheduler.leave_queue(request)
             if request.stub:  # and will not be executed again
@@ -305,7 +316,7 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
     if is_executing(request, instances):
         took = _seconds(now_ns - request.dispatched_ns)
         # an earlier broker may have had it for long
-        took = f"at least {took}" if request.row.flags & wire.RESENT and not request.batch else took
+        took = f"at least {took}" if request.flags & wire.RESENT and not request.batch else took
         return f"model '{model}' was executing the request for {took}"
     waited = _seconds(now_ns - request.queued_ns)
     if request.is_undecided:
@@ -318,7 +329,7 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
 
 def is_executing(request: InflightRequest, instances: Mapping[int, Instance]) -> bool:
     """True unless the request is queued, or waits in its stub for the batch before."""
-    if request.state is not RequestState.EXECUTING:
+    if request.state is not EXECUTING:
         return False
     instance, batch = instances.get(request.stub), request.batch
     if instance is None or instance.concurrency > 1 or batch is None:
@@ -338,7 +349,7 @@ def stage_times_of(
     Asked for requests with WANT_STAGES alone. Of what the stub reports after the message with the
     reply only the sum is known.
     """
-    own_id = request.row.id
+    own_id = request.id
     queue_ns = max(0, request.dispatched_ns - request.arrived_ns)
     if instance is not None:
         for executed in instance.reported:

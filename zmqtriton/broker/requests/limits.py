@@ -18,10 +18,11 @@ from typing import Any
 
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton_floor.errors import OVERLOADED, LimitExceeded, ProtocolError, Unavailable
 from zmqtriton_floor.settings.broker import RequestLimits
-from zmqtriton_floor.wire import RESENT, Call, Request
+from zmqtriton_floor.wire import RESENT, Call
 
 #: Maximum number of unanswered requests in the server, and of bytes in their bodies. Beyond it the
 #: next request is refused, a model's as well as a client's.
@@ -109,15 +110,15 @@ class TokenLimits:
         token.requests_per_second, token.concurrency = max(0.0, rate), max(0, concurrency)
         self._by_number[serial, number] = token
 
-    def admit(self, serial: int, row: Request, peers: Mapping[int, Peer], now_ns: int) -> None:
+    def admit(self, request: InflightRequest, peers: Mapping[int, Peer], now_ns: int) -> None:
         """Count a frontend's request with a token. Raises LimitExceeded."""
-        token = self._by_number.get((serial, row.caller_id))
+        token = self._by_number.get((request.peer, request.caller_id))
         if token is None:
             return  # no frontend sends such a number
-        if row.flags & RESENT:
-            token.count_resent((serial, row.id))
+        if request.flags & RESENT:
+            token.count_resent(request.key)
         else:
-            token.admit((serial, row.id), peers, now_ns)
+            token.admit(request.key, peers, now_ns)
 
     def forget_peer(self, serial: int) -> None:
         for key in [key for key in self._by_number if key[0] == serial]:

@@ -309,8 +309,7 @@ class Recovery(BrokerPart):
             self._lifecycle.refuse(request, _REMOVED, statistics.BACKEND, now_ns)
 
     def _may_have_been_begun_unheard(self, request: InflightRequest) -> bool:
-        asked_of = request.row.generation or request.generation.model
-        for name in (asked_of, request.generation.number):
+        for name in (request.asked_of, request.generation.number):
             begun = self._unheard.get(name, frozenset())
             if begun is None or request.key in begun:
                 return True

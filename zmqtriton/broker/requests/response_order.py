@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Any
 
 from zmqtriton_floor.execution_progress import RequestKey
-from zmqtriton_floor.wire import FINAL, UNCHECKED, Reply, Request
+from zmqtriton_floor.wire import FINAL, UNCHECKED, Reply
 
 #: A reply with its body, on its way to a peer.
 Addressed = tuple[int, Reply, bytes]
@@ -23,9 +23,10 @@ class ResponseOrder:
         #: Replies that are kept back, by request, in the order of the requests' arrival.
         self._held_replies: OrderedDict[RequestKey, list[Addressed]] = OrderedDict()
 
-    def add(self, peer: int, row: Request) -> None:
-        if not row.flags & UNCHECKED:
-            self._held_replies[peer, row.id] = []
+    def add(self, key: RequestKey, flags: int) -> None:
+        """Keep the place of a request with these flags."""
+        if not flags & UNCHECKED:
+            self._held_replies[key] = []
 
     def pass_on(self, addressed: Addressed) -> list[Addressed]:
         """Take a reply, and return the replies that may leave now."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest, QueuePlace
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS, decode_request
+from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS, decode_request, make
 
 #: Number of priority levels above which empty ones are dropped.
 _FEW = 64
@@ -50,7 +50,7 @@ class QueuePolicy(NamedTuple):
     def expiry_ns(self, request: InflightRequest) -> int:
         """Return the time when a request has waited too long; 0: never."""
         timeout_ns = self.timeout_ns
-        own_ns = request.row.timeout_us * 1000
+        own_ns = request.timeout_us * 1000
         if self.may_shorten and 0 < own_ns < timeout_ns:
             timeout_ns = own_ns
         return request.arrived_ns + timeout_ns if timeout_ns else 0
@@ -66,7 +66,7 @@ class PriorityLevel(QueuePlace):
         self.size = 0
         #: Requests in time, and late ones, oldest first. Requests that have left or become late
         #: stay until they reach the head.
-        self._in_time: deque[InflightRequest] = deque()
+        self.in_time: deque[InflightRequest] = deque()
         self._late: deque[InflightRequest] = deque()
 
     @property
@@ -74,16 +74,11 @@ class PriorityLevel(QueuePlace):
         """True if more requests wait than the limit allows."""
         return 0 < self.policy.max_queue_size < self.size
 
-    def add(self, request: InflightRequest) -> None:
-        request.place = self
-        self.size += 1
-        self._in_time.append(request)
-
     def put_back(self, request: InflightRequest) -> None:
         """Put a request that was taken back before all others."""
         request.place = self
         self.size += 1
-        (self._late if request.is_late else self._in_time).appendleft(request)
+        (self._late if request.is_late else self.in_time).appendleft(request)
 
     def demote(self, request: InflightRequest) -> None:
         """Move a request that has waited too long behind all others."""
@@ -94,35 +89,33 @@ class PriorityLevel(QueuePlace):
         """Drop a request that is not wanted any more."""
         request.place = None
         self.size -= 1
-        if len(self._in_time) + len(self._late) > 2 * self.size + 64:
-            self._in_time = deque(self._waiting_in_time())
+        if len(self.in_time) + len(self._late) > 2 * self.size + 64:
+            self.in_time = deque(self._waiting_in_time())
             self._late = deque(r for r in self._late if r.place is self)
 
     def pop(self) -> InflightRequest:
         """Take the next request; there must be one."""
-        in_time, late = self._in_time, self._late
-        while in_time and (in_time[0].place is not self or in_time[0].is_late):
-            in_time.popleft()
-        while not in_time and late[0].place is not self:
-            late.popleft()
-        request = in_time.popleft() if in_time else late.popleft()
-        request.place = None
         self.size -= 1
-        return request
+        while True:
+            is_late = not self.in_time
+            request = (self._late if is_late else self.in_time).popleft()
+            if request.place is self and request.is_late is is_late:
+                request.place = None
+                return request
 
     def take(self, request: InflightRequest) -> None:
         """Take a waiting request that is not the next."""
-        (self._late if request.is_late else self._in_time).remove(request)
+        (self._late if request.is_late else self.in_time).remove(request)
         request.place = None
         self.size -= 1
 
     def _waiting_in_time(self) -> Iterator[InflightRequest]:
-        return (r for r in self._in_time if r.place is self and not r.is_late)
+        return (r for r in self.in_time if r.place is self and not r.is_late)
 
     def __iter__(self) -> Iterator[InflightRequest]:
         """Iterate over the waiting requests, in their order."""
-        if len(self._in_time) == self.size and not self._late:
-            return iter(self._in_time)  # nothing has left: as usual, and at no cost for each
+        if len(self.in_time) == self.size and not self._late:
+            return iter(self.in_time)  # nothing has left: as usual, and at no cost for each
         late = (r for r in self._late if r.place is self)
         return itertools.chain(self._waiting_in_time(), late)
 
@@ -147,11 +140,22 @@ class Levels:
 
     def of(self, request: InflightRequest) -> PriorityLevel:
         """Return the level where a request has to wait."""
-        number, priority = self._usual, request.row.priority
+        number, priority = self._usual, request.priority
         if priority and (priority <= self._count or priority == BELOW_ALL):
             number = priority
         level = self.by_priority.get(number)
         return level if level is not None else self._new(number)
+
+    def add(self, request: InflightRequest) -> PriorityLevel:
+        """Queue a request at its level, which is returned."""
+        # as of() does, without the call
+        number, priority = self._usual, request.priority
+        if priority and (priority <= self._count or priority == BELOW_ALL):
+            number = priority
+        level = request.place = self.by_priority.get(number) or self._new(number)
+        level.size += 1
+        level.in_time.append(request)
+        return level
 
     def _new(self, number: int) -> PriorityLevel:
         kept = self.by_priority
@@ -160,13 +164,6 @@ class Levels:
         level = PriorityLevel(self._policies.get(number, self._default))
         self.by_priority = dict(sorted([*kept.items(), (number, level)]))
         return level
-
-    def first(self) -> PriorityLevel | None:
-        """Return the highest level with a waiting request; None if no request waits."""
-        for level in self.by_priority.values():
-            if level.size:
-                return level
-        return None
 
     def __iter__(self) -> Iterator[InflightRequest]:
         return itertools.chain.from_iterable(self.by_priority.values())
@@ -204,7 +201,7 @@ class Queue:
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
-        return self.levels.first() is not None
+        return any(level.size for level in self.levels.by_priority.values())
 
     def waiting(self) -> list[InflightRequest]:
         """Return all requests that are still wanted, the next one first."""
@@ -240,9 +237,10 @@ class BatchCounts:
 
     def count(self, batch: list[InflightRequest], closing: InflightRequest | None) -> None:
         self.batches += 1
-        self.elements += sum(request.elements for request in batch)
+        for request in batch:
+            self.elements += request.elements
         self.complete += batch[0].generation.unanswered == len(batch)
-        if closing is not None and closing.row.batch_key != batch[0].row.batch_key:
+        if closing is not None and closing.batch_key != batch[0].batch_key:
             self.parted += 1
             if not self.parted & (self.parted - 1):  # of many ever fewer are looked into
                 self._compare(batch[0], closing)
@@ -321,9 +319,9 @@ class BatchingQueue(Queue):
         for request in waiting:
             larger = size + request.elements
             if key is None:
-                key, oldest_ns = request.row.batch_key, request.queued_ns
-            if larger > self._max_batch_size or request.row.batch_key != key or count == MAX_ROWS:
-                return _BatchCandidate(max(count, 1), size, preferred, oldest_ns, request)
+                key, oldest_ns = request.batch_key, request.queued_ns
+            if larger > self._max_batch_size or request.batch_key != key or count == MAX_ROWS:
+                return make(_BatchCandidate, (max(count, 1), size, preferred, oldest_ns, request))
             if larger > self._target_size and count and not preferred and self._delay_ns:
                 # as in Triton: what would exceed all preferred sizes ends a batch without one, too
                 preferred = count
@@ -331,15 +329,14 @@ class BatchingQueue(Queue):
             oldest_ns = min(oldest_ns, request.queued_ns)
             if size in self._preferred:
                 preferred = count
-        return _BatchCandidate(count, size, preferred, oldest_ns, None) if count else None
+        return make(_BatchCandidate, (count, size, preferred, oldest_ns, None)) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
         """Take the next `count` requests; there must be so many."""
         batch: list[InflightRequest] = []
-        while len(batch) < count:
-            level = self.levels.first()
-            assert level is not None
-            batch.append(level.pop())
+        for level in self.levels.by_priority.values():
+            while level.size and len(batch) < count:
+                batch.append(level.pop())
         return batch
 
 

@@ -116,20 +116,16 @@ class Dispatch(BrokerPart):
                 self._await_due(scheduler)
                 return False
             instance, requests = chosen
-            number, fillers = next(self._numbers), 0
             for request in requests:
                 if request.parent is not None:
-                    self._begun.begin_step(request.root.key, request.row.id)
-            rows = self._outbox.batched_requests.setdefault(instance.serial, [])
-            if sequences is None:
-                for request in requests:
-                    rows.append((request.work(number), request.body))
-            else:
-                works = sequences.works(requests, number, self._numbers)
-                fillers = len(works) - len(requests)
-                rows.extend(works)
-            batch = wire.make(Batch, (number, requests, now_ns, fillers))
-            instance.dispatch(batch)
+                    self._begun.begin_step(request.root.key, request.id)
+            batch = Batch(next(self._numbers), requests, now_ns)
+            works = instance.dispatch(batch)
+            if sequences is not None:
+                works = sequences.complete(batch, works, self._numbers)
+            earlier = self._outbox.batched_requests.setdefault(instance.serial, works)
+            if earlier is not works:
+                earlier += works
             if scheduler.generation.max_execution_ns:  # most have none, and need no call
                 self._start_execution_timer(instance, scheduler.generation, batch)
             if is_one:

@@ -17,7 +17,6 @@ from zmqtriton.broker.scheduling.execution_rate import MAX_EXECUTIONS
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.signature import Signature, splits_batches, takes_gpu
-from zmqtriton_floor.wire import UNCHECKED, Request
 
 #: The model parameter that limits one execute(), in seconds; absent or 0: no limit.
 _MAX_EXECUTION = "max_execution_seconds"
@@ -53,7 +52,8 @@ class BrokerGeneration:
         #: Parts of the configuration that decide which requests fit. Generations with equal ones
         #: take the same requests.
         self.interface = [document.get(k) for k in ("max_batch_size", "input", "output")]
-        self._has_batches = bool(document.get("max_batch_size"))
+        #: True if the first dimension of its tensors is that of a batch.
+        self.has_batches = bool(document.get("max_batch_size"))
         self.number = number
         self.model = model
         self.version = version
@@ -101,7 +101,7 @@ class BrokerGeneration:
 
         It assumes the mean execution time of the requests so far, in batches as large as theirs.
         """
-        executed = self.statistics.compute_infer.count
+        executed = self.statistics.compute.count
         if not executed or not self.expected:
             return 0
         return self.unanswered * self.busy_ns // (executed * self.expected * 1_000_000)
@@ -124,18 +124,6 @@ class BrokerGeneration:
     def regroup(self, config: str) -> None:
         """Change the instance groups; everything else stays."""
         self.expected = _instances(json.loads(config))
-
-    def adapt_bls_row(self, row: Request) -> Request:
-        """Complete the row of a request that a model has made.
-
-        The model could check nothing, so the stub must; and it could not know whether the first
-        dimension is that of a batch.
-        """
-        flags = row.flags | UNCHECKED
-        if self._has_batches:
-            key = 0 if self.signature.has_constant_key else row.batch_key
-            return row._replace(flags=flags, batch_key=key)
-        return row._replace(flags=flags, batch_size=0, batch_key=0)
 
     @cached_property
     def signature(self) -> Signature:

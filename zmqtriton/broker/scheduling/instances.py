@@ -10,7 +10,8 @@
     parted          DYING    DYING    DYING    DYING    DYING    DYING
     died            GONE     GONE     GONE     GONE     GONE     GONE
 
-Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
+Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it; but the
+usual changes of each batch are written where they happen.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
-from zmqtriton_floor.wire import Executed
+from zmqtriton_floor.wire import BatchedRequest, Executed
 
 
 class Occupation(enum.Enum):
@@ -53,6 +54,10 @@ class InstanceEvent(enum.Enum):
 
     __hash__ = object.__hash__
 
+
+# every batch asks for these, and a look into an Enum is a call
+IDLE = Occupation.IDLE
+BUSY = Occupation.BUSY
 
 TRANSITIONS: dict[tuple[Occupation, InstanceEvent], Occupation] = {
     (Occupation.ABSENT, InstanceEvent.ARRIVED): Occupation.IDLE,
@@ -99,7 +104,7 @@ class ImpossibleTransition(ZmqTritonError):
 
 #: The number of batches that an earlier broker had dispatched.
 EARLIER = 0
-_OPEN = (Occupation.IDLE, Occupation.BUSY)
+_OPEN = (IDLE, BUSY)
 
 
 @dataclass(eq=False)
@@ -203,7 +208,7 @@ class Instance:
 
     @property
     def is_idle(self) -> bool:
-        return self.state is Occupation.IDLE
+        return self.state is IDLE
 
     @property
     def is_open(self) -> bool:
@@ -257,14 +262,20 @@ class Instance:
         self.batches.pop(EARLIER, None)
         self.concurrency = slots
 
-    def dispatch(self, batch: Batch) -> None:
-        self._enter(InstanceEvent.DISPATCHED)
+    def dispatch(self, batch: Batch) -> list[tuple[BatchedRequest, bytes]]:
+        """Dispatch a batch to its stub; return the messages for the stub, and their bodies."""
+        if self.state is IDLE:
+            self.state = BUSY  # as _enter() does, without the call
+        else:
+            self._enter(InstanceEvent.DISPATCHED)
         if not self.batches:
             self.executing_since_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
+        works = []
         for request in batch.requests:
-            request.dispatch(self.serial, batch.dispatched_ns, batch)
             self.open_requests[request.key] = request
+            works.append(request.dispatch(self.serial, batch.dispatched_ns, batch))
+        return works
 
     def resume(self, request: InflightRequest, now_ns: int) -> None:
         """Take back a request that an earlier broker had dispatched to it."""
@@ -276,19 +287,24 @@ class Instance:
 
         Raises KeyError for a batch that it was never given.
         """
-        if batch not in self.batches and self.earlier > 1:
+        batches = self.batches
+        if batch in batches:
+            executed = batches.pop(batch)
+        elif self.earlier > 1:
             self.earlier -= 1
-            executed = self.batches[EARLIER]
-        elif batch not in self.batches:
-            self.earlier = 0
-            executed = self.batches.pop(EARLIER)
+            executed = batches[EARLIER]
         else:
-            executed = self.batches.pop(batch)
-        self.reported_waits = {}
-        self._enter(InstanceEvent.ADVANCED if self.batches else InstanceEvent.EXECUTED)
+            self.earlier = 0
+            executed = batches.pop(EARLIER)
+        if self.reported_waits:
+            self.reported_waits = {}
+        if self.state is not BUSY:
+            self._enter(InstanceEvent.ADVANCED if batches else InstanceEvent.EXECUTED)
+        elif not batches:
+            self.state = IDLE  # as _enter() does, without the call
         since_ns = self.executing_since_ns  # as take_busy_ns() does, which would be one call more
-        self.executing_since_ns = now_ns if self.batches else 0
-        return executed, max(0, now_ns - since_ns) if since_ns else 0
+        self.executing_since_ns = now_ns if batches else 0
+        return executed, now_ns - since_ns if 0 < since_ns < now_ns else 0
 
     def busy_ns(self, now_ns: int) -> int:
         """Return the execution time since it was last counted."""
@@ -313,9 +329,10 @@ class Instance:
         """Note when batches were begun: until then their requests were in the queue."""
         self.reported = batches
         for executed in batches:
-            batch = self.batches.get(executed.batch)
-            if batch is not None and executed.begun_ns:
-                begun_ns = min(max(executed.begun_ns, batch.dispatched_ns), now_ns)
+            number, _, _, _, begun_ns = executed
+            batch = self.batches.get(number)
+            if batch is not None and begun_ns:
+                begun_ns = min(max(begun_ns, batch.dispatched_ns), now_ns)
                 for request in batch.requests:
                     request.dispatched_ns = begun_ns
 
@@ -330,7 +347,7 @@ class Instance:
     def may_take_ahead(self, max_batches: int) -> bool:
         """True if it may be sent one more batch while it executes another."""
         return (
-            self.state is Occupation.BUSY
+            self.state is BUSY
             and self.progress is not None
             and self.concurrency == 1
             and not self.open_calls

@@ -10,7 +10,7 @@ until the execution is about to end.
 from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.instances import Instance, Occupation
+from zmqtriton.broker.scheduling.instances import IDLE, Instance
 
 #: Maximum work that is sent ahead, if executions are shorter than this, and maximum number of
 #: batches.
@@ -101,7 +101,7 @@ class Placement:
         """Update the mean execution time after a batch, and list the instance if it is idle now."""
         ahead = self.ahead
         ahead.mean_ns += (execution_ns - ahead.mean_ns) // 8 if ahead.mean_ns else execution_ns
-        if instance.state is Occupation.IDLE and instance.membership is None and self._notes_idle:
+        if instance.state is IDLE and instance.membership is None and self._notes_idle:
             self._idle.append(instance)
 
     def take_instance(self, waiting: int, now_ns: int) -> Instance | None:
@@ -112,13 +112,13 @@ class Placement:
         idle = self._idle
         while idle:
             instance = idle.pop()
-            if instance.state is Occupation.IDLE:
+            if instance.state is IDLE:
                 return instance
         return self._instance_with_free_slot() or self.ahead.target(self.instances, waiting, now_ns)
 
     def give_back(self, instance: Instance) -> None:
         """Take back what take_instance() has returned: there is no batch for it yet."""
-        if instance.state is Occupation.IDLE:
+        if instance.state is IDLE:
             self.become_idle(instance)
 
     def _instance_with_free_slot(self) -> Instance | None:

@@ -71,11 +71,9 @@ class Scheduler:
     def enqueue(self, request: InflightRequest) -> bool:
         """Queue a request; return True if the queue limits its time, or their number."""
         if self.generation.order is not None:
-            self.generation.order.add(request.peer, request.row)
-        level = self.queue.levels.of(request)
-        level.add(request)
+            self.generation.order.add(request.key, request.flags)
         self.pending += 1
-        return level.is_limited
+        return self.queue.levels.add(request).is_limited
 
     def is_crowded(self, request: InflightRequest) -> bool:
         """True if a request is in the queue, and more like it are than may be."""
@@ -95,7 +93,7 @@ class Scheduler:
     def hold(self, request: InflightRequest) -> None:
         """Count a request as pending while it waits elsewhere until its fate is clear."""
         if self.generation.order is not None:
-            self.generation.order.add(request.peer, request.row)
+            self.generation.order.add(request.key, request.flags)
         self.pending += 1
 
     def requeue(self, request: InflightRequest) -> None:
@@ -103,7 +101,7 @@ class Scheduler:
         if self.sequences is not None:
             self.sequences.begin_steps(request)
         else:
-            self.queue.levels.of(request).add(request)
+            self.queue.levels.add(request)
 
     @property
     def waiting(self) -> int:

@@ -46,20 +46,20 @@ class SequenceAdmission(BrokerPart):
         scheduler = self._schedulers[generation.number]
         assert scheduler.sequences is not None
         scheduler.pending += 1
-        is_resent = bool(request.row.flags & wire.RESENT)
+        is_resent = bool(request.flags & wire.RESENT)
         if is_resent and not generation.is_iterative:
             # What was sent after it may have been executed.
             self._lifecycle.refuse(request, _LOST, statistics.OTHER, now_ns)
             return
         try:
-            scheduler.sequences.check(request.row)
+            scheduler.sequences.check(request)
             if is_resent:
                 self._recovery.take_resent(request, now_ns)
                 return
             warnings, is_clients = self._outbox.warnings, self._is_clients(request)
             scheduler.sequences.admit(request, now_ns, warnings, is_clients=is_clients)
-            if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
-                self._close_elsewhere(generation, request.row.correlation)
+            if request.flags & wire.SEQUENCE_START and not generation.is_iterative:
+                self._close_elsewhere(generation, request.correlation)
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.REJECTED, now_ns)
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.broker.sequences.slots import Sequence, SlotAssignment
@@ -112,28 +112,27 @@ class SequenceBatcher:
         self._lost.assume_earlier_lost(cause, recovered_ns)
         self._own_ids = itertools.count(first_id)
 
-    def check(self, row: wire.Request) -> None:
+    def check(self, request: InflightRequest) -> None:
         """Raise Triton's errors for a request that cannot be part of any sequence."""
-        if row.batch_size > 1:
+        if request.elements > 1:
             raise InvalidArgument(
                 f"inference request to model '{self._model}' must specify batch-size 1 due to "
                 "requirements of sequence batcher"
             )
-        if not row.correlation and not self.is_iterative:
+        if not request.correlation and not self.is_iterative:
             raise InvalidArgument(
                 f"inference request to model '{self._model}' must specify a non-zero or "
                 "non-empty correlation ID"
             )
-        if row.correlation and self.is_iterative and not row.flags & wire.SEQUENCE_START:
-            raise InvalidArgument(_must_start(self._model, row.correlation))
+        is_start = request.flags & wire.SEQUENCE_START
+        if request.correlation and self.is_iterative and not is_start:
+            raise InvalidArgument(_must_start(self._model, request.correlation))
 
     def begin_steps(self, request: InflightRequest) -> Sequence:
         """Make the request a sequence by itself, which ends when it is answered and not before."""
-        row = request.row
-        correlation = row.correlation or next(self._own_ids)
-        flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
-        request.row = row._replace(flags=flags, correlation=correlation)
-        self._by_request[request] = sequence = Sequence(correlation)
+        request.correlation = request.correlation or next(self._own_ids)
+        request.flags = request.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
+        self._by_request[request] = sequence = Sequence(request.correlation)
         sequence.is_complete = True
         sequence.waiting.append(request)
         self.assignment.enqueue(sequence)
@@ -159,20 +158,19 @@ class SequenceBatcher:
         self, request: InflightRequest, now_ns: int, warnings: list[str], *, is_clients: bool
     ) -> None:
         """Admit a request that was checked. Raises Triton's errors."""
-        row = request.row
         if self.is_iterative:
             sequence = self.begin_steps(request)
         else:
             self._by_request[request] = sequence = self._find(request, now_ns, warnings)
             sequence.waiting.append(request)
-            sequence.is_complete = bool(row.flags & wire.SEQUENCE_END)
+            sequence.is_complete = bool(request.flags & wire.SEQUENCE_END)
             self._idle.pop(sequence, None)
         sequence.is_clients |= is_clients
-        self.assignment.limit_wait(sequence, row.timeout_us, now_ns)
+        self.assignment.limit_wait(sequence, request.timeout_us, now_ns)
 
     def _find(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> Sequence:
-        correlation = request.row.correlation
-        is_start = bool(request.row.flags & wire.SEQUENCE_START)
+        correlation = request.correlation
+        is_start = bool(request.flags & wire.SEQUENCE_START)
         sequence = self._sequences.get(correlation)
         if sequence is not None and not sequence.is_complete:
             if is_start:
@@ -308,17 +306,18 @@ class SequenceBatcher:
             self._by_request[request].begin(request)
         return chosen
 
-    def works(
-        self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
+    def complete(
+        self, batch: Batch, works: list[tuple[wire.BatchedRequest, bytes]], numbers: Iterator[int]
     ) -> list[tuple[wire.BatchedRequest, bytes]]:
-        """Return the rows and bodies of a batch for its stub, with padding in empty slots."""
+        """Return a batch for its stub: with control tensors, and padding in empty slots."""
         controls, rows = self._controls, list[tuple[wire.BatchedRequest, bytes]]()
-        for request in requests:
+        for request, (row, body) in zip(batch.requests, works, strict=True):
             sequence = self._by_request[request]
             has_places = sequence.slots is not None and sequence.slots.has_places
             while has_places and len(rows) < sequence.position:
-                rows.append(controls.build_padding(request.body, number, numbers))
-            rows.append((request.work(number), controls.tell(request.row, request.body)))
+                rows.append(controls.build_padding(body, batch.number, numbers))
+            rows.append((row, controls.tell(row, body)))
+        batch.fillers = len(rows) - len(works)
         return rows
 
     def end_idle(self, now_ns: int) -> None:

@@ -72,7 +72,7 @@ class SequenceControls:
             for name, datatype, size in self._names
         ]
 
-    def tell(self, row: wire.Request, body: bytes) -> bytes:
+    def tell(self, row: wire.Request | wire.BatchedRequest, body: bytes) -> bytes:
         """Return a request's body with its control tensors behind its own inputs."""
         if not self:
             return body

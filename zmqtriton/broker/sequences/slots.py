@@ -118,8 +118,8 @@ class Direct(SequenceSlots):
                 self.due_ns = due_ns
                 return []
         # Requests with other shapes than the one that has waited longest go another time.
-        key = min(ready, key=lambda request: request.queued_ns).row.batch_key
-        return [request for request in ready if request.row.batch_key == key]
+        key = min(ready, key=lambda request: request.queued_ns).batch_key
+        return [request for request in ready if request.batch_key == key]
 
 
 class Oldest(SequenceSlots):
@@ -133,7 +133,7 @@ class Oldest(SequenceSlots):
         ready = [s for s in self.sequences if s is not None and s.is_ready and not s.is_offered]
         for sequence in sorted(ready, key=lambda one: one.waiting[0].queued_ns):
             sequence.is_offered = True
-            self._queue.levels.of(sequence.waiting[0]).add(sequence.waiting[0])
+            self._queue.levels.add(sequence.waiting[0])
         batch = self._queue.pop_batch(now_ns)
         self.due_ns = self._queue.due_ns
         return batch
