@@ -6,8 +6,8 @@ length and chunks, because clients of Triton that make chunks themselves send bo
 ends by the one and not by the other it is refused, too, and it ends the connection. The grammar is
 regular, so a few expressions are the whole of it.
 
-Requests are read one after the other: the owner of the bytes asks for a head, then for the body as
-it comes, and says when the request is answered; so nothing of a request is read before its turn.
+Requests are read one after the other: the owner of the bytes asks for the body as it comes, after
+the head, and says when the request is answered; so nothing of a request is read before its turn.
 """
 
 from __future__ import annotations
@@ -372,7 +372,8 @@ class RequestReader:
     )
 
     def __init__(self) -> None:
-        #: The request that is being read or answered.
+        #: The request that is being read; its owner sets None once it is answered, so that the
+        #: bytes that follow belong to the next one.
         self.head: Head | None = None
         #: Set once all of the request was read.
         self.is_whole = True
@@ -394,8 +395,13 @@ class RequestReader:
         """The number of bytes that must come before the body is whole; 0 if that is not known."""
         return max(0, self._missing - len(self.held))
 
-    def read_head(self) -> Head | None:
-        """Return the next request's head; None if it has not come. Raises Refused."""
+    def read(self) -> bytes | None:
+        """Return the part of the body that has come since the last call.
+
+        None if the head has not come, which `head` has from then on. Raises Refused.
+        """
+        if self.head is not None:
+            return self._read_chunks() if self._chunked is not None else self._read_part()
         held = self.held.removeprefix(b"\r\n")  # one empty line before a request means nothing
         end = held.find(_END, self._searched, MAX_HEAD_BYTES)
         if end < 0:
@@ -409,41 +415,41 @@ class RequestReader:
         if head is None or head.raw != raw:
             self._last = head = read_head(raw)
         self.head = head
-        self.held, self._searched = held[end:], 0
-        if head.body_bytes is None:
+        self._searched, size = 0, head.body_bytes
+        if size is None:
+            self.held = held[end:]
             self._chunked = ChunkedBody()
             self._unread = head.chunked_bytes
             self.is_whole = False
-        else:
-            self._missing = head.body_bytes
-            self.is_whole = not head.body_bytes
-        return head
+            return self._read_chunks()
+        self._chunked, stop = None, end + size
+        body, self.held = held[end:stop], held[stop:]
+        self._missing = missing = size - len(body)
+        self.is_whole = not missing
+        return body
 
-    def read_body(self) -> bytes:
-        """Return the part of the body that has come since the last call. Raises Refused."""
+    def _read_part(self) -> bytes:
+        """Return the next part of a body whose size is known."""
         held = self.held
-        if self._chunked is not None:
-            if not held:
-                return b""
-            body, self.held = self._chunked.read(held)
-            self.is_whole = self._chunked.is_whole
-            if self._unread is not None:
-                self._unread -= len(held) - len(self.held)
-                if self._unread < 0 or (self.is_whole and self._unread):
-                    raise framed_in_two_ways()
-            return body
         body, self.held = held[: self._missing], held[self._missing :]
-        self._missing -= len(body)
-        self.is_whole = not self._missing
+        self.skip(len(body))
+        return body
+
+    def _read_chunks(self) -> bytes:
+        """Return the next part of a body in chunks."""
+        held = self.held
+        assert self._chunked is not None, "the head says so"
+        if not held:
+            return b""
+        body, self.held = self._chunked.read(held)
+        self.is_whole = self._chunked.is_whole
+        if self._unread is not None:
+            self._unread -= len(held) - len(self.held)
+            if self._unread < 0 or (self.is_whole and self._unread):
+                raise framed_in_two_ways()
         return body
 
     def skip(self, size: int) -> None:
         """Count bytes of the body that were received directly into the memory that they are for."""
         self._missing -= size
         self.is_whole = not self._missing
-
-    def end(self) -> None:
-        """Forget the answered request; the bytes that follow belong to the next one."""
-        self.head = self._chunked = None
-        self.is_whole = True
-        self._missing = 0

@@ -1,4 +1,4 @@
-"""What each process of the server does for one plain request, counted.
+"""Counts of the work of each process for one plain request.
 
     python -m tests.bench.calls [--list broker]
 

@@ -334,7 +334,7 @@ class Guest:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self.gateway = gateway = _GuestGateway(self._lifeline, self._lose, self.hosting)
-        gateway.on_stop = self._leave
+        gateway.on_stop.append(self._leave)
         try:
             self._loop.run_forever()
         finally:

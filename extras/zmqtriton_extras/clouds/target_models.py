@@ -41,7 +41,7 @@ Scope = dict[str, Any]
 Event = dict[str, Any]
 
 _CONTENT_TYPE = b"content-type"
-_JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower().encode()
+_JSON_LENGTH = tensor_data.JSON_LENGTH
 #: The platforms' own; an answer is never compressed for them.
 _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 

@@ -338,10 +338,7 @@ class _Conversation:
             elif not await share.wait(size):
                 raise Unavailable(errors.TOO_MANY_UNREAD)
         body = body._replace(parameters={**body.parameters, _FINAL: item.is_final})
-        if written.takes_long(body):
-            encoded = await written.encode_aside(body)
-        else:
-            encoded = written.encode(body)
+        encoded = written.encode(body) or await written.encode_aside(body)
         del body, item
         _, text, tail = encoded
         headers = dict(encoded[0])

@@ -11,6 +11,7 @@ from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.inference.admission import NO_OPTIONS, CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+from zmqtriton_frontends.inference.layouts import Layout
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
 
@@ -25,6 +26,8 @@ class Content(NamedTuple):
     form: Any = None
     #: True if its BYTES tensors have as many elements as their shapes say.
     is_counted: bool = False
+    #: Layout of the body; None if it has none, or one that may differ in more than data.
+    layout: Layout | None = None
 
 
 class TakesLong(Exception):
@@ -70,3 +73,5 @@ class Ask(NamedTuple):
     steps: tuple[Step, ...] = ()
     #: Returns the client's address, protocol and route; only logs call it.
     source: Callable[[], Source] | None = None
+    #: The content, where the body was read before its model was found; `read` is not called then.
+    content: Content | None = None

@@ -119,10 +119,10 @@ class Entrance:
             if ask.grant is not None:
                 check_model(ask.grant, ask.target[0])
             model = self._catalogue.find(*ask.target)
-            content = read = ask.read(model)
+            content = read = ask.content or ask.read(model)
             for choice in self._choices:
                 model, content = choice(ask, model, content)
-            body, options, places, form, is_counted = content
+            body, options, places, form, is_counted, layout = content
             if ask.deadline_ns:
                 options = options._replace(deadline_ns=ask.deadline_ns)
             # the version may be unloaded while the request is on its way
@@ -136,6 +136,7 @@ class Entrance:
                 form,
                 more_flags=more_flags,
                 count=count_none if is_counted else count_few,
+                layout=layout if content is read else None,
             )
             if self._steps or model.steps or ask.steps:  # a plain request has none
                 for step in self._steps + model.steps + ask.steps:

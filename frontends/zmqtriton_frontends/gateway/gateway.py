@@ -31,7 +31,7 @@ from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, CUT, STO
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.futures import wake
+from zmqtriton_frontends.process.futures import Callbacks, wake
 from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, StubPayload
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
@@ -99,7 +99,7 @@ class Gateway:
         self.settings: FrontendSettings  # likewise
         self.traces, self.catalogue = Traces(), Catalogue()
         send = self._supervisor.send
-        self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
+        self.catalogue.regions.on_left.append(lambda number: send(wire.RegionReleased(number)))
         self.streams = Streams(
             self._replies, self._broker.grant, self.cancel, lambda body: self.payload.discard(body)
         )
@@ -110,9 +110,8 @@ class Gateway:
         self.begins_sequences_s: float | None = None
         self._refuses_at_s = math.inf
         self.malformed = 0  # Messages that did not decode, or that answered no question.
-        self.on_open: Callable[[], None] = lambda: None
-        self.on_retire: Callable[[], None] = lambda: None
-        self.on_stop: Callable[[int], None] = lambda within_ms: None
+        #: Called when clients may come; when they are to go; with the milliseconds to the end.
+        self.on_open, self.on_retire, self.on_stop = Callbacks(), Callbacks(), Callbacks()
         #: Answers what the supervisor asks of this process.
         self.on_call: Callable[[wire.Call], wire.CallResult] = _refuse_call
         #: Handlers of the broker's messages by type, but for Replies.
@@ -166,7 +165,7 @@ class Gateway:
 
         Returns its id; None if memory has to be made first, which begin_late() awaits.
         """
-        if request.claim is not None or is_large(request.body):
+        if request.claim is not None or (not request.is_small and is_large(request.body)):
             placed = self.payload.place_now(request)
             if placed is None:
                 return None
@@ -258,24 +257,26 @@ class Gateway:
         options, observer = request.options, request.observer
         batch_size, batch_key = request.admission
         self._next_id = own_id = self._next_id + 1
-        row = wire.Request(
-            id=own_id,
-            generation=request.model.generation,
-            model="",
-            version=-1,
-            flags=options.flags | more_flags,
-            priority=options.priority,
-            timeout_us=options.timeout_us,
-            deadline_ns=options.deadline_ns,
-            batch_size=batch_size,
-            batch_key=batch_key,
-            correlation=options.correlation,
-            cache_key=cache_key,
-            trace=observer.context if observer is not None else "",
-            caller_id=options.token,
-            placement=options.placement,
+        flags, priority, timeout_us, deadline_ns, correlation, token, placement = options
+        row = (
+            own_id,
+            request.model.generation,
+            "",  # model, by the generation
+            -1,  # version
+            flags | more_flags,
+            priority,
+            timeout_us,
+            deadline_ns,
+            batch_size,
+            batch_key,
+            correlation,
+            cache_key,
+            "" if observer is None else observer.context,
+            0,  # peer of a caller that is a model
+            token,
+            placement,
         )
-        self._broker.request(row, wire.encode_body(body))
+        self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
         if request.copy is not None:

@@ -21,4 +21,4 @@ def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call)
     catalogue.can_name_models = not (settings.access.tokens or settings.access.restrictions)
     on_demand = settings.models.on_demand
     catalogue.demand = OnDemandLoader(call, on_demand.timeout_s) if on_demand.is_on else None
-    catalogue.steps_of = STEPS_OF_MODEL.first_of(settings.offers) or catalogue.steps_of
+    catalogue.steps_of = STEPS_OF_MODEL.first_of(settings.offers)

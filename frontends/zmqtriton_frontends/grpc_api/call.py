@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, shortage_of
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.refusals import Source
+from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
+from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint
@@ -34,6 +37,7 @@ FREE_BYTES = 64 << 10
 #: A request up to this size is part of what an open stream takes.
 FREE_REQUEST_BYTES = 8 << 10
 Response = list[bytes | memoryview]
+Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class NoRoomError(ZmqTritonError):
@@ -77,6 +81,31 @@ def kept_bytes(body: RequestBody, size: int) -> int:
     return max(0, size)
 
 
+class CallFacts(NamedTuple):
+    """The common part of the calls with the same headers on a connection."""
+
+    #: Returns the value of a client's metadata; values of one name have commas between them. None
+    #: if there is no such text.
+    header: HeaderLookup
+    #: Returns the client's metadata.
+    spelled_headers: Callable[[], Metadata]
+    #: The sequences that have begun on the connection.
+    sequences: OpenSequences
+    #: The metadata ask for more (entrance/reports.py).
+    has_wishes: bool
+
+    @classmethod
+    def of(cls, metadata: Callable[[], Metadata], sequences: OpenSequences) -> CallFacts:
+        has_wishes = any(name.encode() in REPORT_HEADERS for name, _ in metadata())
+        return cls(partial(_header_of, metadata), metadata, sequences, has_wishes)
+
+
+def _header_of(metadata: Callable[[], Metadata], name: bytes) -> str | None:
+    key = name.decode()
+    values = [value for k, value in metadata() if k == key and isinstance(value, str)]
+    return ",".join(values) if values else None
+
+
 class RpcCall(Protocol):
     """Made for each RPC by the transport; nothing is read before a handler asks."""
 
@@ -88,12 +117,12 @@ class RpcCall(Protocol):
         """When the client stops waiting, on CLOCK_MONOTONIC; 0 is never."""
 
     @property
-    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+    def metadata(self) -> Metadata:
         """The client's metadata, keys in lower case; values of keys that end in -bin are bytes."""
 
     @property
-    def has_wishes(self) -> bool:
-        """Return whether the metadata ask for more (entrance/reports.py)."""
+    def facts(self) -> CallFacts:
+        """Return the facts that calls with its headers share."""
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""
@@ -111,10 +140,6 @@ class RpcCall(Protocol):
 
     def work(self, step: Callable[[], bool]) -> None:
         """Have steps done in the client's turns, until one returns False."""
-
-    @property
-    def sequences(self) -> OpenSequences:
-        """Return the sequences that have begun on the connection."""
 
     @property
     def ends(self) -> tuple[Endpoint, Endpoint]:

@@ -43,53 +43,36 @@ _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 class Http2Stream:
     """Lives from its first header until both sides have ended it, or one has reset it."""
 
-    __slots__ = (
-        "announced",
-        "connection",
-        "credit",
-        "expected",
-        "has_ended",
-        "has_turn",
-        "id",
-        "is_holding",
-        "is_open",
-        "kept_bytes",
-        "outgoing",
-        "outgoing_bytes",
-        "trailers",
-        "was_ended",
-        "window",
-        "window_target",
-    )
+    #: Bytes that the client may send, and the value that this window is raised to.
+    credit = window_target = WINDOW_BYTES
+    #: Bytes that the client has announced and not sent; 0 if unknown.
+    expected = 0
+    #: Bytes still expected by content-length; -1 without the header.
+    announced = -1
+    #: Set while nothing more is wanted: the credit is not raised.
+    is_holding = False
+    #: The client has sent everything.
+    was_ended = False
+    #: We have given everything, though some of it may still wait here.
+    has_ended = False
+    #: Set until the stream is reset, or ended by both sides.
+    is_open = True
+    #: Bytes that are booked while the stream is open, for its headers, too.
+    kept_bytes = 0
+    #: Set while the stream is among those that may send.
+    has_turn = False
+    #: Data that wait, if any ever did.
+    outgoing: deque[memoryview] | None = None
+    outgoing_bytes = 0
+    #: The header block that ends it, to be sent after all data.
+    trailers: bytes | None = None
 
     def __init__(self, connection: Any, number: int) -> None:
         self.connection = connection
         self.id = number
         #: Bytes that the server may send on this stream; below 0 if the client has reduced the
         #: window.
-        self.window = connection.first_window
-        #: Bytes that the client may send, and the value that this window is raised to.
-        self.credit = self.window_target = WINDOW_BYTES
-        #: Bytes that the client has announced and not sent; 0 if unknown.
-        self.expected = 0
-        #: Bytes still expected by content-length; -1 without the header.
-        self.announced = -1
-        #: Set while nothing more is wanted: the credit is not raised.
-        self.is_holding = False
-        #: The client has sent everything.
-        self.was_ended = False
-        #: We have given everything, though some of it may still wait here.
-        self.has_ended = False
-        #: Set until the stream is reset, or ended by both sides.
-        self.is_open = True
-        #: Bytes that are booked while the stream is open, for its headers, too.
-        self.kept_bytes = 0
-        #: Set while the stream is among those that may send.
-        self.has_turn = False
-        self.outgoing: deque[memoryview] = deque()
-        self.outgoing_bytes = 0
-        #: The header block that ends it, to be sent after all data.
-        self.trailers: bytes | None = None
+        self.window: int = connection.first_window
 
     @property
     def authorization(self) -> tuple[str, ...]:
@@ -207,7 +190,7 @@ class Sending:
                 )
             )
         )
-        self._ended(stream)
+        self.forget(stream, resets=True)
 
     def begin(self, stream: Http2Stream, block: bytes) -> None:
         """Send the headers of a response whose data follow."""
@@ -235,6 +218,8 @@ class Sending:
             self.write(b"".join((header, *pieces)))
             return
         outgoing = stream.outgoing
+        if outgoing is None:
+            outgoing = stream.outgoing = deque()
         if size <= _COPIED_BYTES:
             # each piece that waits takes hundreds of bytes beside its own
             has_room = outgoing and len(outgoing[-1]) + size <= _COPIED_BYTES
@@ -257,13 +242,7 @@ class Sending:
     def _end(self, stream: Http2Stream, block: bytes) -> None:
         self.sent_count += 1
         self.write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
-        self._ended(stream)
-
-    def _ended(self, stream: Http2Stream) -> None:
-        if not stream.was_ended:
-            # the client need not send the rest
-            self.write(frames.reset(stream.id, frames.NO_ERROR))
-        self.forget(stream)
+        self.forget(stream, resets=True)
 
     def reset(self, stream: Http2Stream, code: int) -> None:
         """Reset a stream, without a status of gRPC."""
@@ -277,15 +256,18 @@ class Sending:
         if len(self.left_early) > _MAX_LEFT_EARLY:
             del self.left_early[next(iter(self.left_early))]
 
-    def forget(self, stream: Http2Stream) -> None:
-        """Forget a stream that has ended."""
+    def forget(self, stream: Http2Stream, *, resets: bool = False) -> None:
+        """Forget a stream that has ended; reset it if its client need not send the rest."""
         if not stream.was_ended:
+            if resets:
+                self.write(frames.reset(stream.id, frames.NO_ERROR))
             self.leave_early(stream.id)
         stream.is_open = False
         stream.has_ended = True
-        stream.outgoing.clear()
-        self.waiting_bytes -= stream.outgoing_bytes
-        stream.outgoing_bytes = 0
+        if stream.outgoing:
+            stream.outgoing.clear()
+            self.waiting_bytes -= stream.outgoing_bytes
+            stream.outgoing_bytes = 0
         self.kept_bytes -= stream.kept_bytes
         stream.kept_bytes = 0
         self.streams.pop(stream.id, None)

@@ -28,6 +28,7 @@ from zmqtriton_frontends.inference.client_regions import (
     RegionSlice,
     flags_of_inputs,
 )
+from zmqtriton_frontends.inference.layouts import Layout
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import Observer, Observers
 from zmqtriton_frontends.inference.stage_times import Stages
@@ -105,6 +106,8 @@ class CheckedRequest(NamedTuple):
     places: Mapping[str, RegionSlice] = NO_PLACES
     #: The form of the outputs that its client wants, for its protocol alone.
     form: Any = None
+    #: None of its tensors is large, as is known by its layout.
+    is_small: bool = False
     #: Called when it has its place in the order of requests to the broker; room for large tensors
     #: may have to be awaited before.
     on_asked: Callable[[], None] | None = None
@@ -207,22 +210,24 @@ def prepare(
     *,
     more_flags: int = 0,
     count: Count = count_few,
+    layout: Layout | None = None,
 ) -> CheckedRequest:
     """Check a request to a version that the catalogue has found, in this turn of the loop.
 
-    Raises what Regions.fill and Signature.check raise, and InvalidArgument for numbers and names
-    that the wire does not carry.
+    `layout` is that of the body. Raises what Regions.fill and Signature.check raise, and
+    InvalidArgument for numbers and names that the wire does not carry.
     """
     try:
         if options is not NO_OPTIONS:
             _check_options(options)
         if body.parameters:
             _check_parameters(body.parameters)
-        for tensor in body.inputs:
-            if type(tensor.data) is RegionSlice:
-                body, options = _fill(catalogue, body, options)
-                break
-        admission = model.signature.check(body, count)
+        if layout is not None and layout.signature is model.signature:
+            admission = layout.admission
+        else:
+            body, options, admission = _check(catalogue, model, body, options, count)
+            if layout is not None:
+                layout.signature, layout.admission = model.signature, admission
     except ZmqTritonError as error:
         request_log.log_refusal(body.request_id, error.text)
         raise
@@ -233,23 +238,32 @@ def prepare(
         options = _ANY_VERSION  # nearly always
     elif more_flags:
         options = options._replace(flags=options.flags | more_flags)
-    request = make(CheckedRequest, (model, body, admission, options, places, form, *_LATER))
+    is_small = layout is not None and layout.is_small
+    request = (model, body, admission, options, places, form, is_small, *_LATER)
     if model.is_cached and catalogue.keys is not None:
-        return request._replace(cache_key=catalogue.keys.of(body))
-    return request
+        return make(CheckedRequest, request)._replace(cache_key=catalogue.keys.of(body))
+    return make(CheckedRequest, request)
 
 
-def _fill(
-    catalogue: Catalogue, body: RequestBody, options: SchedulingOptions
-) -> tuple[RequestBody, SchedulingOptions]:
-    """Return the body with its inputs in regions, and the options with their flags."""
-    body = catalogue.regions.fill(body)
-    flags = flags_of_inputs(body)
-    return body, options._replace(flags=options.flags | flags) if flags else options
+def _check(
+    catalogue: Catalogue,
+    model: ModelVersion,
+    body: RequestBody,
+    options: SchedulingOptions,
+    count: Count,
+) -> tuple[RequestBody, SchedulingOptions, Admission]:
+    """Return the body with its inputs in regions, the options with their flags, the admission."""
+    for tensor in body.inputs:
+        if type(tensor.data) is RegionSlice:
+            body = catalogue.regions.fill(body)
+            flags = flags_of_inputs(body)
+            options = options._replace(flags=options.flags | flags) if flags else options
+            break
+    return body, options, model.signature.check(body, count)
 
 
 #: Default values of the fields that a request gets after its checks, if it gets them at all.
-_LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[6:])
+_LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[7:])
 
 
 def _describe(

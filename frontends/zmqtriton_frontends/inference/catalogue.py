@@ -30,6 +30,7 @@ from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.divisions import Divisions
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 from zmqtriton_frontends.inference.model_version import ModelVersion, has_sequences
+from zmqtriton_frontends.process.futures import Callbacks
 
 #: The answers to requests under way when the time to stop is up, and to those that come then.
 CUT = "Server stops, and this was not complete in time: ask again"
@@ -70,13 +71,13 @@ class Catalogue:
         #: The server drains: it is not ready, though requests are answered; called when it begins
         #: to, or ends.
         self.is_draining = False
-        self.on_draining: Callable[[], None] = lambda: None
+        self.on_draining = Callbacks()
         #: True if errors may name other models, because every client may see all of them.
         self.can_name_models = False
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
-        #: Returns the steps of requests to one version.
-        self.steps_of: Callable[[ModelVersion], tuple[Any, ...]] = lambda version: ()
+        #: Returns the steps of requests to one version; None if there are none.
+        self.steps_of: Callable[[ModelVersion], tuple[Any, ...]] | None = None
         #: Number of changes of the catalogue. A copy made of it is stale once the number differs.
         self.changes = 0
         self._models: dict[str, dict[int, ModelVersion]] = {}
@@ -107,7 +108,7 @@ class Catalogue:
         versions = self._models.setdefault(news.model, {})
         if news.version:
             version = ModelVersion(news, versions.get(news.version))
-            version.steps = self.steps_of(version)
+            version.steps = self.steps_of(version) if self.steps_of is not None else ()
             versions[news.version] = version
             self._ensembles.pop((news.model, news.version), None)
             if version.is_ensemble:

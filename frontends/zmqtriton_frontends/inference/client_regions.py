@@ -29,6 +29,7 @@ from zmqtriton_floor.wire import (
     Tensor,
     make,
 )
+from zmqtriton_frontends.process.futures import Callbacks
 
 #: Alignment of inputs that are lent, in bytes: the largest element, and what processors copy at a
 #: time.
@@ -167,7 +168,7 @@ class Regions:
         self._by_name: dict[str, Region] = {}
         self._by_number: dict[int, Region] = {}
         #: Called with the number of a removed region when the last claim on it ends.
-        self.on_left: Callable[[int], None] = lambda number: None
+        self.on_left = Callbacks()
 
     # ---------------------------------------------------------- called by the gateway
 

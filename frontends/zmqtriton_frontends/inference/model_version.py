@@ -11,6 +11,7 @@ from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import TrafficSplit, VersionInfo
+from zmqtriton_frontends.inference.layouts import Layouts
 
 #: Attributes that are made of a configuration at their first use: it may be large, and all clients
 #: wait for it.
@@ -54,6 +55,10 @@ class ModelVersion:
         self.trial: Trial | None = None
         #: Requests to it may be parts of sequences: its own, or a member's.
         self.has_sequences = self._mentions("sequence_batching") and has_sequences(self.config)
+        #: Layouts of the bodies that come to it over HTTP.
+        self.layouts = Layouts()
+        #: Documents of answers over HTTP that bytes alone follow, by the outputs but their data.
+        self.answers: dict[Any, bytes] = {}
         #: Steps of requests to it alone.
         self.steps: tuple[Any, ...] = ()
 

@@ -1,9 +1,9 @@
-"""Tasks with an owner, and the end of a wait for something that has no value."""
+"""Tasks with an owner, the end of a wait for something that has no value, and callbacks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -28,3 +28,11 @@ class Tasks:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+
+class Callbacks(list[Callable[..., object]]):
+    """Functions to call, in order, at an event."""
+
+    def __call__(self, *news: object) -> None:
+        for call in self:
+            call(*news)

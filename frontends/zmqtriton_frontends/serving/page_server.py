@@ -105,7 +105,7 @@ class PageServer:
         requests = RequestReader()
         try:
             while await self._serve_one(task, reader, requests, answers):
-                requests.end()
+                requests.head = None
         except (asyncio.TimeoutError, ConnectionError):
             _log.debug("a scraper's connection ended early")
         except asyncio.CancelledError:
@@ -204,7 +204,7 @@ async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
 
 async def _receive_head(reader: asyncio.StreamReader, requests: RequestReader) -> Head:
     """Return the next head. Raises Refused, and ConnectionError at the end of the connection."""
-    while (head := requests.read_head()) is None:
+    while requests.read() is None or (head := requests.head) is None:
         data = await reader.read(_READ_BYTES)
         if not data:
             raise ConnectionError("the scraper has closed the connection")

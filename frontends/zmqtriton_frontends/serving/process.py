@@ -118,7 +118,8 @@ class ServingProcess:
         """Serve until the process is stopped. Raises the errors of Service.open."""
         sys.setswitchinterval(_SWITCH_S)
         gateway, is_open = self._gateway, asyncio.Event()
-        gateway.on_open, gateway.on_stop = is_open.set, self._stop
+        gateway.on_open.append(is_open.set)
+        gateway.on_stop.append(self._stop)
         try:
             if await self._has_time(gateway.start()):
                 request_log.configure()
@@ -166,7 +167,8 @@ class ServingProcess:
                 message, service.role, service.open_connections(), service.name_of_token
             )
 
-        gateway.on_retire = gateway.catalogue.on_draining = leave
+        for changes in (gateway.on_retire, gateway.catalogue.on_draining):
+            changes.append(leave)
         if service.role:
             gateway.on_call = call
         leave()

@@ -358,7 +358,7 @@ async def test_a_request_that_failed_is_gone_before_any_collection(world: Around
 async def test_while_the_server_stops_only_sequences_go_on(world: Around, /) -> None:
     world.lifeline.send(SEQUENCES)
     retired: list[bool] = []
-    world.gateway.on_retire = lambda: retired.append(world.gateway.is_stopping)
+    world.gateway.on_retire.append(lambda: retired.append(world.gateway.is_stopping))
     world.lifeline.send(wire.Retire(0))
     await until(lambda: retired == [True])
 
@@ -401,7 +401,7 @@ async def test_a_frontend_that_sends_its_clients_away_takes_what_they_ask_meanwh
 async def test_a_frontend_hears_when_the_server_drains(world: Around, /) -> None:
     heard: list[bool] = []
     catalogue = world.gateway.catalogue
-    catalogue.on_draining = lambda: heard.append(catalogue.is_draining)
+    catalogue.on_draining.append(lambda: heard.append(catalogue.is_draining))
 
     world.lifeline.send(wire.ServerDraining(1))
     world.lifeline.send(wire.ServerDraining(0))

@@ -376,7 +376,7 @@ async def test_who_leaves_amid_the_work_on_an_answer_has_it_ended(world: World, 
 def _is_claimed(regions: Regions) -> bool:
     """Asked last: the region is gone then."""
     left: list[int] = []
-    regions.on_left = left.append
+    regions.on_left.append(left.append)
     regions.remove(1)
     regions.close()
     return left != [1]

@@ -12,10 +12,9 @@ from tests.support.shares import share_of
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
-from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.call import Response, answered
+from zmqtriton_frontends.grpc_api.call import CallFacts, Response, answered
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
@@ -113,8 +112,8 @@ class FakeCall:
         self.works: list[Callable[[], bool]] = []
 
     @property
-    def has_wishes(self) -> bool:
-        return any(name.encode() in REPORT_HEADERS for name, _ in self.metadata)
+    def facts(self) -> CallFacts:
+        return CallFacts.of(lambda: self.metadata, self.sequences)
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self.trailers += pairs

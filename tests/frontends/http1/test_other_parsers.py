@@ -65,13 +65,11 @@ def ours(data: bytes) -> Message | None:
     reader = RequestReader()
     reader.held += data
     try:
-        head = reader.read_head()
-        if head is None:
-            return None
-        body = reader.read_body()
+        body = reader.read()
     except Refused:
         return None
-    if not reader.is_whole:
+    head = reader.head
+    if body is None or head is None or not reader.is_whole:
         return None
     rest = data[len(data) - len(reader.held) :]
     return Message(head.method.encode(), head.target, list(head.fields), body, rest)

@@ -36,14 +36,14 @@ class Read:
     def take(self, data: bytes) -> None:
         reader = self.reader
         reader.held += data
-        while reader.head is not None or reader.read_head() is not None:
+        while (body := reader.read()) is not None:
             assert reader.head is not None
-            self._body += reader.read_body()
+            self._body += body
             if not reader.is_whole:
                 return
             self.requests.append((reader.head.target, self._body))
             self._body = b""
-            reader.end()
+            reader.head = None
 
     def take_in_pieces(self, data: bytes, size: int) -> None:
         for at in range(0, len(data), size):
@@ -118,18 +118,17 @@ def test_chunks_that_end_elsewhere_than_their_length_are_refused(
 def test_a_body_may_be_received_elsewhere() -> None:
     reader = RequestReader()
     reader.held += START % b"a" + b"Content-Length: 1000\r\n\r\nabc"
-    reader.read_head()
-    assert (b"abc", 997) == (reader.read_body(), reader.missing_bytes)
+    assert (b"abc", 997) == (reader.read(), reader.missing_bytes)
 
     reader.skip(990)
     reader.held += b"0123456" + REQUESTS[2]
 
-    assert b"0123456" == reader.read_body()
+    assert b"0123456" == reader.read()
     assert reader.is_whole
-    reader.end()
-    head = reader.read_head()
-    assert head is not None
-    assert (b"/b", False) == (head.target, head.expects_continue)
+    reader.head = None
+    reader.read()
+    assert reader.head is not None
+    assert (b"/b", False) == (reader.head.target, reader.head.expects_continue)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +165,11 @@ def test_what_is_kept_of_a_head_is_bounded() -> None:
     reader = RequestReader()
     reader.held += b"GET / HTTP/1.1\r\n"
     while len(reader.held) < MAX_HEAD_BYTES:
-        assert reader.read_head() is None
+        assert reader.read() is None
         reader.held += b"X: " + b"y" * 7000 + b"\r\n"
 
     with pytest.raises(Refused):
-        reader.read_head()
+        reader.read()
 
 
 # ------------------------------------------------------------------------------- heads

@@ -424,7 +424,7 @@ def test_small_messages_that_wait_are_joined_and_stay_in_order(talk: Talk) -> No
     for message in [*messages, [b"large", bytes(9000)]]:
         talk.connection.send(stream, message)
 
-    assert len(stream.outgoing) < 8
+    assert 1 < len(stream.outgoing or ()) < 8
     talk.send(window(1, 1 << 20))
     sent = b"".join(f.payload for f in talk.frames_to_the_end() if f.kind == frames.DATA)
     assert b"".join(map(b"".join, messages)) + b"large" + bytes(9000) == sent

@@ -46,7 +46,7 @@ class Memory:
         os.pwrite(self.descriptor, bytes(range(200)), 0)
         self.regions = Regions()
         self.left: list[int] = []
-        self.regions.on_left = self.left.append
+        self.regions.on_left.append(self.left.append)
         self.add()
 
     def add(self, number: int = 1, name: str = "r") -> None:
@@ -218,7 +218,7 @@ SEGMENT = REGIONS_FROM + 1
 def regions() -> Iterator[Regions]:
     regions = Regions()
     regions.left = []  # type: ignore[attr-defined]
-    regions.on_left = regions.left.append  # type: ignore[attr-defined]
+    regions.on_left.append(regions.left.append)  # type: ignore[attr-defined]
     regions.add(AddRegion(1, "c", 0, 1000, 1, 0), -1)
     yield regions
     regions.close()

@@ -34,7 +34,7 @@ def left() -> list[int]:
 def regions(client_memory: int, can_be_mapped: bool, left: list[int]) -> Iterator[Regions]:
     """A region behind the first 16 bytes."""
     regions = Regions()
-    regions.on_left = left.append
+    regions.on_left.append(left.append)
     regions.add(AddRegion(1, "r", 16, (1 << 20) - 16, int(can_be_mapped)), os.dup(client_memory))
     yield regions
     regions.close()

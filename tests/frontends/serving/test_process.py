@@ -13,6 +13,7 @@ from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S
 from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.process.futures import Callbacks
 from zmqtriton_frontends.serving.listener import address
 from zmqtriton_frontends.serving.process import Service, ServingProcess
 
@@ -30,9 +31,8 @@ class FakeGateway:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
-        self.on_open: Callable[[], None] = lambda: None
-        self.on_retire: Callable[[], None] = lambda: None
-        self.on_stop: Callable[[int], None] = lambda within_ms: None
+        self.on_open, self.on_retire, self.on_stop = Callbacks(), Callbacks(), Callbacks()
+        self.on_draining = Callbacks()
         self.may_start = asyncio.Event()
         self.traces = self.catalogue = self
         self.is_draining = False

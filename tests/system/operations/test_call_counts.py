@@ -1,4 +1,4 @@
-"""What a plain request costs in calls, look-ups and objects, which may fall and must not rise."""
+"""Limits of a plain request in calls, look-ups and objects, which may fall and must not rise."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = [
 
 #: Functions, look-ups of attributes and new objects, of frontend, broker and stub.
 LIMITS = {
-    "http binary": ((57, 439, 114), (56, 683, 95), (47, 455, 116)),
-    "http json": ((56, 429, 100), (56, 683, 95), (47, 455, 116)),
-    "grpc unary": ((70, 610, 113), (56, 683, 95), (47, 455, 116)),
-    "grpc stream": ((80, 640, 113), (56, 683, 95), (47, 455, 116)),
-    "http binary 600 KB": ((128, 912, 216), (72, 716, 133), (70, 620, 179)),
-    "grpc 600 KB": ((213, 1451, 273), (72, 716, 133), (71, 631, 179)),
-    "shared memory 600 KB": ((92, 617, 167), (56, 683, 95), (64, 583, 169)),
-    "grpc shared memory 600 KB": ((109, 829, 193), (56, 683, 95), (64, 583, 169)),
+    "http binary": ((40, 346, 88), (56, 683, 95), (47, 455, 116)),
+    "http json": ((53, 401, 100), (56, 683, 95), (47, 455, 116)),
+    "grpc unary": ((60, 509, 94), (56, 683, 95), (47, 455, 116)),
+    "grpc stream": ((72, 595, 97), (56, 683, 95), (47, 455, 116)),
+    "http binary 600 KB": ((121, 874, 194), (72, 716, 133), (70, 620, 179)),
+    "grpc 600 KB": ((211, 1391, 244), (72, 716, 133), (71, 631, 179)),
+    "shared memory 600 KB": ((88, 585, 168), (56, 683, 95), (64, 583, 169)),
+    "grpc shared memory 600 KB": ((105, 770, 190), (56, 683, 95), (64, 583, 169)),
 }
 #: What runs by the clock adds a little; of look-ups as much as a function has.
 SLACK = (2, 12, 4)

@@ -33,7 +33,7 @@ class _WatchedGateway(Gateway):
         self.has_news = asyncio.Event()
         #: The limit for the end in seconds, and its reason.
         self.end: asyncio.Future[tuple[float, str]] = asyncio.get_running_loop().create_future()
-        self.on_stop = lambda within_ms: self._finish(within_ms / 1000, "")
+        self.on_stop.append(lambda within_ms: self._finish(within_ms / 1000, ""))
 
     def _finish(self, within_s: float, reason: str) -> None:
         if not self.end.done():

@@ -35,6 +35,8 @@ _MAX_COUNT = 2**63 - 1
 #: Characters of the longest sequence id that is accepted, as by this Triton.
 _MAX_CORRELATION_CHARACTERS = 128
 
+#: The parameter by which a client of a decoupled model gets a final response in any case.
+EMPTY_FINAL = "triton_enable_empty_final_response"
 #: Parameters of a request that are not the model's, and the fields that may hold them.
 _RESERVED: dict[str, tuple[str, ...]] = {
     "sequence_id": ("int64_param", "string_param"),
@@ -42,7 +44,7 @@ _RESERVED: dict[str, tuple[str, ...]] = {
     "sequence_end": ("bool_param",),
     "priority": ("int64_param", "uint64_param"),
     "timeout": ("int64_param",),
-    "triton_enable_empty_final_response": ("bool_param",),
+    EMPTY_FINAL: ("bool_param",),
 }
 _FOR_MODELS = ("int64_param", "bool_param", "string_param", "double_param")
 _REGION_PARAMETERS = {
@@ -134,10 +136,7 @@ def read_content(
     answer more than once unless its client takes streams.
     """
     if not takes_streams and model.signature.is_decoupled:
-        raise Unsupported(
-            "ModelInfer RPC doesn't support models with decoupled transaction policy. "
-            "Use ModelStreamInfer"
-        )
+        raise one_response()
     parameters, options = read_options(request) if request.parameters else ({}, NO_OPTIONS)
     taken, available = 0, len(raw)
     inputs = []
@@ -175,7 +174,15 @@ def read_content(
     outputs = _output_names(request) if request.outputs else []
     places, classes = read_wishes(request) if outputs else (NO_PLACES, NO_CLASSES)
     body = make(RequestBody, (request.id, parameters, outputs, inputs, _IN_NO_REGION))
-    return make(Content, (body, options, places, classes, False))
+    return make(Content, (body, options, places, classes, False, None))
+
+
+def one_response() -> Unsupported:
+    """Return the error of a request to a decoupled model from a client that reads one response."""
+    return Unsupported(
+        "ModelInfer RPC doesn't support models with decoupled transaction policy. "
+        "Use ModelStreamInfer"
+    )
 
 
 def _output_names(request: Any) -> list[str]:

@@ -9,7 +9,7 @@ are read, and these have room before. What comes of it is as if the client had s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -18,6 +18,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_contents, supplied_twice
 from zmqtriton_frontends.grpc_api.inference.response import varint
+from zmqtriton_frontends.inference.layouts import MAX_LAYOUT_BYTES
 from zmqtriton_protos import message
 
 #: Size in bytes at which a message is read in parts; a smaller one is read at once, in some
@@ -85,6 +86,22 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
             return None
         rest.append(view[start:position])
     return None
+
+
+def before_raw(data: bytes | bytearray | memoryview, raw: Sequence[Any]) -> list[bytes]:
+    """Return the bytes before each raw tensor of a message that these end; no bytes for others."""
+    gaps = [bytes((_RAW,)) + varint(len(each)) for each in raw]
+    size = at = len(data) - sum(map(len, gaps)) - sum(map(len, raw))
+    for gap, each in zip(gaps, raw, strict=True):
+        if size > MAX_LAYOUT_BYTES or data[at : at + len(gap)] != gap:
+            return []
+        at += len(gap) + len(each)
+    gaps[0] = bytes(data[:size]) + gaps[0]
+    try:  # a message of its own, which no part of these bytes belongs to
+        beginning = _REQUEST.FromString(gaps[0][:size])
+    except DecodeError:
+        return []
+    return [] if beginning.raw_input_contents else gaps
 
 
 def tensors_at(beginning: bytes | bytearray | memoryview) -> int:

@@ -37,20 +37,31 @@ _STEP_BYTES = 1 << 20
 
 
 def encode_in_pieces(
-    model: str, version: int, request_id: str, response: ResponseBody
-) -> list[bytes | memoryview]:
-    """Return the message, cut where tensors' data begin and end, which are not copied.
+    model: str, version: int, request_id: str, response: ResponseBody, end: bytes = b""
+) -> tuple[list[bytes | memoryview], int]:
+    """Return the message, cut where tensors' data begin and end, which are not copied; its size.
 
     Raises InvalidArgument if it would be larger than gRPC allows.
     """
     pieces: list[bytes | memoryview] = [_head(model, version)]
     if request_id:
         pieces.append(field(_ID, request_id.encode()))
-    _append(pieces, response)
+    if response.parameters:
+        pieces.append(_parameters(response.parameters))
+    raw: list[bytes | memoryview] = []
+    for name, datatype, shape, data in response.outputs:
+        pieces.append(_output(name, datatype, tuple(shape)))
+        raw += (_RAW + varint(len(data)), data)
+    pieces += raw
+    if end:
+        pieces.append(end)
     size = sum(map(len, pieces))
     if size > _MAX_BYTES:
-        raise _too_large(size)
-    return pieces
+        raise InvalidArgument(
+            f"Response has byte size {size} which exceeds gRPC's byte size limit "
+            f"{MAX_MESSAGE_BYTES}."
+        )
+    return pieces, size
 
 
 class Pieces:
@@ -87,17 +98,16 @@ _COPIED_BYTES = 1 << 20
 class StreamEncoder:
     """Writes the responses to one request of a stream."""
 
-    __slots__ = ("_head", "_head_as_asked")
+    __slots__ = ("_asked_version", "_model", "_request_id", "_version")
 
     def __init__(
         self, request_id: str, model: str = "", version: int = 0, asked_version: str = ""
     ) -> None:
         """Set up; without a model for a request that did not get that far."""
-        id = field(_ID, request_id.encode()) if request_id else b""
-        self._head = _head(model, version) + id if model else id
-        #: Head of an answer without a response: Triton then returns what the request said, so a
-        #: client that named no version gets none.
-        self._head_as_asked = _head(model, asked_version) + id if model else id
+        self._request_id = request_id
+        self._model = model
+        self._version = version
+        self._asked_version = asked_version
 
     def response(
         self,
@@ -113,18 +123,23 @@ class StreamEncoder:
 
         Raises InvalidArgument if it would be larger than gRPC allows, and NoRoomError.
         """
-        pieces: list[bytes | memoryview] = [b"", self._head]
-        _append(pieces, response)
-        pieces.append(_IS_FINAL[is_final])
-        size = sum(map(len, pieces))
-        if size > _MAX_BYTES:
-            raise _too_large(size)
+        end = _IS_FINAL[is_final]
+        pieces, size = encode_in_pieces(self._model, self._version, self._request_id, response, end)
         if admits is not None and size > FREE_BYTES and not admits(size):
             raise NoRoomError
-        pieces[0] = start = _INFER_RESPONSE + varint(size)
+        start = _INFER_RESPONSE + varint(size)
         if size > (FREE_BYTES if in_pieces else _COPIED_BYTES):
-            return Pieces(pieces, len(start) + size)
-        return b"".join(pieces)
+            return Pieces([start, *pieces], len(start) + size)
+        return b"".join((start, *pieces))
+
+    @property
+    def _head_as_asked(self) -> bytes:
+        """The head of an answer without a response.
+
+        Triton then returns what the request said, so a client that named no version gets none.
+        """
+        id = field(_ID, self._request_id.encode()) if self._request_id else b""
+        return _head(self._model, self._asked_version) + id if self._model else id
 
     def error(self, text: str, *, is_final: bool) -> bytes:
         error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
@@ -132,23 +147,6 @@ class StreamEncoder:
 
     def empty_final(self) -> bytes:
         return field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[True])
-
-
-def _append(pieces: list[bytes | memoryview], response: ResponseBody) -> None:
-    if response.parameters:
-        pieces.append(_parameters(response.parameters))
-    outputs = response.outputs
-    for tensor in outputs:
-        pieces.append(_output(tensor.name, tensor.datatype, tuple(tensor.shape)))
-    for tensor in outputs:
-        pieces.append(_RAW + varint(len(tensor.data)))
-        pieces.append(tensor.data)
-
-
-def _too_large(size: int) -> InvalidArgument:
-    return InvalidArgument(
-        f"Response has byte size {size} which exceeds gRPC's byte size limit {MAX_MESSAGE_BYTES}."
-    )
 
 
 @lru_cache(maxsize=4096)

@@ -46,7 +46,7 @@ from weakref import WeakSet
 
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import RequestBody, ResponseBody
-from zmqtriton_frontends.entrance.ask import TakesLong
+from zmqtriton_frontends.entrance.ask import Ask, TakesLong
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending import Pending, Sink
@@ -61,8 +61,9 @@ from zmqtriton_frontends.grpc_api.call import (
     client_error,
     kept_bytes,
 )
+from zmqtriton_frontends.grpc_api.inference.convert import EMPTY_FINAL
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import LargeMessage, ParsedRequest
-from zmqtriton_frontends.grpc_api.inference.infer import ask_of, parse_request
+from zmqtriton_frontends.grpc_api.inference.infer import Messages
 from zmqtriton_frontends.grpc_api.inference.outbox import Message, QuietEnd, StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -83,8 +84,6 @@ _STEP_BYTES = 32 << 10
 #: either.
 _MAX_ANSWER_BYTES = 4 << 20
 
-_EMPTY_FINAL = "triton_enable_empty_final_response"
-
 
 class Streaming:
     """ModelStreamInfer."""
@@ -94,6 +93,7 @@ class Streaming:
         pattern = gateway.settings.grpc.header_forward_pattern
         self._entrance = Entrance(gateway, "GRPC_WAITREAD", "GRPC_SEND", pattern)
         self._shares = RequestShares()
+        self._messages = Messages(takes_streams=True)
         self._exchanges: WeakSet[_Exchange] = WeakSet()
 
     def infer(self, requests: AsyncIterator[bytes], call: RpcCall) -> _Exchange:
@@ -103,7 +103,7 @@ class Streaming:
         first. Raises InvalidArgument if metadata must not be forwarded.
         """
         self._entrance.check_headers(call.metadata)
-        exchange = _Exchange(self._gateway, self._entrance, self._shares, call)
+        exchange = _Exchange(self._gateway, self._entrance, self._messages, self._shares, call)
         self._exchanges.add(exchange)
         exchange.start(requests)
         return exchange
@@ -118,13 +118,19 @@ class _Exchange:
     """One stream; its responses are iterated over until it is closed."""
 
     def __init__(
-        self, gateway: Gateway, entrance: Entrance, shares: RequestShares, call: RpcCall
+        self,
+        gateway: Gateway,
+        entrance: Entrance,
+        messages: Messages,
+        shares: RequestShares,
+        call: RpcCall,
     ) -> None:
         self.outbox = StreamOutbox(call.answers, self._go_on)
         #: Share for responses that have come and are not encoded.
         self._arrived = call.answers.another()
         self.gateway = gateway
         self._entrance = entrance
+        self._messages = messages
         self._shares = shares
         self._call = call
         self._loop = asyncio.get_running_loop()
@@ -213,64 +219,68 @@ class _Exchange:
     def _begin(self, data: bytes) -> bool:
         """Begin a request; return False if it has to be read aside, or its model loaded."""
         self._sending = None
-        request_id = ""
+        request = None
         try:
-            request, raw = parse_request(data)
-            request_id = request.id
-            ask = ask_of(request, raw, self._call, takes_streams=True)
-            self._start(request, data, self._entrance.enter(ask))
+            ask, request = self._messages.ask(data, self._call)
+            self._start(ask, request, len(data), self._entrance.enter(ask))
         except (LargeMessage, NotLoaded):
             return False
         except TakesLong as long:
             long.reading.close()
             return False
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
-            self._add(StreamEncoder(request_id), len(data)).pending.set_exception(error)
+            self._refuse(request, len(data), error)
         return True
+
+    def _refuse(self, request: Any, size: int, error: Exception) -> None:
+        """Answer a request that does not start with its error, in its turn."""
+        encoder = StreamEncoder("" if request is None else request.id)
+        self._add(encoder, size).pending.set_exception(error)
 
     async def _begin_late(self, data: bytes) -> None:
         """Begin a request once it is parsed and its model is loaded."""
-        request_id = ""
+        request = None
         parsed: ParsedRequest | None = None
         try:
             try:
-                request, raw = parse_request(data)
+                ask, request = self._messages.ask(data, self._call)
             except LargeMessage as large:
                 parsed = await large.read(self._call)
-                request, raw = parse_request(parsed)
-            request_id = request.id
-            ask = ask_of(request, raw, self._call, takes_streams=True)
-            self._start(request, parsed or data, await self._entrance.admit(ask))
+                ask, request = self._messages.ask(parsed, self._call)
+            size = len(data if parsed is None else parsed)
+            self._start(ask, request, size, await self._entrance.admit(ask))
         except Exception as error:  # noqa: BLE001 - an edge, as above
-            self._add(StreamEncoder(request_id), len(data)).pending.set_exception(error)
+            self._refuse(request, len(data), error)
         finally:
             if parsed is not None:
                 parsed.release()
 
-    def _start(self, request: Any, data: bytes | ParsedRequest, checked: CheckedRequest) -> None:
-        """Start the answering of a request. Raises NoRequestRoomError.
+    def _start(self, ask: Ask, request: Any, size: int, checked: CheckedRequest) -> None:
+        """Start the answering of a request, None for one without an id. Raises NoRequestRoomError.
 
         Requests reach the broker in the order of the stream, so a sequence stays in order; of
         decoupled models, too, since their tasks begin in that order. Only large ones go later, see
         `_sending`.
         """
-        model, size = checked.model, len(data)
-        kept = size
+        model, kept = checked.model, size
         if (
             kept > FREE_REQUEST_BYTES
             or self._request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
         ):
             kept = self._hold(checked.body, kept)
-        if is_large(checked.body):
+        if not checked.is_small and is_large(checked.body):
             self._sending = sending = self._loop.create_future()
             checked = checked._replace(on_asked=partial(wake, sending))
-        encoder = StreamEncoder(request.id, model.name, model.version, request.model_version)
+        own_id = checked.body.request_id
+        encoder = StreamEncoder(own_id, model.name, model.version, ask.target[1])
         if not model.signature.is_decoupled:
             self._add(encoder, size, kept).pending.start(checked)
             return
         answered = self._add(encoder, size, kept, has_turn=False)
         answered.wants_empty_final = (
-            _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
+            request is not None
+            and EMPTY_FINAL in request.parameters
+            and request.parameters[EMPTY_FINAL].bool_param
         )
         answered.pending.start(checked)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import DeadlineExceeded, InternalError
-from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
 from zmqtriton_frontends.grpc_api.call import (
     FREE_BYTES,
     FREE_REQUEST_BYTES,
+    CallFacts,
     NoRequestRoomError,
     NoRoomError,
     PendingRpc,
@@ -47,7 +47,7 @@ from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.inference.open_sequences import TooLateError
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
-from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer
 
 #: Messages of a stream that are handled before others have their turn.
 _TURN_MESSAGES = 16
@@ -55,8 +55,6 @@ _TURN_MESSAGES = 16
 
 class OneRequest(NativeCall):
     """An RPC with one message from the client."""
-
-    __slots__ = ()
 
     def on_message(self, is_compressed: bool, message: Any) -> None:
         if self._has_request:
@@ -67,7 +65,7 @@ class OneRequest(NativeCall):
 
     @property
     def is_silent(self) -> bool:
-        return not (self._has_request or self._assembly.is_amid)
+        return not (self._has_request or self.is_amid_message)
 
     def expire(self) -> None:
         self._fail(DeadlineExceeded("the request did not come"))
@@ -99,14 +97,11 @@ class OneRequest(NativeCall):
 class UnaryCall(OneRequest):
     """One request, one response."""
 
-    __slots__ = ("_gathered", "_inference", "_is_asking")
-
-    def on_begin(self) -> None:
-        self._is_asking = False
-        #: The request, where it lies in the arena.
-        self._gathered: ArenaBuffer | None = None
-        #: The RPC that the handler has begun to answer.
-        self._inference: PendingRpc | None = None
+    _is_asking = False
+    #: The request, where it lies in the arena.
+    _gathered: ArenaBuffer | None = None
+    #: The RPC that the handler has begun to answer.
+    _inference: PendingRpc | None = None
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
@@ -185,8 +180,8 @@ class UnaryCall(OneRequest):
         self._inference = None
         if self._gathered is not None:
             self._free()
-        if self._assembly.left:
-            self._assembly.drop()
+        if self._assembly is not None:
+            self._drop()
         if self._held is not None or self._encoded is not None:
             release(self._encoded, self._held, self._request_room)
         if self._deadline is not None:
@@ -211,8 +206,6 @@ class UnaryCall(OneRequest):
 class WatchCall(OneRequest):
     """One request, and many responses, for as long as the client likes."""
 
-    __slots__ = ()
-
     def _ask(self, is_compressed: bool, message: Any) -> None:
         self._task = self._loop.create_task(self._survive(is_compressed, message))
 
@@ -229,8 +222,6 @@ class WatchCall(OneRequest):
 
 class ExchangeCall(NativeCall):
     """Many requests, many responses."""
-
-    __slots__ = ("_messages", "_waiting")
 
     def on_begin(self) -> None:
         limit_unsent_bytes(self.context.info("socket"))
@@ -250,7 +241,7 @@ class ExchangeCall(NativeCall):
 
     @property
     def is_silent(self) -> bool:
-        return not (self._has_request or self._assembly.is_amid)
+        return not (self._has_request or self.is_amid_message)
 
     def on_end(self) -> None:
         wake(self._waiting)
@@ -264,7 +255,7 @@ class ExchangeCall(NativeCall):
                 begun, taken = self._loop.time(), 0
             while not messages:
                 if self.was_ended:
-                    if self._assembly.is_amid:
+                    if self.is_amid_message:
                         raise InternalError("the last request is cut off")
                     return
                 self._waiting = self._loop.create_future()
@@ -309,7 +300,6 @@ def begin_of(
     if rpc is None:
         return partial(RefusedRpc, opening)
     is_inference = rpc.category == INFERENCE
-    has_wishes = any(name in REPORT_HEADERS for name, _ in opening.headers)
     if compression not in opening.accepts or not is_inference:
         compression = ""
     kind: type[NativeCall] = UnaryCall
@@ -318,5 +308,17 @@ def begin_of(
     elif rpc.stream is not None:
         kind = WatchCall
     large = answering.large_body if is_inference and kind is UnaryCall else None
-    context = CallContext(opening, rpc, answering, account, compression, info, large, has_wishes)
+    whole_bytes = account.requests.max_message
+    context = CallContext(
+        opening,
+        rpc,
+        answering,
+        account,
+        compression,
+        info,
+        large,
+        whole_bytes if large is None else min(MIN_BYTES, whole_bytes),
+        CallFacts.of(opening.metadata, account.client.sequences),
+        asyncio.get_running_loop(),
+    )
     return partial(kind, context)

@@ -22,9 +22,8 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import Grpc, Tls
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER
-from zmqtriton_frontends.entrance.reports import REPORT_HEADERS
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import Begin, answered, client_error
+from zmqtriton_frontends.grpc_api.call import Begin, CallFacts, Metadata, answered, client_error
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -142,13 +141,14 @@ class GrpcCall:
         return time.monotonic_ns() + int(left_s * 1e9)
 
     @property
-    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
-        pairs: Sequence[tuple[str, str | bytes]] = self._context.invocation_metadata()
+    def metadata(self) -> Metadata:
+        pairs: Metadata = self._context.invocation_metadata()
         return pairs
 
     @property
-    def has_wishes(self) -> bool:
-        return any(name.encode() in REPORT_HEADERS for name, _ in self.metadata)
+    def facts(self) -> CallFacts:
+        # no sequences: grpc tells all connections at once to end
+        return CallFacts.of(self._context.invocation_metadata, OpenSequences())
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._context.set_trailing_metadata(tuple(pairs))
@@ -171,10 +171,6 @@ class GrpcCall:
     def work(self, step: Callable[[], bool]) -> None:
         if step():
             asyncio.get_running_loop().call_soon(self.work, step)
-
-    @property
-    def sequences(self) -> OpenSequences:
-        return OpenSequences()  # grpc tells all connections at once to end
 
     def _enter(self) -> ClientAccount:
         if self._client is None:

@@ -31,6 +31,7 @@ class MessageTooLargeError(ZmqTritonError):
 
 #: (is compressed, size) -> the prefix of a message
 prefix = _PREFIX.pack
+read_prefix = _PREFIX.unpack_from
 
 
 def too_large(size: int, limit: int) -> MessageTooLargeError:
@@ -183,11 +184,6 @@ class Assembly:
             self._body.add(data)
             self._count(size)
             return []
-        if self._body is None and not self._head and size >= PREFIX_BYTES:
-            compressed, announced = _PREFIX.unpack_from(data)
-            is_whole = announced == size - PREFIX_BYTES <= self._large_bytes
-            if is_whole and compressed <= 1:  # nearly always
-                return [(compressed == 1, bytes(data[PREFIX_BYTES:]))]
         messages: list[tuple[bool, Any]] = []
         position = 0
         while position < size or (self._body is not None and not self.left):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.token_file import Grant
-from zmqtriton_frontends.grpc_api.call import client_error
+from zmqtriton_frontends.grpc_api.call import CallFacts, client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
 from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
@@ -33,11 +33,13 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     details_of,
 )
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
+    PREFIX_BYTES,
     Assembly,
     Body,
     Message,
     inflate,
     prefix,
+    read_prefix,
 )
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Http2Connection
@@ -69,14 +71,14 @@ class CallContext(NamedTuple):
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
-    #: The metadata ask for more than the answer.
-    has_wishes: bool
+    #: Bytes of the largest message that is not received there.
+    whole_bytes: int
+    facts: CallFacts
+    loop: asyncio.AbstractEventLoop
 
 
 class RefusedRpc(Http2Stream):
     """An RPC that ended with its headers."""
-
-    __slots__ = ("_opening",)
 
     def __init__(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> None:
         super().__init__(connection, number)
@@ -103,49 +105,31 @@ def release(*shares: Share | None) -> None:
 class NativeCall(Http2Stream):
     """Any other RPC; subclasses treat the messages."""
 
-    __slots__ = (
-        "_assembly",
-        "_deadline",
-        "_encoded",
-        "_has_head",
-        "_has_request",
-        "_held",
-        "_loop",
-        "_request_room",
-        "_room",
-        "_tail",
-        "_task",
-        "context",
-        "deadline_ns",
-        "grant",
-        "has_wishes",
-        "sequences",
-    )
+    grant: Grant | None = None
+    deadline_ns = 0
+    #: Assembles a message that does not come at once.
+    _assembly: Assembly | None = None
+    #: Set once a message of the client has come.
+    _has_request = False
+    _task: asyncio.Task[None] | None = None
+    _has_head = False
+    #: The trailers of a success.
+    _tail = TAIL
+    #: Done when there is room for the handler's next message.
+    _room: asyncio.Future[None] | None = None
+    #: Share for what the handler encodes.
+    _encoded: Share | None = None
+    #: Share for what is made of a request, such as an inflated message.
+    _held: Share | None = None
+    #: Share for the request, while a task has it.
+    _request_room: Share | None = None
+    _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, context: CallContext, connection: Http2Connection, number: int) -> None:
         super().__init__(connection, number)
         self.context = context
-        self.sequences = context.account.client.sequences
-        self.has_wishes = context.has_wishes
-        self.grant: Grant | None = None
-        self._assembly = Assembly(context.account.requests, context.large)
-        #: Set once a message of the client has come.
-        self._has_request = False
-        self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
-        self._has_head = False
-        #: The trailers of a success.
-        self._tail = TAIL
-        #: Done when there is room for the handler's next message.
-        self._room: asyncio.Future[None] | None = None
-        #: Share for what the handler encodes.
-        self._encoded: Share | None = None
-        #: Share for what is made of a request, such as an inflated message.
-        self._held: Share | None = None
-        #: Share for the request, while a task has it.
-        self._request_room: Share | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self.deadline_ns = 0
+        self.facts = context.facts
+        self._loop = context.loop
         wait_s = context.opening.timeout_s
         if 0 <= wait_s < FAR_S:
             self.deadline_ns = time.monotonic_ns() + int(wait_s * 1e9)
@@ -192,32 +176,44 @@ class NativeCall(Http2Stream):
     # -------------------------------------------------------------- the client
 
     def on_data(self, data: memoryview) -> None:
+        context, size = self.context, len(data)
         try:
-            for is_compressed, message in self._assembly.feed(data):
-                if self.is_open:
-                    self.on_message(is_compressed, message)
+            if self._assembly is None:
+                if size >= PREFIX_BYTES:
+                    compressed, announced = read_prefix(data)
+                    is_whole = announced == size - PREFIX_BYTES <= context.whole_bytes
+                    if is_whole and compressed <= 1:  # nearly always
+                        self.on_message(compressed == 1, bytes(data[PREFIX_BYTES:]))
+                        return
+                self._assembly = Assembly(context.account.requests, context.large)
+            self._take(self._assembly, self._assembly.feed(data))
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(client_error(self.context.rpc.method, error))
-            return
-        if self._assembly.left != self.expected:
-            self._expect(self._assembly.left)
+            self._fail(client_error(context.rpc.method, error))
 
     @property
     def is_amid_message(self) -> bool:
-        return self._assembly.is_amid
+        return self._assembly is not None and self._assembly.is_amid
 
     def room(self) -> memoryview:
-        return self._assembly.room()
+        return super().room() if self._assembly is None else self._assembly.room()
 
     def on_filled(self, size: int) -> None:
+        assembly = self._assembly
+        assert assembly is not None, "it has the room"
         try:
-            for is_compressed, message in self._assembly.filled(size):
-                self.on_message(is_compressed, message)
+            self._take(assembly, assembly.filled(size))
         except (ZmqTritonError, MemoryError) as error:
             self._fail(client_error(self.context.rpc.method, error))
-            return
-        if self._assembly.left != self.expected:
-            self._expect(self._assembly.left)
+
+    def _take(self, assembly: Assembly, messages: list[tuple[bool, Any]]) -> None:
+        """Take complete messages, and note how much of the next one is missing."""
+        for is_compressed, message in messages:
+            if self.is_open:
+                self.on_message(is_compressed, message)
+        if assembly.left != self.expected:
+            self._expect(assembly.left)
+        if not assembly.is_amid:
+            self._assembly = None
 
     def _expect(self, left: int) -> None:
         """Note how much of a message is still to come."""
@@ -258,7 +254,8 @@ class NativeCall(Http2Stream):
             make = trailers if self._has_head else only_trailers
             block = make(code, text, retry_after_ms)
             # what waits to be sent may wait for ever
-            self.outgoing.clear()
+            if self.outgoing:
+                self.outgoing.clear()
             self.connection.finish(self, block)
         self._end()
 
@@ -267,12 +264,17 @@ class NativeCall(Http2Stream):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self._assembly.drop()
+        self._drop()
         # forgotten at once: a cancelled task keeps all that it had seen, the request's memory, too,
         # and would itself be kept until the garbage collector finds it
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
+
+    def _drop(self) -> None:
+        """Drop the message that is coming: nothing more will come."""
+        if self._assembly is not None:
+            self._assembly.drop()
 
     # -------------------------------------------------------------- the answer
 
@@ -288,7 +290,7 @@ class NativeCall(Http2Stream):
             self._fail(client_error(self.context.rpc.method, error))
         finally:
             self._task = None
-            self._assembly.drop()
+            self._drop()
             release(self._encoded, self._held, self._request_room)
             if self._deadline is not None:
                 self._deadline.cancel()

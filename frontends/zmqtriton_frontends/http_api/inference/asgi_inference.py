@@ -7,56 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import Any
 
 import falcon.asgi
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.entrance.ask import Ask
-from zmqtriton_frontends.gateway.pending import Pending, Sink
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import response_encoding
-from zmqtriton_frontends.http_api.inference.heads import Answer, InferenceHead, failure, read_head
-from zmqtriton_frontends.http_api.inference.infer import Body, Inference
+from zmqtriton_frontends.http_api.inference.heads import Answer, HttpSink, InferenceHead, read_head
+from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 
 
-class AsgiSink(Sink):
+class AsgiSink(HttpSink):
     """Gives the answer to a task."""
 
-    __slots__ = ("_answered", "_head", "_req")
+    __slots__ = ("_answered", "_req")
 
-    sending = "HTTP_SEND"
-
-    def __init__(self, head: InferenceHead, req: HttpRequest) -> None:
-        self._head = head
+    def __init__(self, head: InferenceHead, req: HttpRequest, gateway: Gateway) -> None:
+        self.head = head
+        self.begun_ns = req.begun_ns
+        self.pending = Pending(gateway, self)
         self._req = req
         self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    async def answer(self, inference: Inference, body: Body) -> Answer:
-        """Return the answer to the request with this body. Cancelling this cancels the request."""
-        head, req, pending = self._head, self._req, Pending(inference.gateway, self)
-        ask = Ask(
-            target=head.target,
-            read=partial(inference.read, self._hold, body, head.json_length),
-            header=req.header,
-            spelled_headers=req.spelled_headers,
-            grant=req.grant,
-            deadline_ns=head.timeout_ns and req.begun_ns + head.timeout_ns,
-            begun_ns=req.begun_ns,
-            steps=inference.reports if head.has_wishes else (),
-            source=req.source,
-        )
-        inference.entrance.begin(ask, pending)
+    async def answered(self) -> Answer:
+        """Return the answer. Cancelling this cancels the request."""
         try:
             return await self._answered
         except asyncio.CancelledError:
-            pending.cancel()
+            self.pending.cancel()
             raise
 
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
         if not self._answered.done():  # else the share of the request was released
             self._req.hold(size)
 
@@ -66,14 +52,11 @@ class AsgiSink(Sink):
 
     async def respond(self, pending: Pending, response: ResponseBody, /) -> None:
         written = ResponseFormat(
-            pending.model, pending.request_id, pending.form, self._head.accepted
+            pending.model, pending.request_id, pending.form, self.head.accepted
         )
-        self._answer(200, await written.encode_late(response, pending.reports, self._has_room))
+        self.answer(200, await written.encode_late(response, pending.reports, self._has_room))
 
-    def refuse(self, error: Exception, /) -> None:
-        self._answer(*failure(self._head, error))
-
-    def _answer(self, status: int, encoded: Encoded) -> None:
+    def answer(self, status: int, encoded: Encoded) -> None:
         if not self._answered.done():
             self._answered.set_result((status, encoded))
 
@@ -91,8 +74,13 @@ class AsgiInferences:
         with await self._inference.receive(req) as body:
             limit = self._inference.max_input_size
             target, size = (model, version), len(body)
-            head = read_head(InferenceHead(target, req.path, req, size, limit))
-            status, encoded = await AsgiSink(head, req).answer(self._inference, body)
+            head = InferenceHead(
+                target, req.path, req, size, limit, grant=req.grant, source=req.source
+            )
+            head = read_head(head, self._inference.reports)
+            sink = AsgiSink(head, req, self._inference.gateway)
+            self._inference.begin(sink, body)
+            status, encoded = await sink.answered()
         headers, text, tail = encoded
         resp.status = status
         resp.set_headers(headers)

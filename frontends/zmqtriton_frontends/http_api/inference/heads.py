@@ -1,19 +1,20 @@
-"""The part of a request's head that counts for an inference over HTTP, and refusals by it."""
+"""The part of a request's head that counts for an inference over HTTP, and its refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.refusals import Source
+from zmqtriton_frontends.entrance.ask import Step
 from zmqtriton_frontends.entrance.reports import are_wanted
+from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems, request
 from zmqtriton_frontends.http_api.inference import tensor_data
-from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 
 #: Largest body, in bytes, that takes no room in the ledger if it comes whole. More than that is
@@ -60,20 +61,24 @@ class InferenceHead(NamedTuple):
     accepted: str | None = None
     #: Value of X-Request-Timeout in nanoseconds; 0 for none.
     timeout_ns: int = 0
-    #: The client wants reports beside the answer.
-    has_wishes: bool = False
     #: Rights of the client's token, where one is needed.
     grant: Grant | None = None
     #: The answer to a request that goes no further.
     refusal: Answer | None = None
     #: Returns the client's address, protocol and route.
     source: Callable[[], Source] | None = None
+    #: The fields of its Ask about headers and rights, and those after its times.
+    facts: tuple[Any, ...] = ()
+    rest: tuple[Any, ...] = ()
 
 
-def read_head(head: InferenceHead) -> InferenceHead:
-    """Return the head with the values of its headers. Raises InvalidArgument."""
+def read_head(head: InferenceHead, reports: tuple[Step, ...]) -> InferenceHead:
+    """Return the head with the values of its headers. Raises InvalidArgument.
+
+    `reports` are the steps of a request that has reports.
+    """
     header, size, max_bytes = head.fields.header, head.body_bytes, head.max_bytes
-    coding, length_text = header(b"content-encoding"), header(JSON_LENGTH)
+    coding, length_text = header(b"content-encoding"), header(tensor_data.JSON_LENGTH)
     json_length: int | str | None = length_text
     unbooked_bytes, is_large = -1, False
     if length_text is not None:
@@ -92,7 +97,8 @@ def read_head(head: InferenceHead) -> InferenceHead:
         coding=coding,
         accepted=header(b"accept-encoding"),
         timeout_ns=0 if timeout is None else request.read_timeout_ns(timeout),
-        has_wishes=are_wanted(header),
+        facts=(header, head.fields.spelled_headers, head.grant),
+        rest=(reports if are_wanted(header) else (), head.source, None),
     )
 
 
@@ -108,3 +114,24 @@ def refusal(error: ZmqTritonError) -> Answer:
     """Return the answer that a client gets in place of a response."""
     status, text = problems.response_to(error)
     return status, (problems.headers_of(error), text, [])
+
+
+class HttpSink(Sink, Protocol):
+    """The end of an inference over HTTP."""
+
+    __slots__ = ("begun_ns", "head", "pending")
+
+    sending: ClassVar[str] = "HTTP_SEND"
+    head: InferenceHead
+    #: Time at which the request began; its deadline counts from then on.
+    begun_ns: int
+    pending: Pending
+
+    def hold(self, size: int) -> None:
+        """Account for more memory, or for less. Raises Unavailable without any."""
+
+    def answer(self, status: int, encoded: Encoded) -> None:
+        """Give an answer to the client, if it is the first."""
+
+    def refuse(self, error: Exception, /) -> None:
+        self.answer(*failure(self.head, error))

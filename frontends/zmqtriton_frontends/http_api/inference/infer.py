@@ -22,6 +22,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
+from zmqtriton_frontends.http_api.inference.heads import HttpSink
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.model_version import ModelVersion
@@ -31,8 +32,6 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: A whole request; a view if it lies in shared memory.
 Body = bytes | bytearray | memoryview
-
-JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower().encode()
 
 
 class Inference:
@@ -51,7 +50,6 @@ class Inference:
         model: ModelVersion,
         *,
         takes_streams: bool = False,
-        is_aside: bool = False,
     ) -> Content:
         """Read a body that begins with `json_length` bytes of JSON, or is all JSON.
 
@@ -66,13 +64,23 @@ class Inference:
                 "HTTP end point doesn't support models with decoupled transaction policy. "
                 "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
             )
-        size, limit = len(body) if json_length is None else json_length, self.max_input_size
-        if size >= json_documents.LARGE_BYTES and not is_aside:
-            read = partial(self.read, takes_streams=takes_streams, is_aside=True)
-            arguments = hold, body, json_length, model
-            text = memoryview(body)[:size]
-            raise TakesLong(json_documents.aside_with_room(hold, text, read, *arguments))
-        tail = None
+        if json_length is not None:
+            layout = model.layouts.get(len(body))
+            if layout is not None and layout.head_bytes == json_length:
+                request = layout.read(body)
+                if request is not None:
+                    return make(Content, (request, *layout.content, layout))
+        size = len(body) if json_length is None else json_length
+        if size < json_documents.LARGE_BYTES:
+            return self._parse(body, json_length, model)
+        read = partial(self._parse, body, json_length, model, is_aside=True)
+        raise TakesLong(json_documents.aside_with_room(hold, memoryview(body)[:size], read))
+
+    def _parse(
+        self, body: Body, json_length: int | None, model: ModelVersion, *, is_aside: bool = False
+    ) -> Content:
+        """Read a body whose JSON is parsed; aside, by a thread."""
+        tail, limit = None, self.max_input_size
         if json_length:
             if json_length > limit:
                 raise too_large("JSON", json_length, limit)
@@ -80,22 +88,34 @@ class Inference:
         if json_length == 0:
             if len(body) > limit:
                 raise too_large("raw input", len(body), limit)
-            options, form = admission.NO_OPTIONS, OutputForm({}, default=True)
-            parsed = tensor_data.raw_request(model, body), options, form
+            form = OutputForm({}, default=True)
+            request, options = tensor_data.raw_request(model, body), admission.NO_OPTIONS
         elif is_aside:
             with json_documents.opened(bytes(body[:json_length])) as document:
-                parsed = infer_request.read(document, tail)
+                request, options, form = infer_request.read(document, tail)
         else:
-            parsed = infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
-        request, options, form = parsed
-        return make(Content, (request, options, form.places, form, False))
+            text = bytes(body[:json_length])
+            request, options, form = infer_request.read(json_documents.parse(text), tail)
+            size, layouts = len(body), model.layouts
+            if json_length and not form.places and layouts.is_common(size, request):
+                before = [text, *[b""] * (len(request.inputs) - 1)]
+                layouts.learn(size, size, before, request, (options, form.places, form, False))
+        return make(Content, (request, options, form.places, form, False, None))
+
+    def begin(self, sink: HttpSink, body: Body) -> None:
+        """Begin the request with this body, which may be answered before this returns."""
+        head, begun_ns = sink.head, sink.begun_ns
+        read = partial(self.read, sink.hold, body, head.json_length)
+        deadline_ns = head.timeout_ns and begun_ns + head.timeout_ns
+        ask = (head.target, read, *head.facts, deadline_ns, begun_ns, *head.rest)
+        self.entrance.begin(make(Ask, ask), sink.pending)
 
     # ------------------------------------------------------------- requests that Falcon has
 
     async def receive(self, req: HttpRequest) -> ArenaBuffer:
         """Receive a body, inflated, with its tensors where the model can read them."""
         read = req.begin_body()
-        length = req.header(JSON_LENGTH)
+        length = req.header(tensor_data.JSON_LENGTH)
         limit = self.max_input_size if length is None else MAX_BODY_BYTES
         pieces: list[Any]
         pieces, size = await req.read_pieces(limit, read)

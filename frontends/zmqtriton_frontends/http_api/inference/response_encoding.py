@@ -9,6 +9,7 @@ does not occupy memory of the model's process.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
@@ -36,6 +37,9 @@ PATIENCE_S = 1.0
 MAX_COPIED_BYTES = 256 << 20
 #: Bytes of a response that a thread compresses. Clients also ask for no compression by the header.
 _COMPRESSED_BYTES = 1 << 20
+#: Documents of answers that are kept for a version, and the bytes of the longest.
+_MAX_KEPT, _MAX_KEPT_BYTES = 64, 1024
+_NO_PIECES: list[bytes] = []
 #: Bytes that are written at a time; the next ones when most of them have gone.
 STEP_BYTES = 4 << 20
 
@@ -94,26 +98,32 @@ class ResponseFormat(NamedTuple):
     #: Value of Accept-Encoding.
     accepted: str | None
 
-    def takes_long(self, response: ResponseBody) -> bool:
-        """True if a thread should call encode_in_pieces()."""
-        form, size, json_size = self.form, 0, 0
-        for name, _, _, data in response.outputs:
-            if name not in form.places and not form.listed.get(name, form.default):
-                json_size += len(data)
-            elif self.accepted is not None:
-                size += len(data)
-        return json_size >= json_documents.LARGE_BYTES or size >= _COMPRESSED_BYTES
+    def encode(self, response: ResponseBody, *, is_aside: bool = False) -> Encoded | None:
+        """Encode the response; None if that takes long, so that encode_aside() should do it.
 
-    def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
-        """Encode the response. Raises the errors of describe() and classify()."""
+        Raises the errors of describe() and classify().
+        """
         model, request_id, form, accepted = self
-        if form.classes:
-            response = classify(model, response, form.classes)
-        document, tail = describe(model, request_id, response, form)
-        if in_pieces:
-            text, *others = json_documents.pieces(document)
+        is_common = not (request_id or response.parameters or form.places or form.classes)
+        rows, json_bytes, other_bytes = [], 0, 0
+        for name, number, shape, data in response.outputs:
+            if name in form.places or form.listed.get(name, form.default):
+                other_bytes += len(data)
+                if is_common:
+                    rows.append((name, number, tuple(shape), len(data)))
+            else:
+                json_bytes += len(data)
+        is_long = json_bytes >= json_documents.LARGE_BYTES
+        if accepted is not None:
+            is_long |= other_bytes >= _COMPRESSED_BYTES
+        if is_long and not is_aside:
+            return None
+        key = tuple(rows) if is_common and len(rows) == len(response.outputs) else None
+        text, others = model.answers.get(key), _NO_PIECES
+        if text is not None:
+            tail = [data for _, _, _, data in response.outputs if data]
         else:
-            text, others = json_documents.write(document), []
+            text, others, tail = self._write(response, key, is_aside=is_aside)
         headers: tuple[tuple[str, str], ...] = ()
         if tail:
             headers = (_OCTETS, (_JSON_LENGTH, str(len(text) + sum(map(len, others)))))
@@ -123,16 +133,32 @@ class ResponseFormat(NamedTuple):
         if coding:
             text, others, tail = codecs.deflate((text, *others, *tail), coding), [], []
             headers += (("content-encoding", coding),)
-        return headers, text, [*others, *tail]
+        return headers, text, [*others, *tail] if others else tail
 
-    def encode_in_pieces(self, response: ResponseBody) -> Encoded:
-        return self.encode(response, in_pieces=True)
+    def _write(
+        self, response: ResponseBody, key: Any, *, is_aside: bool
+    ) -> tuple[bytes, list[bytes], list[bytes | memoryview]]:
+        """Return the document, further pieces of it, and the tail; keep it by a key."""
+        model, form = self.model, self.form
+        if form.classes:
+            response = classify(model, response, form.classes)
+        document, tail = describe(model, self.request_id, response, form)
+        if is_aside:
+            text, *others = json_documents.pieces(document)
+            return text, others, tail
+        text = json_documents.write(document)
+        if key is not None and len(text) <= _MAX_KEPT_BYTES:
+            if len(model.answers) >= _MAX_KEPT:
+                model.answers.clear()
+            model.answers[key] = text
+        return text, _NO_PIECES, tail
 
     async def encode_aside(self, response: ResponseBody) -> Encoded:
         """Encode the response in a thread, while the loop goes on."""
-        return await json_documents.aside(
-            size_of_response(response), self.encode_in_pieces, response
-        )
+        encode = partial(self.encode, is_aside=True)
+        encoded = await json_documents.aside(size_of_response(response), encode, response)
+        assert encoded is not None, "a thread does it, however long it takes"
+        return encoded
 
     async def encode_late(
         self, response: ResponseBody, reports: Sequence[Report], hold: Callable[[int], bool]
@@ -142,13 +168,12 @@ class ResponseFormat(NamedTuple):
         `hold` books its bytes while it waits, and returns whether there is room for them. Raises
         Unavailable without room.
         """
-        if self.takes_long(response):
+        encoded = self.encode(response)
+        if encoded is None:
             # one after the other, and until then it lies in the memory of its model
             if not hold(size_of_response(response)):
                 raise Unavailable(TOO_MANY_UNREAD)
             encoded = await self.encode_aside(response)
-        else:
-            encoded = self.encode(response)
         headers, text, tail = encoded
         return (*headers, *texts_of(await reported(reports))), text, tail
 

@@ -37,6 +37,7 @@ _CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_k
 _NUMBERS = frozenset({bool, int, float})
 _NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.number in _CODES}
 JSON_LENGTH_HEADER = "Inference-Header-Content-Length"
+JSON_LENGTH = JSON_LENGTH_HEADER.lower().encode()
 
 # int() would also accept '+5', '1_0' and digits of other scripts.
 _INTEGER = re.compile(r"-?[0-9]{1,19}")

@@ -157,6 +157,8 @@ def counts() -> dict[str, int]:
 
 
 class Exchange(Protocol):
+    __slots__ = ()
+
     has_begun_answer: bool
     #: The connection may receive the body there; None if receive() takes it.
     arena_body: ArenaBody | None = None
@@ -167,9 +169,11 @@ class Exchange(Protocol):
 
     def say_continue(self) -> None:
         """Have a client that waits for `100 Continue` send the body."""
+        raise AssertionError("the body has come")
 
     def receive(self, part: bytes, /, *, is_last: bool) -> None:
         """Take a part of the body; begin to answer after the last one."""
+        raise AssertionError("the body has come")
 
     def body_received(self, *, is_last: bool) -> None:
         """Count a part of the body in `arena_body`; begin to answer after the last one."""
@@ -183,6 +187,7 @@ class Owner(Protocol):
     """The connection."""
 
     channel: Channel
+    exchange: Exchange | None
     is_closed: bool
     client: ConnectedClient
 

@@ -25,7 +25,7 @@ from zmqtriton_frontends.http_api.server.channel import (
     acknowledged_bytes,
     by_status,
 )
-from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
+from zmqtriton_frontends.http_api.server.inference_exchange import ConnectionSink, InferenceExchange
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.catalogue import STOPPING
 from zmqtriton_frontends.inference.connected_client import ConnectedClient
@@ -83,7 +83,7 @@ class HttpConnection(asyncio.Protocol):
         self._application = application
         self._inferences = inferences
         self._reader = RequestReader()
-        self._exchange: Exchange | None = None
+        self.exchange: Exchange | None = None
         #: The last head, its meaning as an inference, and the edition of that reading.
         self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
@@ -138,7 +138,7 @@ class HttpConnection(asyncio.Protocol):
         It has left, or closed its half alone. Who has left resets the connection when something is
         sent; all others take an interim response for what it is.
         """
-        exchange, head = self._exchange, self._reader.head
+        exchange, head = self.exchange, self._reader.head
         if (
             exchange is None
             or head is None
@@ -166,7 +166,7 @@ class HttpConnection(asyncio.Protocol):
 
         None if what comes is no part of a body.
         """
-        reader, exchange = self._reader, self._exchange
+        reader, exchange = self._reader, self.exchange
         if reader.is_whole:
             return None
         arena_body = None if exchange is None else exchange.arena_body
@@ -176,7 +176,7 @@ class HttpConnection(asyncio.Protocol):
         """Pass on bytes of a body that were received into room()."""
         self.received_bytes += size
         self._reader.skip(size)
-        exchange, is_last = self._exchange, self._reader.is_whole
+        exchange, is_last = self.exchange, self._reader.is_whole
         assert exchange is not None, "it has the room"
         arena_body = exchange.arena_body
         assert arena_body is not None, "it is the room"
@@ -195,56 +195,61 @@ class HttpConnection(asyncio.Protocol):
 
     def _read(self) -> None:
         reader = self._reader
+        is_new = reader.head is None
+        if reader.is_whole and not is_new:
+            return
         try:
-            if reader.head is None:
-                head = reader.read_head()
-                if head is None:
-                    if reader.held and not self._head_since:
-                        self._head_since = self._host.now()
-                    return
-                self._begin(head)
-            elif reader.is_whole:
-                return
-            exchange = self._exchange
-            if exchange is None:
-                return
-            body = reader.read_body()
-            if body or reader.is_whole:
-                exchange.receive(body, is_last=reader.is_whole)
+            body = reader.read()
+            if body is None:
+                if reader.held and not self._head_since:
+                    self._head_since = self._host.now()
+            elif is_new:
+                self._begin(body)
+            elif self.exchange is not None and (body or reader.is_whole):
+                self.exchange.receive(body, is_last=reader.is_whole)
         except Refused as refused:
             self.refuse(refused.status, refused.text)
         except MemoryError:
             self._end(503, NO_MEMORY)
 
-    def _begin(self, head: Head) -> None:
+    def _begin(self, body: bytes) -> None:
+        """Begin the exchange of a request, with the part of its body that has come."""
+        reader, host = self._reader, self._host
+        head = reader.head
+        assert head is not None, "it was read"
         self._head_since = 0.0
         self.requests += 1
-        host = self._host
         inferences, (seen, inference, edition) = self._inferences, self._seen
         if inferences is not None and (seen is not head or edition != inferences.edition):
             inference = inferences.read(head, self.client.place)
             if inference is None or inference.refusal is None:  # each refusal is one of its own
                 self._seen = head, inference, inferences.edition
         exchange: Exchange
-        if inference is not None and inferences is not None:
+        if inference is None or inferences is None:
+            exchange = AsgiExchange(self, head, self._application, host.ledger, host.turns)
+        elif len(body) == inference.unbooked_bytes:
+            self.exchange = sink = ConnectionSink(self, inferences.inference, inference)
+            inferences.inference.begin(sink, body)
+            return
+        else:
             exchange = InferenceExchange(self, inferences, inference)
             if inference.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
-        else:
-            exchange = AsgiExchange(self, head, self._application, host.ledger, host.turns)
-        self._exchange = exchange
-        if head.expects_continue and not self._reader.held:
+        self.exchange = exchange
+        if head.expects_continue and not (body or reader.held):
             exchange.say_continue()
+        if body or reader.is_whole:
+            exchange.receive(body, is_last=reader.is_whole)
 
     def answered(self) -> None:
         """End the exchange, whose answer was written, and go on with the next request."""
-        self._exchange = None
+        self.exchange = None
         reader = self._reader
         if self._is_last:
             self.close(is_amid_request=not reader.is_whole or bool(reader.held))
             return
-        reader.end()
+        reader.head = None
         self._idle_since = self.answered_at = self._host.now()
         if self.channel.is_half_closed and not reader.held:
             self.close()
@@ -261,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
         self._has_place = False
         if self.is_closed or self._closing_since or self.channel.unread is not None:
             return
-        if self._exchange is None and self._reader.held:
+        if self.exchange is None and self._reader.held:
             self._read()
         if len(self._reader.held) <= _MAX_HELD_BYTES:
             self.channel.resume_reading()
@@ -321,7 +326,7 @@ class HttpConnection(asyncio.Protocol):
 
     def refuse(self, status: int, text: str) -> None:
         """Answer bytes that are no request, and end the connection."""
-        exchange = self._exchange
+        exchange = self.exchange
         if exchange is not None and exchange.has_begun_answer:
             self.channel.abort()
             return
@@ -346,12 +351,7 @@ class HttpConnection(asyncio.Protocol):
         since = max(self._head_since, self._idle_since)
         if self.client.sequences:
             still_s = max(still_s, _BETWEEN_REQUESTS_S)
-        if (
-            self._exchange is None
-            and self.is_idle
-            and not self._has_place
-            and now - since > still_s
-        ):
+        if self.exchange is None and self.is_idle and not self._has_place and now - since > still_s:
             self.close()
 
     def _say(self, status: int, body: bytes) -> None:
@@ -369,7 +369,7 @@ class HttpConnection(asyncio.Protocol):
         self.close(is_amid_request=True)
 
     def _end_exchange(self) -> None:
-        exchange, self._exchange = self._exchange, None
+        exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.cancel()
 
@@ -403,7 +403,7 @@ class HttpConnection(asyncio.Protocol):
         At most the beginning of a request's headers has come, and all answers have gone; or the
         protocol that has taken over says so.
         """
-        return (self._exchange is None or self.is_resting) and not self.channel.unsent_bytes
+        return (self.exchange is None or self.is_resting) and not self.channel.unsent_bytes
 
     def check(self, now: float) -> None:
         """End the connection if its client stalls. To be called once a second."""
@@ -418,11 +418,11 @@ class HttpConnection(asyncio.Protocol):
             doing, done = "receiving", self.received_bytes
         else:
             doing, done = "", 0
-        held = 0 if self._exchange is None else self._exchange.held_bytes
+        held = 0 if self.exchange is None else self.exchange.held_bytes
         self._book(max(0, unsent - held) + len(self._reader.held))
         if self.client.progress.is_stalled(now, doing, done, max(held, unsent)):
             self._end(408, "Request Timeout")
-        if doing or self._exchange is not None:
+        if doing or self.exchange is not None:
             return
         if self._head_since:
             if now - self._head_since > HEADERS_WITHIN_S:

@@ -17,15 +17,14 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
 from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends import http1
-from zmqtriton_frontends.entrance.ask import Ask
-from zmqtriton_frontends.gateway.pending import Pending, Sink
+from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
 from zmqtriton_frontends.http_api.inference import infer, response_encoding, tensor_data
-from zmqtriton_frontends.http_api.inference.heads import InferenceHead, failure, refusal
-from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
+from zmqtriton_frontends.http_api.inference.heads import HttpSink, InferenceHead, refusal
+from zmqtriton_frontends.http_api.inference.infer import Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
-from zmqtriton_frontends.http_api.server.channel import Owner, by_status
+from zmqtriton_frontends.http_api.server.channel import Exchange, Owner, by_status
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Share
@@ -37,216 +36,54 @@ _JSON = b"content-type: application/json\r\n"
 _as_line = "%s: %s\r\n".__mod__
 
 
-class InferenceExchange(Sink):
-    __slots__ = (
-        "_begun_ns",
-        "_buffer",
-        "_drop_bytes",
-        "_early",
-        "_head",
-        "_inference",
-        "_is_answered",
-        "_is_refused",
-        "_owner",
-        "_pending",
-        "_received_bytes",
-        "_sending",
-        "_share",
-        "arena_body",
-        "has_begun_answer",
-    )
+class ConnectionSink(HttpSink, Exchange):
+    """The exchange of an inference from the end of its body on."""
 
-    sending = "HTTP_SEND"
+    __slots__ = ("_is_answered", "_owner", "_sending", "_share", "buffer", "has_begun_answer")
 
-    def __init__(self, owner: Owner, inferences: InferenceHeads, head: InferenceHead) -> None:
+    def __init__(self, owner: Owner, inference: Inference, head: InferenceHead) -> None:
         self._owner = owner
-        self._inference = inferences.inference
-        self._head = head
-        #: Time at which the request began; its deadline counts from then on.
-        self._begun_ns = time.monotonic_ns()
-        self._pending = Pending(self._inference.gateway, self, owner.client.sequences)
+        self.head = head
+        self.begun_ns = time.monotonic_ns()
+        self.pending = Pending(inference.gateway, self, owner.client.sequences)
         self.has_begun_answer = self._is_answered = False
-        #: A body, or what has come of it.
-        self._early: bytes | bytearray = b""
-        #: Receiver of a large body.
-        self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
         #: Memory with a large body, until it is answered.
-        self._buffer: ArenaBuffer | None = None
+        self.buffer: ArenaBuffer | None = None
         #: Share for an incomplete body, or for an answer that is not read.
         self._share: Share | None = None
-        self._received_bytes = 0
-        self._is_refused = head.refusal is not None
-        #: Bytes of a refused body that may still be dropped before it is answered.
-        self._drop_bytes = DROP_BYTES
         self._sending: asyncio.Task[None] | None = None
-        if self.arena_body is not None:
-            self.arena_body.add(_NOTHING)  # it may have room before anything comes
         if request_log.is_on:
             request_log.log_request("POST", head.path)
 
+    # -------------------------------------------------------------- the memory
+
     @property
     def held_bytes(self) -> int:
-        """The memory of this process that it takes."""
         return 0 if self._share is None else self._share.held
 
-    # ---------------------------------------------------------------- the body
-
-    def say_continue(self) -> None:
-        """Have a client that waits for `100 Continue` send the body."""
-        self._owner.channel.write(http1.CONTINUE)
-
-    def receive(self, part: bytes, *, is_last: bool) -> None:
-        """Take a part of the body; begin to answer after the last one."""
-        is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
-        if is_small and is_last and not self._is_refused:
-            self._ask(part)
-            return
-        if part:
-            self._receive_part(part)
-        if is_last:
-            self._owner.client.take_turn(self._end_in_turn)
-
-    def _end_in_turn(self) -> None:
-        if not self._is_answered:  # it may be cancelled
-            self.body_received(is_last=True)
-
-    def _receive_part(self, part: bytes) -> None:
-        size, head = len(part), self._head
-        self._received_bytes += size
-        if self._is_refused:
-            self._drop(size)
-            return
-        if self.arena_body is not None:
-            self.arena_body.add(memoryview(part))
-            held = self.arena_body.held_bytes
-        elif self._early:
-            if type(self._early) is bytes:
-                self._early = bytearray(self._early)
-            self._early += part
-            held = len(self._early)
-        else:
-            self._early, held = part, size
-        if self._received_bytes > head.max_bytes:
-            self._refuse_body(DROP_BYTES)
-        elif self._share is not None or (held and held != head.unbooked_bytes):
-            self._hold(held)
-
-    def _hold(self, held: int) -> None:
-        """Book the memory of a body; drop the body if there is no room."""
-        if self._share is None:
-            self._share = self._share_of_request()
-        if held < self._share.held:
-            self._share.release()
-        if not self._share.take(held - self._share.held):
-            self._refuse_body(MAX_BODY_BYTES)
-
-    def _refuse_body(self, drop_bytes: int) -> None:
-        self._is_refused, self._drop_bytes = True, drop_bytes
-        self._free()
-
-    def _drop(self, size: int) -> None:
-        self._drop_bytes -= size
-        if self._drop_bytes < 0:
-            self._answer_refused()  # the last of the connection, amid the body
-
-    def _answer_refused(self) -> None:
-        head = self._head
-        answer = head.refusal or refusal(
-            too_large("JSON", self._received_bytes, head.max_bytes)
-            if self._received_bytes > head.max_bytes
-            else Unavailable(NO_MEMORY)
-        )
-        self._pending.cancel()  # it has not begun
-        self._answer(*answer)
-
-    def body_received(self, *, is_last: bool) -> None:
-        """Book the memory of a large body so far; begin to answer after the last part."""
-        share, held = self._share, 0 if self.arena_body is None else self.arena_body.held_bytes
-        if held and held != (0 if share is None else share.held):
-            self._hold(held)
-        if not is_last:
-            return
-        if self._is_refused:
-            self._answer_refused()
-            return
-        body: Any = self._early
-        if self.arena_body is not None:
-            arena_body, self.arena_body = self.arena_body, None
-            self._buffer = arena_body.whole()
-            body = self._buffer.data
-            if self._buffer.is_shared and self._share is not None:
-                self._share.release()  # nothing more is held than the model needs
-        self._early = b""
-        head = self._head
-        if head.coding is None and head.body_bytes is not None:
-            self._ask(body)
-        else:
-            self._pending.wait(self._unpack(body), self._ask)
-
-    def _ask(self, body: Body) -> None:
-        """Begin the request with this body, which may be answered before this returns."""
-        head, inference, begun_ns = self._head, self._inference, self._begun_ns
-        ask = Ask(
-            target=head.target,
-            read=partial(inference.read, self._hold_more, body, head.json_length),
-            header=head.fields.header,
-            spelled_headers=head.fields.spelled_headers,
-            grant=head.grant,
-            deadline_ns=head.timeout_ns and begun_ns + head.timeout_ns,
-            begun_ns=begun_ns,
-            steps=inference.reports if head.has_wishes else (),
-            source=head.source,
-        )
-        inference.entrance.begin(ask, self._pending)
-
-    async def _unpack(self, body: Body) -> Body:
-        """Return a body inflated, with its tensors where the model can read them."""
-        head, limit = self._head, self._inference.max_input_size
-        if head.coding is not None:
-            channel, hold = self._owner.channel, self._hold_more
-            body = await infer.inflate(body, head.coding, limit, channel, hold=hold)
-        size, length = len(body), head.fields.header(JSON_LENGTH)
-        tensors_at = size if length is None else tensor_data.tensors_at(length, size)
-        if size - tensors_at <= INLINE_BYTES:
-            return body
-        # kept here, and not by the task, which may be cancelled when it has ended
-        gather, pieces = self._inference.gateway.payload.gather, [body]
-        del body
-        self._buffer = await gather(pieces, size, tensors_at, self._hold_more)
-        buffered: Body = self._buffer.data
-        return buffered
-
-    def _hold_more(self, size: int) -> None:
-        """Account for more memory, or for less. Raises Unavailable without any."""
+    def hold(self, size: int) -> None:
         if self._share is None:
             if size < 0:
                 return  # given back with everything else
-            self._share = self._share_of_request()
+            client = self._owner.client
+            self._share = Share(client.ledger.requests, client)
         if not self._share.change(size):
             raise Unavailable(NO_MEMORY)
 
-    def _share_of_request(self) -> Share:
-        client = self._owner.client
-        return Share(client.ledger.requests, client)
-
-    def _free(self) -> None:
-        self._early = b""
-        if self.arena_body is not None:
-            self.arena_body.drop()
-            self.arena_body = None
-        if self._buffer is not None:
-            self._buffer.free()
-            self._buffer = None
+    def free(self) -> None:
+        """Give back the memory of the request, or of its answer."""
+        if self.buffer is not None:
+            self.buffer.free()
+            self.buffer = None
         if self._share is not None:
             self._share.release()
             self._share = None
 
     def cancel(self) -> None:
-        """Cancel the request: its answer will not be read."""
         if not self._is_answered:
             self._is_answered = True
-            self._pending.cancel()
-        self._free()
+            self.pending.cancel()
+        self.free()
         # a task that is cancelled has a traceback, which would keep what was to be sent, and this
         sending, self._sending = self._sending, None
         if sending is not None:
@@ -256,8 +93,8 @@ class InferenceExchange(Sink):
 
     def _has_room(self, size: int) -> bool:
         """Book an answer until it is read; False if there is no room for it."""
-        if self._buffer is not None or self._share is not None:
-            self._free()  # what of the request is needed is leased
+        if self.buffer is not None or self._share is not None:
+            self.free()  # what of the request is needed is leased
         client = self._owner.client
         self._share = Share(client.ledger.answers, client)
         return self._share.take(size)
@@ -266,31 +103,29 @@ class InferenceExchange(Sink):
         self, pending: Pending, response: ResponseBody, /
     ) -> Coroutine[Any, Any, None] | None:
         """Encode the response and write it; later, if that takes long or reports are to be made."""
-        accepted = self._head.accepted
-        written = make(ResponseFormat, (pending.model, pending.request_id, pending.form, accepted))
-        if pending.reports or written.takes_long(response):
+        form = pending.model, pending.request_id, pending.form, self.head.accepted
+        written = make(ResponseFormat, form)
+        encoded = None if pending.reports else written.encode(response)
+        if encoded is None:
             return self._respond_late(written, pending, response)
-        self._answer(200, written.encode(response))
+        self.answer(200, encoded)
         return None
 
     async def _respond_late(
         self, written: ResponseFormat, pending: Pending, response: ResponseBody
     ) -> None:
-        self._answer(200, await written.encode_late(response, pending.reports, self._has_room))
+        self.answer(200, await written.encode_late(response, pending.reports, self._has_room))
 
-    def refuse(self, error: Exception, /) -> None:
-        self._answer(*failure(self._head, error))
-
-    def _answer(self, status: int, encoded: Encoded) -> None:
+    def answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
-        if self._buffer is not None or self._share is not None:
-            self._free()  # what of it is needed is leased
+        if self.buffer is not None or self._share is not None:
+            self.free()  # what of it is needed is leased
         owner = self._owner
         if self._is_answered or owner.is_closed:
             return
         size = len(text) + sum(map(len, tail)) if tail else len(text)
         if size > INLINE_BYTES and not self._has_room(size):
-            self._answer(*refusal(Unavailable(TOO_MANY_UNREAD)))
+            self.answer(*refusal(Unavailable(TOO_MANY_UNREAD)))
             return
         self._is_answered = True
         by_status[status] += 1
@@ -312,7 +147,7 @@ class InferenceExchange(Sink):
         if size <= response_encoding.STEP_BYTES:
             owner.channel.write_all((head, *tail))
             if owner.channel.unread is None:  # the kernel has taken most of it
-                self._free()
+                self.free()
                 owner.answered()
                 return
             tail.clear()
@@ -328,5 +163,144 @@ class InferenceExchange(Sink):
                 if owner.channel.unread is not None:
                     await owner.channel.drain()
         self._sending = None
-        self._free()
+        self.free()
         owner.answered()
+
+
+class InferenceExchange(Exchange):
+    """The exchange of an inference until its body has come, where that does not come at once."""
+
+    has_begun_answer = False
+
+    def __init__(self, owner: Owner, inferences: InferenceHeads, head: InferenceHead) -> None:
+        self._owner = owner
+        self._inference = inferences.inference
+        self._sink = ConnectionSink(owner, inferences.inference, head)
+        self._head = head
+        #: A body, or what has come of it.
+        self._early: bytes | bytearray = b""
+        #: Receiver of a large body.
+        self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
+        self._received_bytes = 0
+        self._is_refused = head.refusal is not None
+        #: Bytes of a refused body that may still be dropped before it is answered.
+        self._drop_bytes = DROP_BYTES
+        if self.arena_body is not None:
+            self.arena_body.add(_NOTHING)  # it may have room before anything comes
+
+    @property
+    def held_bytes(self) -> int:
+        return self._sink.held_bytes
+
+    def say_continue(self) -> None:
+        self._owner.channel.write(http1.CONTINUE)
+
+    def receive(self, part: bytes, *, is_last: bool) -> None:
+        if part:
+            self._receive_part(part)
+        if is_last:
+            self._owner.client.take_turn(self._end_in_turn)
+
+    def _end_in_turn(self) -> None:
+        if self._owner.exchange is self:  # it may be cancelled
+            self.body_received(is_last=True)
+
+    def _receive_part(self, part: bytes) -> None:
+        size, head = len(part), self._head
+        self._received_bytes += size
+        if self._is_refused:
+            self._drop(size)
+            return
+        if self.arena_body is not None:
+            self.arena_body.add(memoryview(part))
+            held = self.arena_body.held_bytes
+        elif self._early:
+            if type(self._early) is bytes:
+                self._early = bytearray(self._early)
+            self._early += part
+            held = len(self._early)
+        else:
+            self._early, held = part, size
+        if self._received_bytes > head.max_bytes:
+            self._refuse_body(DROP_BYTES)
+        elif self._sink.held_bytes or (held and held != head.unbooked_bytes):
+            self._hold(held)
+
+    def _hold(self, held: int) -> None:
+        """Book the memory of a body; drop the body if there is no room."""
+        try:
+            self._sink.hold(held - self._sink.held_bytes)
+        except Unavailable:
+            self._refuse_body(MAX_BODY_BYTES)
+
+    def _refuse_body(self, drop_bytes: int) -> None:
+        self._is_refused, self._drop_bytes = True, drop_bytes
+        self._free()
+        self._sink.free()
+
+    def _drop(self, size: int) -> None:
+        self._drop_bytes -= size
+        if self._drop_bytes < 0:
+            self._answer_refused()  # the last of the connection, amid the body
+
+    def _answer_refused(self) -> None:
+        head, sink = self._head, self._sink
+        answer = head.refusal or refusal(
+            too_large("JSON", self._received_bytes, head.max_bytes)
+            if self._received_bytes > head.max_bytes
+            else Unavailable(NO_MEMORY)
+        )
+        sink.pending.cancel()  # it has not begun
+        sink.answer(*answer)
+
+    def body_received(self, *, is_last: bool) -> None:
+        """Book the memory of a large body so far; begin to answer after the last part."""
+        sink, held = self._sink, 0 if self.arena_body is None else self.arena_body.held_bytes
+        if held and held != sink.held_bytes:
+            self._hold(held)
+        if not is_last:
+            return
+        if self._is_refused:
+            self._answer_refused()
+            return
+        body: Any = self._early
+        if self.arena_body is not None:
+            arena_body, self.arena_body = self.arena_body, None
+            sink.buffer = arena_body.whole()
+            body = sink.buffer.data
+            if sink.buffer.is_shared:
+                sink.hold(-sink.held_bytes)  # nothing more is held than the model needs
+        self._early = b""
+        head = self._head
+        self._owner.exchange = sink
+        if head.coding is None and head.body_bytes is not None:
+            self._inference.begin(sink, body)
+        else:
+            sink.pending.wait(self._unpack(body), partial(self._inference.begin, sink))
+
+    async def _unpack(self, body: Body) -> Body:
+        """Return a body inflated, with its tensors where the model can read them."""
+        head, sink, limit = self._head, self._sink, self._inference.max_input_size
+        if head.coding is not None:
+            channel = self._owner.channel
+            body = await infer.inflate(body, head.coding, limit, channel, hold=sink.hold)
+        size, length = len(body), head.fields.header(tensor_data.JSON_LENGTH)
+        tensors_at = size if length is None else tensor_data.tensors_at(length, size)
+        if size - tensors_at <= INLINE_BYTES:
+            return body
+        # kept by the sink, and not by the task, which may be cancelled when it has ended
+        gather, pieces = self._inference.gateway.payload.gather, [body]
+        del body
+        sink.buffer = await gather(pieces, size, tensors_at, sink.hold)
+        buffered: Body = sink.buffer.data
+        return buffered
+
+    def _free(self) -> None:
+        self._early = b""
+        if self.arena_body is not None:
+            self.arena_body.drop()
+            self.arena_body = None
+
+    def cancel(self) -> None:
+        self._free()
+        self._sink.cancel()

@@ -94,11 +94,11 @@ class InferenceHeads:
         if refused is not None:
             return inference_head
         try:
-            inference_head = read_head(inference_head)
+            inference_head = read_head(inference_head, self.inference.reports)
             if size is not None and size > inference_head.max_bytes:
                 raise too_large("JSON", size, inference_head.max_bytes)
         except InvalidArgument as error:
-            return inference_head._replace(refusal=refusal(error))
+            return inference_head._replace(refusal=refusal(error), unbooked_bytes=-1)
         return inference_head
 
     def _judge(

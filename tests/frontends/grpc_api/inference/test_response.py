@@ -56,7 +56,7 @@ parameters = st.dictionaries(
 
 
 def encode_response(model: str, version: int, request_id: str, response: ResponseBody) -> bytes:
-    return b"".join(encode_in_pieces(model, version, request_id, response))
+    return b"".join(encode_in_pieces(model, version, request_id, response)[0])
 
 
 def value_of(parameter: Any) -> Any:

@@ -30,6 +30,7 @@ from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
+from zmqtriton_frontends.grpc_api.inference.infer import Messages
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.admission import FEW_ELEMENTS, CheckedRequest
@@ -156,7 +157,7 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
         gateway = FakeGateway(version_info("m"), version_info("d", decoupled=True))
         entrance, shares = Entrance(gateway, "RECV", "SEND"), RequestShares()
         # closed from outside, amid what it reads: a call does it when its loop ends
-        exchange = stream_infer._Exchange(gateway, entrance, shares, FakeCall())
+        exchange = stream_infer._Exchange(gateway, entrance, Messages(), shares, FakeCall())
         for model in ("m", "d", "nobody"):
             exchange._begin(written(model, "1"))
         reading = exchange._reading = asyncio.create_task(loop_turns(10))
