@@ -127,7 +127,7 @@ def test_ps_shows_no_key() -> None:
 
 
 # ------------------------------------------------------------------- tokens
-LINE = f"a sha256:{token_file.digest('a').hex()} scopes=infer\n"
+LINE = f"a sha256:{token_file.Grant.digest_of('a').hex()} scopes=infer\n"
 
 
 LOCAL = ("--http-address=127.0.0.1", "--grpc-address=localhost")

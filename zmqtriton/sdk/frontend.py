@@ -25,14 +25,20 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.gateway.loads import load as load
     from zmqtriton_frontends.gateway.readiness import Readiness as Readiness
     from zmqtriton_frontends.gateway.streams import StreamItem as StreamItem
-    from zmqtriton_frontends.http_api import app as app, extension as extension
+    from zmqtriton_frontends.http_api import app as app
     from zmqtriton_frontends.http_api.asgi import access as access, problems as problems
     from zmqtriton_frontends.http_api.asgi.access import Route as Route
     from zmqtriton_frontends.http_api.asgi.request import (
         HttpRequest as HttpRequest,
         TooLarge as TooLarge,
     )
-    from zmqtriton_frontends.http_api.extension import HttpExtension as HttpExtension
+    from zmqtriton_frontends.http_api.extension import (
+        EndpointParts as EndpointParts,
+        HttpExtension as HttpExtension,
+        Operation as Operation,
+        RouteDescriptions as RouteDescriptions,
+        Schema as Schema,
+    )
     from zmqtriton_frontends.http_api.inference import (
         infer as infer,
         infer_request as infer_request,

@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
     from zmqtriton.config.files import ClientFile as ClientFile
     from zmqtriton.config.parameters import parameter_text as parameter_text
-    from zmqtriton.diagnosis import doctor as doctor, examination as examination, explain as explain
-    from zmqtriton.diagnosis.facts import (
-        asking as asking,
-        places as places,
-        served as served,
-        server as server,
-        sources as sources,
-        target as target,
+    from zmqtriton.diagnosis.doctor import diagnose as diagnose
+    from zmqtriton.diagnosis.explain import explain as explain, explain_version as explain_version
+    from zmqtriton.diagnosis.facts import asking as asking
+    from zmqtriton.diagnosis.facts.places import Frame as Frame
+    from zmqtriton.diagnosis.facts.served import (
+        AnswerReader as AnswerReader,
+        Facts as Facts,
+        StepTimes as StepTimes,
     )
+    from zmqtriton.diagnosis.facts.target import Chapter as Chapter, Target as Target
     from zmqtriton.diagnosis.rules import causes as causes, files as files
-    from zmqtriton.environments import demand as demand, users as users
+    from zmqtriton.environments import users as users
     from zmqtriton.findings import (
         Finding as Finding,
         Severity as Severity,
@@ -45,5 +46,14 @@ if TYPE_CHECKING:
     from zmqtriton_stub import api as api, model as model, played as played
     from zmqtriton_stub.api import dlpack as dlpack
     from zmqtriton_stub.memory import gpu as gpu
+    from zmqtriton.environments.demand import (
+        Environment as Environment,
+        EnvironmentSpec as EnvironmentSpec,
+        resolve_environment as resolve_environment,
+    )
+    from zmqtriton.diagnosis.facts.sources import (
+        SourceFact as SourceFact,
+        check_sources as check_sources,
+    )
 else:
     __getattr__ = lazy_names(__name__)

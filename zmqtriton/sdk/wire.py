@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         routing as routing,
         signature as signature,
         tensors as tensors,
-        token_file as token_file,
         wire as wire,
     )
     from zmqtriton_floor.arena import INLINE_BYTES as INLINE_BYTES
@@ -41,5 +40,6 @@ if TYPE_CHECKING:
         ZmqTritonError as ZmqTritonError,
     )
     from zmqtriton_floor.hosts import is_loopback as is_loopback
+    from zmqtriton_floor.token_file import Grant as Grant
 else:
     __getattr__ = lazy_names(__name__)

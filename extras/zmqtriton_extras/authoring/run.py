@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import ConfigError, backends, pbtxt, scan, sources
+from zmqtriton.sdk.models import ConfigError, SourceFact, backends, check_sources, pbtxt, scan
 from zmqtriton.sdk.process import Hook, addons, command_line
 from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
@@ -124,7 +124,7 @@ def check_file(path: Path) -> str:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
     if backends.models_in(path)[1]:
         return ""  # its backend reads it
-    for fact in sources.check_sources([path])[path]:
+    for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
             return _sentence(path, fact)
     if scan.find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
@@ -135,7 +135,7 @@ def check_file(path: Path) -> str:
     return ""
 
 
-def _sentence(path: Path, fact: sources.SourceFact) -> str:
+def _sentence(path: Path, fact: SourceFact) -> str:
     where = f"{path}:{fact.line}" if fact.line else f"{path}"
     if fact.kind == "problem" and _CLASS in fact.text:
         return f"{where}: there is no class {_CLASS}; {fact.text.partition('; ')[2] or _NEW}"

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from zmqtriton.sdk.frontend import Gateway, ledger
 from zmqtriton.sdk.frontend import access as http_access
-from zmqtriton.sdk.wire import token_file
 from zmqtriton_extras.clouds.target_models import (
     TARGET_MODEL,
     Scope,
@@ -94,7 +93,7 @@ class SageMaker:
 
     async def _invoke(self, name: str, scope: Scope, receive: Any, send: Any) -> None:
         model = header(scope, TARGET_MODEL) or name
-        refusal = self._access.refusal(scope, token_file.INFER, model)
+        refusal = self._access.refusal(scope, "infer", model)
         if refusal is not None:
             await refuse(send, refusal)
             return

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from zmqtriton.sdk.frontend import Gateway, ledger, problems
 from zmqtriton.sdk.frontend import access as http_access
-from zmqtriton.sdk.wire import InvalidArgument, token_file
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.clouds import NO_DEFAULT
 from zmqtriton_extras.clouds.target_models import (
     Scope,
@@ -103,7 +103,7 @@ class VertexAi:
         return names[0]
 
     async def _send_metrics(self, scope: Scope, send: Any) -> None:
-        refusal = self._access.refusal(scope, token_file.METRICS)
+        refusal = self._access.refusal(scope, "metrics")
         if refusal is not None:
             await refuse(send, refusal)
             return

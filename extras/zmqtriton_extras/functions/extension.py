@@ -18,11 +18,12 @@ from zmqtriton.sdk.frontend import (
     HttpRequest,
     ModelVersion,
     NotLoaded,
+    Operation,
     Route,
+    RouteDescriptions,
     TooLarge,
     arena_body,
     bearer_tokens,
-    extension,
     infer,
     json_documents,
 )
@@ -296,11 +297,9 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, own, own._replace(method="GET")]
 
 
-_DESCRIPTIONS = extension.RouteDescriptions(
+_DESCRIPTIONS = RouteDescriptions(
     {
-        "Functions.call": extension.Operation(
-            "Call the function with this name, by POST; GET describes it"
-        ),
+        "Functions.call": Operation("Call the function with this name, by POST; GET describes it"),
     }
 )
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Finding, decisions, error, files
-from zmqtriton.sdk.models import target as doctor_target
+from zmqtriton.sdk.models import Chapter, Finding, Target, decisions, error, files
 
 
-def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
+def chapters(target: Target) -> Iterator[Chapter]:
     """Yield the doctor's chapter."""
     name, findings = "the directory of the jobs", judge_jobs(target)
-    yield doctor_target.Chapter(name, findings, reads_files=True, is_of_server=True)
+    yield Chapter(name, findings, reads_files=True, is_of_server=True)
 
 
-def judge_jobs(target: doctor_target.Target) -> Iterator[Finding]:
+def judge_jobs(target: Target) -> Iterator[Finding]:
     """Judge the place of jobs, which a server that runs has made."""
     options, is_running = target.options, target.server is not None
     if not options.get("jobs"):

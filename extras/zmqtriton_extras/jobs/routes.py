@@ -19,10 +19,12 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpRequest,
     NotLoaded,
+    Operation,
     Route,
+    RouteDescriptions,
+    Schema,
     attempt,
     bearer_tokens,
-    extension,
     json_documents,
 )
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
@@ -67,47 +69,43 @@ _MAX_PLACE = 1 << 62
 _NONE = "there is no such job; GET /v2/jobs lists yours"
 _UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
-DESCRIPTIONS = extension.RouteDescriptions(
+DESCRIPTIONS = RouteDescriptions(
     operations={
-        "JobRoutes.list_all": extension.Operation(
-            "The newest jobs of the client's token", "", "Jobs", _JSON
-        ),
-        "JobRoutes.show": extension.Operation(
+        "JobRoutes.list_all": Operation("The newest jobs of the client's token", "", "Jobs", _JSON),
+        "JobRoutes.show": Operation(
             "State of a job; with the outputs once it has succeeded", "", "Job", _JSON
         ),
-        "JobRoutes.result": extension.Operation(
-            "The answer of a job, as the model's route would give it"
-        ),
-        "JobRoutes.responses": extension.Operation(
+        "JobRoutes.result": Operation("The answer of a job, as the model's route would give it"),
+        "JobRoutes.responses": Operation(
             "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
         ),
-        "JobRoutes.delete": extension.Operation("Cancel a job, or remove one that has ended"),
+        "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
-        "Job": extension.object_of(
+        "Job": Schema.object_of(
             {
-                "id": extension.STRING,
-                "path": extension.STRING,
+                "id": Schema.STRING,
+                "path": Schema.STRING,
                 "state": {
                     "type": "string",
                     "enum": ["queued", "running", "succeeded", "failed", "cancelled"],
                 },
-                "place": extension.COUNT,
+                "place": Schema.COUNT,
                 "progress": {"type": "number"},
-                "status": extension.COUNT,
-                "reason": extension.STRING,
-                "result": extension.STRING,
+                "status": Schema.COUNT,
+                "reason": Schema.STRING,
+                "result": Schema.STRING,
                 "response": {},
-                "webhook": extension.object_of(
+                "webhook": Schema.object_of(
                     {
-                        "url": extension.STRING,
+                        "url": Schema.STRING,
                         "state": {
                             "type": "string",
                             "enum": ["pending", "sending", "delivered", "failed"],
                         },
-                        "tries": extension.COUNT,
+                        "tries": Schema.COUNT,
                         "next": {"type": "number"},
-                        "problem": extension.STRING,
+                        "problem": Schema.STRING,
                     },
                     "url",
                     "state",
@@ -118,21 +116,19 @@ DESCRIPTIONS = extension.RouteDescriptions(
             "path",
             "state",
         ),
-        "Responses": extension.object_of(
+        "Responses": Schema.object_of(
             {
-                "state": extension.STRING,
-                "tries": extension.COUNT,
-                "next": extension.COUNT,
-                "responses": extension.array_of({}),
+                "state": Schema.STRING,
+                "tries": Schema.COUNT,
+                "next": Schema.COUNT,
+                "responses": Schema.array_of({}),
             },
             "state",
             "tries",
             "next",
             "responses",
         ),
-        "Jobs": extension.object_of(
-            {"jobs": extension.array_of(extension.schema_named("Job"))}, "jobs"
-        ),
+        "Jobs": Schema.object_of({"jobs": Schema.array_of(Schema.named("Job"))}, "jobs"),
     },
 )
 

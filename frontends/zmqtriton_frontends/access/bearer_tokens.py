@@ -203,7 +203,7 @@ class BearerTokens:
             raise TooManyFailures(failure.wait_s)
         if len(values) > 1:
             raise Unauthenticated(_SEVERAL, refusals.SEVERAL)
-        if token_file.digest(tokens[0]) in self._expired:
+        if token_file.Grant.digest_of(tokens[0]) in self._expired:
             raise Unauthenticated(_EXPIRED, refusals.EXPIRED)
         raise Unauthenticated(_UNKNOWN, refusals.UNKNOWN)
 
@@ -231,7 +231,7 @@ class BearerTokens:
 
     def _read(self) -> _Content:
         try:
-            return token_file.read(self._path, counts_text=self._counts_text)
+            return token_file.Grant.read_all(self._path, counts_text=self._counts_text)
         except TokenFileError as error:
             return error
 
@@ -333,7 +333,7 @@ def _token_in(value: str) -> str | None:
 def _digest_of(values: Sequence[str]) -> bytes:
     """Return the digest of the one token in the header's values; b"" without one."""
     token = _token_in(values[0]) if len(values) == 1 else None
-    return b"" if token is None else token_file.digest(token)
+    return b"" if token is None else token_file.Grant.digest_of(token)
 
 
 def _today() -> date:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.sdk.frontend import extension
+from zmqtriton.sdk.frontend import Operation, Schema
 from zmqtriton.sdk.wire import datatypes
 
 
-def _answers(summary: str, response: str, request: str = "", **more: Any) -> extension.Operation:
-    return extension.Operation(summary, request, response, "application/json", **more)
+def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
+    return Operation(summary, request, response, "application/json", **more)
 
 
 _HTML = "text/html"
@@ -20,9 +20,9 @@ _NUMBER = {"type": "number"}
 
 #: Descriptions of the HTTP operations, by the qualified name of their responder.
 OPERATIONS = {
-    "Metadata.live": extension.Operation("Whether the server is alive: 200, or no answer"),
-    "Metadata.ready": extension.Operation("Whether all models can execute: 200, else 400"),
-    "Metadata.model_ready": extension.Operation("Whether a model can execute: 200, else 400"),
+    "Metadata.live": Operation("Whether the server is alive: 200, or no answer"),
+    "Metadata.ready": Operation("Whether all models can execute: 200, else 400"),
+    "Metadata.model_ready": Operation("Whether a model can execute: 200, else 400"),
     "Metadata.server": _answers("Name, version and extensions of the server", "Server"),
     "Metadata.model": _answers("Versions, inputs and outputs of a model", "Model"),
     "Metadata.config": _answers("The complete configuration of a model", "Configuration"),
@@ -37,15 +37,13 @@ OPERATIONS = {
         "IndexRequest",
         is_body_required=False,
     ),
-    "RepositoryResponders.load": extension.Operation(
+    "RepositoryResponders.load": Operation(
         "Load a model, or load it anew", "LoadRequest", is_body_required=False
     ),
-    "RepositoryResponders.unload": extension.Operation(
+    "RepositoryResponders.unload": Operation(
         "Unload a model", "UnloadRequest", is_body_required=False
     ),
-    "RepositoryResponders.named_repository": extension.Operation(
-        "Answers 501: repositories have no names"
-    ),
+    "RepositoryResponders.named_repository": Operation("Answers 501: repositories have no names"),
     "Operations.scale": _answers("How many instances each version of a model has", "Scale"),
     "Operations.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
@@ -77,13 +75,13 @@ OPERATIONS = {
     "Status.history": _answers(
         "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds",
         "History",
-        query={"seconds": _NUMBER, "model": extension.STRING},
+        query={"seconds": _NUMBER, "model": Schema.STRING},
     ),
     "Status.logs": _answers(
         "The last lines of the log, of all or of a model",
         "Log",
         query={
-            "model": extension.STRING,
+            "model": Schema.STRING,
             **{name: _NUMBER for name in ("lines", "since", "after")},
         },
     ),
@@ -95,12 +93,12 @@ OPERATIONS = {
         "Generated",
         "GenerateRequest",
     ),
-    "Generate.generate_stream": extension.Operation(
+    "Generate.generate_stream": Operation(
         "Run a model with flat JSON, or bytes for its one such input; responses as events (SSE)",
         "GenerateRequest",
         media="text/event-stream",
     ),
-    "InferStream.infer_stream": extension.Operation(
+    "InferStream.infer_stream": Operation(
         "Run a model; responses with names and shapes as server-sent events, as they come",
         "InferRequest",
         media="text/event-stream",
@@ -116,68 +114,69 @@ OPERATIONS = {
     "RegionResponders.status": _answers(
         "The regions of shared memory that are registered", "Regions"
     ),
-    "RegionResponders.register": extension.Operation(
-        "Register a region of shared memory", "RegisterRequest"
-    ),
-    "RegionResponders.register_nameless": extension.Operation("Answers 400: a region needs a name"),
-    "RegionResponders.unregister": extension.Operation(
-        "Forget one region of shared memory, or all"
-    ),
+    "RegionResponders.register": Operation("Register a region of shared memory", "RegisterRequest"),
+    "RegionResponders.register_nameless": Operation("Answers 400: a region needs a name"),
+    "RegionResponders.unregister": Operation("Forget one region of shared memory, or all"),
     "Description.document": _answers("This description", "Description"),
-    "Pages.front": extension.Operation(
-        "A page for browsers, for others where to look", media=_HTML
-    ),
-    "Pages.docs": extension.Operation("This description as a page", media=_HTML),
-    "Pages.asset": extension.Operation("What the pages load", media="text/plain"),
+    "Pages.front": Operation("A page for browsers, for others where to look", media=_HTML),
+    "Pages.docs": Operation("This description as a page", media=_HTML),
+    "Pages.asset": Operation("What the pages load", media="text/plain"),
 }
 
 
 _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
 _DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.DATATYPES]}
-_DATA = {**extension.array_of({}), "description": "Elements in row-major order, nested or flat."}
+_DATA = {
+    **Schema.array_of({}),
+    "description": "Elements in row-major order, nested or flat.",
+}
 _TENSOR = {
-    "name": extension.STRING,
+    "name": Schema.STRING,
     "datatype": _DATATYPE,
-    "shape": extension.array_of(extension.COUNT),
+    "shape": Schema.array_of(Schema.COUNT),
     "data": _DATA,
 }
 _LOAD = {
-    **{"name": extension.STRING, "version": extension.STRING, "ready": extension.BOOLEAN},
-    **{key: extension.COUNT for key in ("queued", "executing", "unanswered", "limit")},
-    "instances": extension.object_of({"ready": extension.COUNT, "all": extension.COUNT}),
+    **{
+        "name": Schema.STRING,
+        "version": Schema.STRING,
+        "ready": Schema.BOOLEAN,
+    },
+    **{key: Schema.COUNT for key in ("queued", "executing", "unanswered", "limit")},
+    "instances": Schema.object_of({"ready": Schema.COUNT, "all": Schema.COUNT}),
     **{key: _NUMBER for key in ("utilization", "mean_queue_ms", "mean_compute_ms")},
 }
-_DURATION = extension.object_of({"count": extension.COUNT, "ns": extension.COUNT}, "count", "ns")
+_DURATION = Schema.object_of({"count": Schema.COUNT, "ns": Schema.COUNT}, "count", "ns")
 
 SCHEMAS: dict[str, Any] = {
-    "Error": extension.object_of({"error": extension.STRING}, "error"),
-    "Server": extension.object_of(
+    "Error": Schema.object_of({"error": Schema.STRING}, "error"),
+    "Server": Schema.object_of(
         {
-            "name": extension.STRING,
-            "version": extension.STRING,
-            "extensions": extension.array_of(extension.STRING),
+            "name": Schema.STRING,
+            "version": Schema.STRING,
+            "extensions": Schema.array_of(Schema.STRING),
         },
         "name",
         "version",
     ),
-    "TensorMetadata": extension.object_of(
+    "TensorMetadata": Schema.object_of(
         {
-            "name": extension.STRING,
+            "name": Schema.STRING,
             "datatype": _DATATYPE,
-            "shape": extension.array_of({"type": "integer"}),
+            "shape": Schema.array_of({"type": "integer"}),
         },
         "name",
         "datatype",
         "shape",
     ),
-    "Model": extension.object_of(
+    "Model": Schema.object_of(
         {
-            "name": extension.STRING,
-            "versions": extension.array_of(extension.STRING),
-            "platform": extension.STRING,
-            "inputs": extension.array_of(extension.schema_named("TensorMetadata")),
-            "outputs": extension.array_of(extension.schema_named("TensorMetadata")),
+            "name": Schema.STRING,
+            "versions": Schema.array_of(Schema.STRING),
+            "platform": Schema.STRING,
+            "inputs": Schema.array_of(Schema.named("TensorMetadata")),
+            "outputs": Schema.array_of(Schema.named("TensorMetadata")),
         },
         "name",
         "versions",
@@ -187,16 +186,16 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
     "Duration": _DURATION,
-    "ModelStatistics": extension.object_of(
+    "ModelStatistics": Schema.object_of(
         {
-            "name": extension.STRING,
-            "version": extension.STRING,
-            "last_inference": {**extension.COUNT, "description": "Milliseconds since 1970."},
-            "inference_count": extension.COUNT,
-            "execution_count": extension.COUNT,
+            "name": Schema.STRING,
+            "version": Schema.STRING,
+            "last_inference": {**Schema.COUNT, "description": "Milliseconds since 1970."},
+            "inference_count": Schema.COUNT,
+            "execution_count": Schema.COUNT,
             "inference_stats": {
                 "type": "object",
-                "additionalProperties": extension.schema_named("Duration"),
+                "additionalProperties": Schema.named("Duration"),
             },
         },
         "name",
@@ -205,92 +204,90 @@ SCHEMAS: dict[str, Any] = {
         "execution_count",
         "inference_stats",
     ),
-    "Statistics": extension.object_of(
-        {"model_stats": extension.array_of(extension.schema_named("ModelStatistics"))},
+    "Statistics": Schema.object_of(
+        {"model_stats": Schema.array_of(Schema.named("ModelStatistics"))},
         "model_stats",
     ),
-    "IndexRequest": extension.object_of(
-        {"ready": {**extension.BOOLEAN, "description": "Only those that are ready."}}
+    "IndexRequest": Schema.object_of(
+        {"ready": {**Schema.BOOLEAN, "description": "Only those that are ready."}}
     ),
-    "Index": extension.array_of(
-        extension.object_of(
+    "Index": Schema.array_of(
+        Schema.object_of(
             {
-                "name": extension.STRING,
-                "version": extension.STRING,
-                "state": extension.STRING,
-                "reason": extension.STRING,
+                "name": Schema.STRING,
+                "version": Schema.STRING,
+                "state": Schema.STRING,
+                "reason": Schema.STRING,
             },
             "name",
         )
     ),
-    "LoadRequest": extension.object_of(
-        {"parameters": extension.object_of({"config": extension.STRING})}
+    "LoadRequest": Schema.object_of({"parameters": Schema.object_of({"config": Schema.STRING})}),
+    "UnloadRequest": Schema.object_of(
+        {"parameters": Schema.object_of({"unload_dependents": Schema.BOOLEAN})}
     ),
-    "UnloadRequest": extension.object_of(
-        {"parameters": extension.object_of({"unload_dependents": extension.BOOLEAN})}
-    ),
-    "Load": extension.object_of(_LOAD),
-    "ServerLoad": extension.object_of(
-        {**_LOAD, "models": extension.array_of(extension.schema_named("Load"))}
-    ),
-    "DrainRequest": extension.object_of(
+    "Load": Schema.object_of(_LOAD),
+    "ServerLoad": Schema.object_of({**_LOAD, "models": Schema.array_of(Schema.named("Load"))}),
+    "DrainRequest": Schema.object_of(
         {
-            "instance": extension.STRING,
+            "instance": Schema.STRING,
             "then": {"type": "string", "enum": ["nothing", "unload", "restart", "stop"]},
             **{key: _NUMBER for key in ("within_s", "quiet_s")},
-            "wait": extension.BOOLEAN,
+            "wait": Schema.BOOLEAN,
         }
     ),
-    "UndrainRequest": extension.object_of({"instance": extension.STRING}),
-    "DrainState": extension.object_of(
+    "UndrainRequest": Schema.object_of({"instance": Schema.STRING}),
+    "DrainState": Schema.object_of(
         {
-            **{key: extension.STRING for key in ("model", "instance", "state", "then")},
+            **{key: Schema.STRING for key in ("model", "instance", "state", "then")},
             "under_way": {"type": ["integer", "null"]},
             "seconds": _NUMBER,
-            "is_late": extension.BOOLEAN,
+            "is_late": Schema.BOOLEAN,
         }
     ),
-    "ScaleRequest": extension.object_of(
-        {"count": extension.COUNT, "group": extension.STRING}, "count"
-    ),
-    "Scale": extension.object_of(
+    "ScaleRequest": Schema.object_of({"count": Schema.COUNT, "group": Schema.STRING}, "count"),
+    "Scale": Schema.object_of(
         {
-            "model": extension.STRING,
+            "model": Schema.STRING,
             "versions": {
                 "type": "object",
-                "additionalProperties": extension.object_of(
-                    {"instances": extension.COUNT, "ready": extension.COUNT}
+                "additionalProperties": Schema.object_of(
+                    {"instances": Schema.COUNT, "ready": Schema.COUNT}
                 ),
             },
-            "autoscale": extension.object_of(
+            "autoscale": Schema.object_of(
                 {
-                    "least": extension.COUNT,
-                    "most": extension.COUNT,
-                    "last_change": extension.STRING,
-                    "obstacle": extension.STRING,
+                    "least": Schema.COUNT,
+                    "most": Schema.COUNT,
+                    "last_change": Schema.STRING,
+                    "obstacle": Schema.STRING,
                 }
             ),
         }
     ),
-    "Restarted": extension.object_of(
-        {"model": extension.STRING, "ended": extension.COUNT}, "model", "ended"
+    "Restarted": Schema.object_of(
+        {"model": Schema.STRING, "ended": Schema.COUNT}, "model", "ended"
     ),
-    "Status": extension.object_of(
+    "Status": Schema.object_of(
         {
-            "server": extension.object_of(
-                {"id": extension.STRING, "version": extension.STRING, "ready": extension.STRING}
+            "server": Schema.object_of(
+                {
+                    "id": Schema.STRING,
+                    "version": Schema.STRING,
+                    "ready": Schema.STRING,
+                }
             ),
-            **{name: extension.array_of({"type": "object"}) for name in ("processes", "models")},
-            "environments": extension.array_of(extension.schema_named("Preparation")),
+            **{name: Schema.array_of({"type": "object"}) for name in ("processes", "models")},
+            "environments": Schema.array_of(Schema.named("Preparation")),
         },
         "server",
         "processes",
         "models",
         "environments",
     ),
-    "Preparation": extension.object_of(
+    "Preparation": Schema.object_of(
         {
-            **{name: extension.STRING for name in ("model", "step")},
+            **{name: Schema.STRING for name in ("model", "step")},
             "progress": {
                 "type": ["number", "null"],
                 "description": "Between 0 and 1; null: nobody knows how much there is to do.",
@@ -304,47 +301,47 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Columns": {
         "type": "object",
-        "additionalProperties": extension.array_of({"type": ["number", "null"]}),
+        "additionalProperties": Schema.array_of({"type": ["number", "null"]}),
         "description": "A column for each figure, a value for each time; null: no value.",
     },
-    "History": extension.object_of(
+    "History": Schema.object_of(
         {
             "interval_s": _NUMBER,
-            "times": {**extension.array_of(_NUMBER), "description": "Seconds since 1970."},
-            "server": extension.schema_named("Columns"),
-            "models": {"type": "object", "additionalProperties": extension.schema_named("Columns")},
-            "models_left_out": extension.COUNT,
+            "times": {**Schema.array_of(_NUMBER), "description": "Seconds since 1970."},
+            "server": Schema.named("Columns"),
+            "models": {"type": "object", "additionalProperties": Schema.named("Columns")},
+            "models_left_out": Schema.COUNT,
         },
         "interval_s",
         "times",
         "server",
         "models",
     ),
-    "Log": extension.object_of(
+    "Log": Schema.object_of(
         {
-            "lines": extension.array_of(
-                extension.object_of(
+            "lines": Schema.array_of(
+                Schema.object_of(
                     {
-                        **{name: extension.COUNT for name in ("number", "pid", "line")},
+                        **{name: Schema.COUNT for name in ("number", "pid", "line")},
                         "time_s": _NUMBER,
                         **{
-                            name: extension.STRING
+                            name: Schema.STRING
                             for name in ("level", "file", "model", "instance", "text")
                         },
                     }
                 )
             ),
-            "last": extension.COUNT,
-            "lost": extension.COUNT,
+            "last": Schema.COUNT,
+            "lost": Schema.COUNT,
             **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
         "lines",
         "last",
         "lost",
     ),
-    "CanaryRequest": extension.object_of(
+    "CanaryRequest": Schema.object_of(
         {
-            "version": extension.COUNT,
+            "version": Schema.COUNT,
             **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
             **{
                 name: {}
@@ -356,43 +353,41 @@ SCHEMAS: dict[str, Any] = {
                     "promote_after",
                 )
             },
-            **{name: extension.STRING for name in ("header", "sticky", "latency")},
+            **{name: Schema.STRING for name in ("header", "sticky", "latency")},
         }
     ),
-    "Canary": extension.object_of(
+    "Canary": Schema.object_of(
         {
-            "model": extension.STRING,
-            "phase": extension.STRING,
-            "stable": extension.COUNT,
-            "canary": extension.COUNT,
+            "model": Schema.STRING,
+            "phase": Schema.STRING,
+            "stable": Schema.COUNT,
+            "canary": Schema.COUNT,
             "weight": _NUMBER,
-            "reason": extension.STRING,
+            "reason": Schema.STRING,
         }
     ),
-    "InferRequest": extension.object_of(
+    "InferRequest": Schema.object_of(
         {
-            "id": extension.STRING,
+            "id": Schema.STRING,
             "parameters": _PARAMETERS,
-            "inputs": extension.array_of(
-                extension.object_of(
+            "inputs": Schema.array_of(
+                Schema.object_of(
                     {**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape"
                 )
             ),
-            "outputs": extension.array_of(
-                extension.object_of({"name": extension.STRING, "parameters": _PARAMETERS}, "name")
+            "outputs": Schema.array_of(
+                Schema.object_of({"name": Schema.STRING, "parameters": _PARAMETERS}, "name")
             ),
         },
         "inputs",
     ),
-    "InferResponse": extension.object_of(
+    "InferResponse": Schema.object_of(
         {
-            "id": extension.STRING,
-            "model_name": extension.STRING,
-            "model_version": extension.STRING,
+            "id": Schema.STRING,
+            "model_name": Schema.STRING,
+            "model_version": Schema.STRING,
             "parameters": _PARAMETERS,
-            "outputs": extension.array_of(
-                extension.object_of(_TENSOR, "name", "datatype", "shape")
-            ),
+            "outputs": Schema.array_of(Schema.object_of(_TENSOR, "name", "datatype", "shape")),
         },
         "model_name",
         "model_version",
@@ -404,27 +399,30 @@ SCHEMAS: dict[str, Any] = {
     },
     "Generated": {
         "type": "object",
-        "properties": {"model_name": extension.STRING, "model_version": extension.STRING},
+        "properties": {
+            "model_name": Schema.STRING,
+            "model_version": Schema.STRING,
+        },
         "description": "Outputs by their names, with the name and the version of the model.",
     },
-    "RegisterRequest": extension.object_of(
+    "RegisterRequest": Schema.object_of(
         {
             "key": {
-                **extension.STRING,
+                **Schema.STRING,
                 "description": "Name of the shared memory, as shm_open takes it.",
             },
-            "offset": extension.COUNT,
-            "byte_size": extension.COUNT,
+            "offset": Schema.COUNT,
+            "byte_size": Schema.COUNT,
         },
         "byte_size",
     ),
-    "Regions": extension.array_of(
-        extension.object_of(
+    "Regions": Schema.array_of(
+        Schema.object_of(
             {
-                "name": extension.STRING,
-                "key": extension.STRING,
-                "offset": extension.COUNT,
-                "byte_size": extension.COUNT,
+                "name": Schema.STRING,
+                "key": Schema.STRING,
+                "offset": Schema.COUNT,
+                "byte_size": Schema.COUNT,
             },
             "name",
         )

@@ -24,12 +24,12 @@ from zmqtriton.sdk.frontend import (
 )
 from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import (
+    Grant,
     InvalidArgument,
     ZmqTritonError,
     is_loopback,
     numbers,
     reasons,
-    token_file,
 )
 from zmqtriton_standard.cockpit import operations
 
@@ -91,7 +91,7 @@ class Status:
         )
         now_s = time.time()
         started_s = document["processes"][0]["started_s"]
-        may_control = req.grant is None or token_file.CONTROL in req.grant.scopes
+        may_control = req.grant is None or "control" in req.grant.scopes
         visible = bearer_tokens.visible_entries(index, req.grant)
         document = _visible(document, visible, req.grant)
         document["server"] |= {
@@ -161,7 +161,7 @@ def _number(req: HttpRequest, name: str, default: float, *, least: int = 0) -> f
 
 
 def _visible(
-    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: token_file.Grant | None
+    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: Grant | None
 ) -> dict[str, Any]:
     """Return a status without what the holder of a token may not see."""
     if grant is None or grant.is_for_all_models:
@@ -182,7 +182,7 @@ def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
     return f"{ready} of {len(expected)} model versions are ready"
 
 
-def _visible_row(row: dict[str, Any], grant: token_file.Grant) -> dict[str, Any]:
+def _visible_row(row: dict[str, Any], grant: Grant) -> dict[str, Any]:
     """Return a row of a table as the holder of a token may see it; {} if he may not."""
     if "model" in row:
         return (

@@ -115,14 +115,14 @@ def prepare(
 
 def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
-    from zmqtriton.sdk.models import demand as demands
+    from zmqtriton.sdk.models import Environment
     from zmqtriton_standard.environments.prepare import prepare_environment
 
     result = {"model": demand.model, "python": "", "error": ""}
     try:
         if isinstance(demand.result, ZmqTritonError):
             raise demand.result
-        if not isinstance(demand.result, demands.Environment):
+        if not isinstance(demand.result, Environment):
             with LiveLine(f"{demand.model}: preparing {demand.result}") as line:
                 steps = _ShownSteps(line, verbose=verbose)
                 environment = prepare_environment(demand.result, cache, steps)

@@ -65,9 +65,9 @@ def _why_not_ready(
             if not in_full:
                 return model
             # only now: whoever waits for a model that gets ready needs none of it
-            from zmqtriton.sdk.models import explain
+            from zmqtriton.sdk.models import explain_version
 
-            return f"{model}: {explain.explain_version(client, model, max(0, version)).text}"
+            return f"{model}: {explain_version(client, model, max(0, version)).text}"
         index = client.call(
             "index", {"ready": False, "reasons": True}, timeout_s=control_client.QUICK_TIMEOUT_S
         )

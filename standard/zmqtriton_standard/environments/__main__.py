@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from zmqtriton.sdk.models import demand as demands
+from zmqtriton.sdk.models import EnvironmentSpec
 from zmqtriton.sdk.process import Lifeline, long_steps, prctl
 from zmqtriton.sdk.wire import InternalError, ZmqTritonError, reasons, wire
 from zmqtriton_standard.environments.cache import EnvironmentCache
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     os.environ.pop("PYTHONSAFEPATH", None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     line = Lifeline.inherited(int(arguments[1]))
-    demand = demands.EnvironmentSpec(*json.loads(arguments[4]))
+    demand = EnvironmentSpec(*json.loads(arguments[4]))
 
     # once the broker knows of this process, what is started here dies with the supervisor
     line.wait()

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.sdk.models import demand, model_config, scan
+from zmqtriton.sdk.models import (
+    Environment,
+    EnvironmentSpec,
+    model_config,
+    resolve_environment,
+    scan,
+)
 from zmqtriton.sdk.wire import NotFound, ZmqTritonError
 
 
@@ -17,7 +23,7 @@ class ModelEnvironment(NamedTuple):
     """One model with the environment that it needs, or the error of reading it."""
 
     model: str
-    result: demand.Environment | demand.EnvironmentSpec | ZmqTritonError
+    result: Environment | EnvironmentSpec | ZmqTritonError
     #: True if the configuration was read, so that an error is about the model's Python.
     has_config: bool = True
 
@@ -44,8 +50,6 @@ def _read_model(path: Path, may_build: bool, config_name: str) -> Iterator[Model
     if config.HasField("ensemble_scheduling"):
         return
     try:
-        yield ModelEnvironment(
-            path.name, demand.resolve_environment(config, path, may_build=may_build)
-        )
+        yield ModelEnvironment(path.name, resolve_environment(config, path, may_build=may_build))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error)

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import demand
+from zmqtriton.sdk.models import Environment
 from zmqtriton.sdk.process import long_steps, prctl
 from zmqtriton.sdk.wire import InternalError, reasons
 
@@ -153,13 +153,13 @@ class Interpreter(NamedTuple):
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
 
-def probe(environment: demand.Environment) -> Interpreter:
+def probe(environment: Environment) -> Interpreter:
     """Ask an interpreter. Raises InternalError if it is of no use."""
     python = environment.python
     try:
         answer = subprocess.run(
             [python, _PROBE_PROGRAM],
-            env=demand.process_variables(environment, os.environ),
+            env=environment.variables(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -228,7 +228,7 @@ def find_interpreter(named: str) -> str:
     tried = []
     for candidate in candidate_paths(named):
         try:
-            interpreter = probe(demand.Environment(candidate))
+            interpreter = probe(Environment(candidate))
         except InternalError as error:
             tried.append(error.text)  # such as a shim that only complains
             continue
@@ -260,4 +260,4 @@ def candidate_paths(named: str) -> list[str]:
 
 
 def server_interpreter() -> Interpreter:
-    return probe(demand.Environment(sys.executable))
+    return probe(Environment(sys.executable))

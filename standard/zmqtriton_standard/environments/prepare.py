@@ -16,7 +16,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 
-from zmqtriton.sdk.models import demand as demands
+from zmqtriton.sdk.models import Environment, EnvironmentSpec
 from zmqtriton.sdk.process import long_steps
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.environments import interpreters
@@ -44,7 +44,9 @@ def build_environment(
     """
     name = _digest(requirements, base)
     tree = cache.tree_path(BUILT, name)
-    if cache.is_ready(BUILT, name) and not os.access(demands.interpreter_path(str(tree)), os.X_OK):
+    if cache.is_ready(BUILT, name) and not os.access(
+        Environment.interpreter_in(str(tree)), os.X_OK
+    ):
         cache.invalidate(BUILT, name)  # the interpreter that it was built on is gone
     source = f"{requirements} with {base.executable}"
     return str(
@@ -94,7 +96,7 @@ def _install_requirements(
     folder = os.path.dirname(requirements)
     venv = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", base.path]
     interpreters.run([*venv, str(tree)], what, reporter, directory=folder)
-    python = demands.interpreter_path(str(tree))
+    python = Environment.interpreter_in(str(tree))
     locked = os.path.join(folder, _LOCK_FILE)
     if requirements.endswith(".toml") and os.path.exists(locked):
         exported = str(tree / "exported-requirements.txt")
@@ -270,21 +272,21 @@ _CONDA_UNPACK_TIMEOUT_S = 600
 
 
 def prepare_environment(
-    demand: demands.EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
-) -> demands.Environment:
+    demand: EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
+) -> Environment:
     """Prepare an environment. Raises a ZmqTritonError that names cause and cure."""
-    if demand.kind == demands.DIRECTORY:
+    if demand.kind == "directory":
         reporter.log(
             "I",
             "Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. "
             f"Path: {demand.path}",
         )
         environment = _environment_at(demand.path)
-    elif demand.kind == demands.ARCHIVE:
+    elif demand.kind == "archive":
         environment = _environment_at(_unpack_archive(demand.path, cache, reporter))
     else:
-        environment = demands.Environment(find_interpreter(demand.python))
-    if demand.kind == demands.REQUIREMENTS:
+        environment = Environment(find_interpreter(demand.python))
+    if demand.kind == "requirements":
         environment = _environment_at(
             build_environment(demand.path, probe(environment), cache, reporter)
         )
@@ -306,9 +308,9 @@ def _warn_of_scripts(root: str, reporter: long_steps.Reporter) -> None:
         )
 
 
-def _environment_at(root: str) -> demands.Environment:
+def _environment_at(root: str) -> Environment:
     is_conda = os.path.isdir(os.path.join(root, "conda-meta"))
-    return demands.Environment(demands.interpreter_path(root), root, is_conda=is_conda)
+    return Environment(Environment.interpreter_in(root), root, is_conda=is_conda)
 
 
 def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Reporter) -> str:
@@ -330,9 +332,9 @@ def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Rep
 
         tree = cache.get_or_create(ARCHIVES, name, path, fill, reporter)
     root = str(environment_root(tree))
-    if not os.access(demands.interpreter_path(root), os.X_OK):
+    if not os.access(Environment.interpreter_in(root), os.X_OK):
         cache.invalidate(ARCHIVES, name)  # the interpreter that it leads to is gone
-    demands.check_directory(root)
+    Environment.check_directory(root)
     return root
 
 
@@ -347,7 +349,7 @@ def _open_archive(path: str) -> IO[bytes]:
 
 def _run_conda_unpack(root: Path, reporter: long_steps.Reporter) -> None:
     """Run conda-unpack, which replaces the old path in files by the new one."""
-    demands.check_directory(str(root))
+    Environment.check_directory(str(root))
     program = root / "bin" / "conda-unpack"
     if not program.is_file():
         return
@@ -356,6 +358,6 @@ def _run_conda_unpack(root: Path, reporter: long_steps.Reporter) -> None:
         [environment.python, str(program)],
         f"Running {program}",
         reporter,
-        variables=demands.process_variables(environment, os.environ),
+        variables=environment.variables(os.environ),
         within_s=_CONDA_UNPACK_TIMEOUT_S,
     )

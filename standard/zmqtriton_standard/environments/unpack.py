@@ -22,7 +22,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from zmqtriton.sdk.models import demand
+from zmqtriton.sdk.models import Environment
 from zmqtriton.sdk.process import long_steps
 from zmqtriton.sdk.wire import InternalError, Unsupported
 
@@ -46,7 +46,7 @@ def check_archive(path: str) -> None:
     ):
         unpack(path, file, Path(folder), _Silence(), ArchiveLimits(), has_contents=False)
         try:
-            demand.check_directory(str(environment_root(Path(folder))))
+            Environment.check_directory(str(environment_root(Path(folder))))
         except InternalError as error:
             raise InternalError(error.text.replace(folder, path)) from error
 

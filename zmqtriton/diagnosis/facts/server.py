@@ -18,7 +18,7 @@ from zmqtriton.diagnosis.facts.asking import (
     read_stacks,
 )
 from zmqtriton.diagnosis.facts.directories import Directories
-from zmqtriton.diagnosis.facts.served import WORTH_MENTIONING_MS, Facts, queue_ms
+from zmqtriton.diagnosis.facts.served import Facts
 from zmqtriton.diagnosis.facts.target import RunningServer
 from zmqtriton.diagnosis.hooks import MODEL
 from zmqtriton.findings import Finding
@@ -187,7 +187,7 @@ class ServerAnswers:
     def _config(self, facts: Facts) -> Mapping[str, Any]:
         """Return the configuration of an ensemble that has had requests, or if requests wait."""
         rows = facts.rows("counts")
-        has_waited = any(queue_ms(row) > WORTH_MENTIONING_MS for row in rows)
+        has_waited = any(Facts.queue_ms(row) > Facts.WORTH_MENTIONING_MS for row in rows)
         is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
         if not is_ensemble and not has_waited:
             return {}

@@ -168,7 +168,7 @@ def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
     if not path:
         return
     try:
-        token_file.read(path)
+        token_file.Grant.read_all(path)
         can_be_read = is_public(path)
     except (TokenFileError, OSError) as problem:
         yield error(

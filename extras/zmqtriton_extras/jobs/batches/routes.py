@@ -13,7 +13,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, extension
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, Operation, Route, RouteDescriptions, Schema
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors, numbers, shown
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
@@ -34,17 +34,17 @@ _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
 _WINDOW = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _JSON = "application/json"
-_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": extension.STRING}
+_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": Schema.STRING}
 
 
 def _list_of(name: str) -> dict[str, Any]:
-    return extension.object_of(
+    return Schema.object_of(
         {
-            "object": extension.STRING,
-            "data": extension.array_of(extension.schema_named(name)),
-            "first_id": extension.STRING,
-            "last_id": extension.STRING,
-            "has_more": extension.BOOLEAN,
+            "object": Schema.STRING,
+            "data": Schema.array_of(Schema.named(name)),
+            "first_id": Schema.STRING,
+            "last_id": Schema.STRING,
+            "has_more": Schema.BOOLEAN,
         },
         "object",
         "data",
@@ -52,48 +52,48 @@ def _list_of(name: str) -> dict[str, Any]:
     )
 
 
-DESCRIPTIONS = extension.RouteDescriptions(
+DESCRIPTIONS = RouteDescriptions(
     operations={
-        "FileRoutes.create": extension.Operation(
+        "FileRoutes.create": Operation(
             "Keep a file of requests: a form with `purpose`, which is `batch`, and `file`",
             "",
             "OpenAIFile",
             _JSON,
         ),
-        "FileRoutes.list_all": extension.Operation(
+        "FileRoutes.list_all": Operation(
             "The files of the client's token: `purpose`, `limit`, `order`, `after`",
             "",
             "OpenAIFiles",
             _JSON,
         ),
-        "FileRoutes.show": extension.Operation("One file", "", "OpenAIFile", _JSON),
-        "FileRoutes.content": extension.Operation("What the file contains"),
-        "FileRoutes.delete": extension.Operation("Remove a file"),
-        "BatchRoutes.create": extension.Operation(
+        "FileRoutes.show": Operation("One file", "", "OpenAIFile", _JSON),
+        "FileRoutes.content": Operation("What the file contains"),
+        "FileRoutes.delete": Operation("Remove a file"),
+        "BatchRoutes.create": Operation(
             "Execute each line of a file", "BatchRequest", "OpenAIBatch", _JSON
         ),
-        "BatchRoutes.list_all": extension.Operation(
+        "BatchRoutes.list_all": Operation(
             "The batches of the client's token, the newest first: `limit`, `after`",
             "",
             "OpenAIBatches",
             _JSON,
         ),
-        "BatchRoutes.show": extension.Operation("One batch", "", "OpenAIBatch", _JSON),
-        "BatchRoutes.cancel": extension.Operation(
+        "BatchRoutes.show": Operation("One batch", "", "OpenAIBatch", _JSON),
+        "BatchRoutes.cancel": Operation(
             "Cancel a batch; what its lines have answered is kept", "", "OpenAIBatch", _JSON
         ),
     },
     schemas={
-        "OpenAIFile": extension.object_of(
+        "OpenAIFile": Schema.object_of(
             {
-                "id": extension.STRING,
-                "object": extension.STRING,
-                "bytes": extension.COUNT,
-                "created_at": extension.COUNT,
-                "expires_at": extension.COUNT,
-                "filename": extension.STRING,
-                "purpose": extension.STRING,
-                "status": extension.STRING,
+                "id": Schema.STRING,
+                "object": Schema.STRING,
+                "bytes": Schema.COUNT,
+                "created_at": Schema.COUNT,
+                "expires_at": Schema.COUNT,
+                "filename": Schema.STRING,
+                "purpose": Schema.STRING,
+                "status": Schema.STRING,
             },
             "id",
             "object",
@@ -104,33 +104,33 @@ DESCRIPTIONS = extension.RouteDescriptions(
             "status",
         ),
         "OpenAIFiles": _list_of("OpenAIFile"),
-        "BatchRequest": extension.object_of(
+        "BatchRequest": Schema.object_of(
             {
-                "input_file_id": extension.STRING,
-                "endpoint": extension.STRING,
-                "completion_window": extension.STRING,
+                "input_file_id": Schema.STRING,
+                "endpoint": Schema.STRING,
+                "completion_window": Schema.STRING,
                 "metadata": _METADATA,
             },
             "input_file_id",
             "endpoint",
             "completion_window",
         ),
-        "OpenAIBatch": extension.object_of(
+        "OpenAIBatch": Schema.object_of(
             {
-                "id": extension.STRING,
-                "object": extension.STRING,
-                "endpoint": extension.STRING,
-                "input_file_id": extension.STRING,
-                "completion_window": extension.STRING,
-                "status": extension.STRING,
+                "id": Schema.STRING,
+                "object": Schema.STRING,
+                "endpoint": Schema.STRING,
+                "input_file_id": Schema.STRING,
+                "completion_window": Schema.STRING,
+                "status": Schema.STRING,
                 "errors": {},
                 "output_file_id": {"type": ["string", "null"]},
                 "error_file_id": {"type": ["string", "null"]},
-                "request_counts": extension.object_of(
+                "request_counts": Schema.object_of(
                     {
-                        "total": extension.COUNT,
-                        "completed": extension.COUNT,
-                        "failed": extension.COUNT,
+                        "total": Schema.COUNT,
+                        "completed": Schema.COUNT,
+                        "failed": Schema.COUNT,
                     },
                     "total",
                     "completed",

@@ -24,7 +24,7 @@ from zmqtriton.sdk.frontend import (
     refusals,
 )
 from zmqtriton.sdk.frontend import access as http_access
-from zmqtriton.sdk.wire import errors, token_file, wire
+from zmqtriton.sdk.wire import Grant, errors, wire
 from zmqtriton_extras.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
 
 #: Options of services whose routes this process does not serve.
@@ -54,13 +54,13 @@ _AGAIN_S = 1.0
 class JobTokens(bearer_tokens.BearerTokens):
     """Finds grants by the name that stands in place of the secret; only this process asks."""
 
-    def find(self, values: Sequence[str]) -> token_file.Grant | None:
+    def find(self, values: Sequence[str]) -> Grant | None:
         name = values[0] if values else ""
         return next((grant for grant in self._valid.values() if grant.name == name), None)
 
     def check(
         self, values: Sequence[str], address: str, need: str, model: str | None = None
-    ) -> token_file.Grant:
+    ) -> Grant:
         grant = self.find(values)
         if grant is None:
             raise refusals.Unauthenticated(
