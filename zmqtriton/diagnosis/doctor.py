@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.command_line import parse_words
-from zmqtriton.control_client import (
-    Client,
-    NoServerError,
-    ServerSelector,
-    connect,
-    find_directories,
-)
+from zmqtriton.control_client import Client, NoServerError, ServerSelector, find_directories
 from zmqtriton.diagnosis.examination import examine, list_chapters
 from zmqtriton.diagnosis.explain import explain_troubled
 from zmqtriton.diagnosis.facts.readings import ROOT
@@ -73,7 +67,7 @@ def _joined(first: Iterable[str], more: Iterable[str]) -> list[str]:
 
 def _connect(selector: ServerSelector) -> Client | None:
     try:
-        return connect(selector)
+        return selector.connect()
     except NoServerError:
         if selector.name:
             raise

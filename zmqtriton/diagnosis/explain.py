@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from zmqtriton.control_client import Client
 from zmqtriton.diagnosis.examination import examine_server
-from zmqtriton.diagnosis.facts.server import WITHIN_S, ServerAnswers
+from zmqtriton.diagnosis.facts.server import ServerAnswers
 from zmqtriton.diagnosis.rules.causes import judge_places, judge_pressure, judge_processes
 from zmqtriton.diagnosis.rules.requests import judge_tokens
 from zmqtriton.diagnosis.rules.served import find_all, no_models
@@ -38,7 +38,7 @@ def explain(
     answers = ServerAnswers(client, show, tell)
     explained = _explain_model(answers, model, version) if model else _explain_all(answers)
     if answers.is_slow:
-        tell(f"the server is slow: not all was looked at within {WITHIN_S:.0f} s")
+        tell(f"the server is slow: not all was looked at within {ServerAnswers.WITHIN_S:.0f} s")
     return explained
 
 

@@ -177,6 +177,18 @@ def give_directory(parent: str, user: StubUser) -> str:
     return path
 
 
+def become(name: str, parent: str) -> str:
+    """Run as this user from here on; return the directory of its environments.
+
+    Raises UserError and OSError.
+    """
+    user = find_user(name)
+    cache = give_directory(parent or default_root(is_shared=True), user)
+    user.become()
+    os.environ["XDG_CACHE_HOME"] = downloads_directory(cache)
+    return cache
+
+
 def downloads_directory(cache: str) -> str:
     """Return the directory of uv's downloads, for a user that may have no home."""
     return os.path.join(cache, "downloads")

@@ -12,18 +12,20 @@ if TYPE_CHECKING:
     from zmqtriton import (
         addons as addons,
         command_line as command_line,
-        control_client as control_client,
-        long_steps as long_steps,
         options as options,
-        otlp_destination as otlp_destination,
         runtime_places as runtime_places,
         standard_output as standard_output,
         systemd as systemd,
     )
     from zmqtriton.commit import full_version as full_version
     from zmqtriton.console import table as table
-    from zmqtriton.control_client import Client as Client, NoServerError as NoServerError
-    from zmqtriton.embedded import connection as connection, server as server
+    from zmqtriton.control_client import (
+        Client as Client,
+        NoServerError as NoServerError,
+        ServerIdentity as ServerIdentity,
+        ServerSelector as ServerSelector,
+    )
+    from zmqtriton.embedded import connection as connection
     from zmqtriton.embedded.hosted_process import report as report
     from zmqtriton.embedded.model import Model as Model
     from zmqtriton.embedded.parent import connect as connect
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
         InferenceResponse as InferenceResponse,
     )
     from zmqtriton.file_names import write_obstacle as write_obstacle
-    from zmqtriton.host import gpus as gpus
+    from zmqtriton.host.gpus import Gpu as Gpu, NvmlError as NvmlError, visible_gpus as visible_gpus
     from zmqtriton.host.capacity import available_bytes as available_bytes
     from zmqtriton.start.ports import describe_listener as describe_listener
     from zmqtriton_floor import endpoints as endpoints, prctl as prctl, spans as spans
@@ -49,6 +51,18 @@ if TYPE_CHECKING:
         Service as Service,
         run as run,
         run_local as run_local,
+    )
+    from zmqtriton.otlp_destination import (
+        Destination as Destination,
+        DestinationError as DestinationError,
+    )
+    from zmqtriton.embedded.server import Server as Server
+    from zmqtriton.long_steps import (
+        ByteCounter as ByteCounter,
+        LifelineReporter as LifelineReporter,
+        Reporter as Reporter,
+        StepProgress as StepProgress,
+        printable as printable,
     )
 else:
     __getattr__ = lazy_names(__name__)

@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -35,11 +36,7 @@ def guide(name: str, options: server_options.Options, port: int, config: Mapping
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = (
-            "save it again"
-            if options.value("reload")
-            else f"{command_line.ctl_command()} load {word}"
-        )
+        again = "save it again" if options.value("reload") else f"{ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -47,7 +44,7 @@ def guide(name: str, options: server_options.Options, port: int, config: Mapping
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
     lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
-    load = f"{command_line.ctl_command()} load --server {port} {word}"
+    load = f"{ctl_command()} load --server {port} {word}"
     after = (
         "It is loaded again whenever its files are saved."
         if options.value("reload")
@@ -72,9 +69,7 @@ def _requests(
     draft = _draft(name, config)
     lines = [curl_text(draft, server)]
     if draft.kind is Kind.PLAIN:
-        lines.append(
-            f"{command_line.ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
-        )
+        lines.append(f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros")
     return filter(None, lines)
 
 
@@ -142,17 +137,28 @@ def _sentence(path: Path, fact: SourceFact) -> str:
     return f"{where}: {fact.text}"
 
 
+def ctl_command() -> str:
+    """Return the words that call zmqtriton-ctl: its name, or its path where no shell finds it."""
+    if shutil.which(_CTL):
+        return _CTL
+    path = Path(sys.prefix, "bin", _CTL)
+    if not path.exists():
+        return f"{shlex.quote(sys.executable)} -m zmqtriton.ctl.main"
+    is_below = path.is_relative_to(Path.cwd())
+    return shlex.quote(os.path.relpath(path) if is_below else str(path))
+
+
 def configured_name(path: Path) -> str:
     """Return the name in the configuration beside the file, or ""."""
     config_path = scan.find_config(path.parent)
     try:
-        text = pbtxt.read_text(config_path) if config_path is not None else ""
-        return str(pbtxt.parse_text(text, os.fspath(config_path or ""), may_have_more=True).name)
+        return str(pbtxt.read_config(config_path, may_have_more=True).name) if config_path else ""
     except (ConfigError, ZmqTritonError):
         return ""  # the load says what is wrong with it
 
 
 _PYTHON_FILE = "model.py"
+_CTL = "zmqtriton-ctl"
 _RELOAD, _REPOSITORY = "--reload", "--model-repository="
 #: Only this machine can connect, unless other addresses are chosen.
 ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
@@ -203,7 +209,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     """Return the names of the models, and the options that have them served. Raises RunError."""
     if path.is_dir():
         path = path.absolute()
-        if not (path / _PYTHON_FILE).is_file() or scan.find_versions(path, path.parent, []):
+        if not (path / _PYTHON_FILE).is_file() or scan.scan_model(path, path.parent).versions:
             return _find_directory(path, name)
         path, name = path / _PYTHON_FILE, name or path.name
     if problem := check_file(path):
@@ -220,7 +226,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
 
 
 def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
-    if not scan.is_model_directory(path, scan.subdirectories(path)):
+    if not scan.is_model_directory(path):
         raise RunError(
             f"{path} is no model; if it has models in it, zmqtriton {_REPOSITORY}{path} serves them"
         )

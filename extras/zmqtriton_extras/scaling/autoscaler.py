@@ -23,7 +23,6 @@ from zmqtriton.sdk.supervisor import (
     Verbs,
     blueprint,
     helper_processes,
-    model_report,
     serving_generations,
 )
 from zmqtriton.sdk.supervisor import verbs as control_verbs
@@ -354,7 +353,7 @@ class Autoscaler(Feature):
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
         """Describe the instances of a model, and its scaling by load, if it has any."""
-        document, limits = model_report.describe_instances(model), limits_of(model)
+        document, limits = _describe_instances(model), limits_of(model)
         if limits is None:
             return document
         scaled = self._scaled.get(model.name) or _ScaledModel()
@@ -464,3 +463,17 @@ class InstanceTarget:
         self._needs.append((now_s, count))
         while self._needs[0][0] < now_s - self.limits.down_after_s:
             self._needs.popleft()
+
+
+def _describe_instances(model: ServedModel) -> dict[str, Any]:
+    """Return the numbers of instances and of ready instances of each serving version."""
+    serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
+    versions = {
+        str(number): {
+            "instances": len(one.instances.staying),
+            "ready": one.readiness.ready_count,
+        }
+        for number, one in serving.items()
+        if one is not None
+    }
+    return {"model": model.name, "versions": versions}

@@ -30,12 +30,12 @@ from zmqtriton.sdk.frontend import (
     HttpRequest,
     ModelVersion,
     OpenSequences,
+    Share,
     StreamItem,
     TakesLong,
     infer,
     is_large,
     json_documents,
-    ledger,
     now_ns,
     response_encoding,
     turns,
@@ -299,7 +299,7 @@ class _Conversation:
         self,
         items: Any,
         arrivals: Arrivals,
-        share: ledger.Share,
+        share: Share,
         written: response_encoding.ResponseFormat,
         before: asyncio.Task[None] | None,
     ) -> None:
@@ -321,7 +321,7 @@ class _Conversation:
         self,
         item: StreamItem,
         arrivals: Arrivals,
-        share: ledger.Share,
+        share: Share,
         written: response_encoding.ResponseFormat,
     ) -> None:
         if item.error is not None:

@@ -48,7 +48,7 @@ class RefusalLog:
         """Write the line of a request without access, unless its client has had many."""
         source = refusal.source
         if self._recent.add(source.address, self._clock()).wait_s:
-            is_full = len(self._left_out) >= bearer_tokens.MAX_ADDRESSES
+            is_full = len(self._left_out) >= bearer_tokens.FailureLimit.MAX_ADDRESSES
             is_counted = source.address in self._left_out or not is_full
             self._left_out[source.address if is_counted else "others"] += 1
             if self._timer is None:

@@ -22,7 +22,6 @@ from zmqtriton.sdk.frontend import (
     Operation,
     Route,
     Schema,
-    access,
     bearer_tokens,
     json_documents,
 )
@@ -147,10 +146,7 @@ class Description:
                 },
             },
         }
-        if (
-            self._gateway.settings.access.tokens
-            and access.need_of_route(route) != bearer_tokens.OPEN
-        ):
+        if self._gateway.settings.access.tokens and route.need:
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)

@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from zmqtriton.sdk.process import (
+    ServerSelector,
     addons,
-    control_client,
     full_version,
     load_reference,
     prctl,
@@ -88,7 +88,7 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     """
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         context.color = False
-    context.obj = control_client.ServerSelector(runtime_directory, server)
+    context.obj = ServerSelector(runtime_directory, server)
 
 
 @click.command()

@@ -19,7 +19,7 @@ import click
 
 from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.models import figures as shown_figures
-from zmqtriton.sdk.process import Client, addons, control_client
+from zmqtriton.sdk.process import Client, addons
 from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError, metrics
 from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.output import print_document, with_format
@@ -263,7 +263,7 @@ def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
 
 
 def _read(client: Client, model: str) -> list[dict[str, Any]]:
-    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
     counts = status["counts"]
     if counts is None:
         raise Unavailable(
@@ -302,7 +302,7 @@ def _gpu_bytes(
 ) -> Mapping[tuple[str, int], int]:
     """Return the bytes of instances on GPUs, by model and version; empty if not measured."""
     try:
-        figures = client.call("latest", timeout_s=control_client.QUICK_TIMEOUT_S)["processes"]
+        figures = client.call("latest", timeout_s=Client.QUICK_TIMEOUT_S)["processes"]
     except ZmqTritonError:
         return {}  # nobody measures
     sums: Counter[tuple[str, int]] = Counter()

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from zmqtriton.sdk.models import EnvironmentSpec
-from zmqtriton.sdk.process import Lifeline, long_steps, prctl
+from zmqtriton.sdk.process import Lifeline, LifelineReporter, prctl, printable
 from zmqtriton.sdk.wire import InternalError, ZmqTritonError, reasons, wire
 from zmqtriton_standard.environments.cache import EnvironmentCache
 from zmqtriton_standard.environments.prepare import prepare_environment
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     line.wait()
     if line.ended or not line.receive():
         return 1
-    reporter = long_steps.LifelineReporter(line, 0, f"{arguments[2]}.environment")
+    reporter = LifelineReporter(line, 0, f"{arguments[2]}.environment")
     try:
         environment = prepare_environment(demand, EnvironmentCache(arguments[3]), reporter)
         answer = wire.CallResult(0, 0, "", json.dumps(environment))
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _refusal(error: ZmqTritonError) -> wire.CallResult:
-    text, reason = long_steps.printable(error.text), error.reason
+    text, reason = printable(error.text), error.reason
     if reason.kind == reasons.Kind.OTHER:
         reason = reasons.Reason.of(reasons.Kind.ENVIRONMENT_FAILED, text, problem=text)
     return wire.CallResult(0, error.number, text, "", reason._replace(text=text))

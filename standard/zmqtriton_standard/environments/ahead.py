@@ -34,7 +34,7 @@ def read_environments(
     """Read one model's directory, or all models of a repository. Ensembles need nothing."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}; name a repository or a model")
-    if scan.is_model_directory(place, scan.subdirectories(place)):
+    if scan.is_model_directory(place):
         yield from _read_model(place.absolute(), may_build, config_name)
         return
     for model in scan.scan_repositories([place.absolute()], config_name).values():

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.models import Environment
-from zmqtriton.sdk.process import long_steps, prctl
+from zmqtriton.sdk.process import Reporter, StepProgress, prctl
 from zmqtriton.sdk.wire import InternalError, reasons
 
 _PROBE_PROGRAM = os.path.join(
@@ -55,7 +55,7 @@ def find_uv() -> str | None:
 def run(
     command: Sequence[str],
     what: str,
-    reporter: long_steps.Reporter,
+    reporter: Reporter,
     *,
     directory: str | None = None,
     variables: Mapping[str, str] | None = None,
@@ -64,7 +64,7 @@ def run(
     """Run a program. Raises InternalError: `what` failed, and the program's last lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
-    reporter.progress(long_steps.StepProgress(what))
+    reporter.progress(StepProgress(what))
     listener = threading.Thread(
         target=_forward_lines, args=(reading, last, what, reporter), daemon=True
     )
@@ -96,7 +96,7 @@ def run(
 
 
 def install_with_uv(
-    uv: str, arguments: Sequence[str], what: str, reporter: long_steps.Reporter, **more: Any
+    uv: str, arguments: Sequence[str], what: str, reporter: Reporter, **more: Any
 ) -> None:
     """Run `uv pip install`; from uv's cache alone where no index can be reached.
 
@@ -119,9 +119,7 @@ def is_unreachable(reason: str) -> bool:
     return _UNREACHABLE.search(reason) is not None
 
 
-def _forward_lines(
-    reading: int, last: deque[str], what: str, reporter: long_steps.Reporter
-) -> None:
+def _forward_lines(reading: int, last: deque[str], what: str, reporter: Reporter) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
             text = line.rstrip()
@@ -130,7 +128,7 @@ def _forward_lines(
                     last.pop()
                 last.append(text)
                 reporter.log("V", text)
-                reporter.progress(long_steps.StepProgress(f"{what}: {text}"))
+                reporter.progress(StepProgress(f"{what}: {text}"))
 
 
 class Interpreter(NamedTuple):

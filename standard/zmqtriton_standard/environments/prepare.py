@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from zmqtriton.sdk.models import Environment, EnvironmentSpec
-from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.process import Reporter, StepProgress
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.environments import interpreters
 from zmqtriton_standard.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
@@ -36,7 +36,7 @@ _LOCK_FILE = "uv.lock"
 
 
 def build_environment(
-    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: long_steps.Reporter
+    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the root of the environment.
 
@@ -83,7 +83,7 @@ def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _install_requirements(
-    tree: Path, requirements: str, base: Interpreter, reporter: long_steps.Reporter
+    tree: Path, requirements: str, base: Interpreter, reporter: Reporter
 ) -> None:
     uv = interpreters.find_uv()
     if uv is None:
@@ -120,7 +120,7 @@ _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-in
 
 
 def prepare_support_directory(
-    interpreter: Interpreter, cache: EnvironmentCache, reporter: long_steps.Reporter
+    interpreter: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the directory, or "" if nothing is missing.
 
@@ -140,7 +140,7 @@ def prepare_support_directory(
         reporter.log("I", f"{interpreter.path} lacks {lacking}; preparing them once for {kind}")
 
     def fill(tree: Path) -> None:
-        reporter.progress(long_steps.StepProgress(f"Copying {source}"))
+        reporter.progress(StepProgress(f"Copying {source}"))
         if not _copy_server_packages(interpreter, tree):
             _install(interpreter, tree, reporter)
 
@@ -182,7 +182,7 @@ def _copy_distribution(project: Distribution, tree: Path) -> bool:
     return copied > 0
 
 
-def _install(interpreter: Interpreter, tree: Path, reporter: long_steps.Reporter) -> None:
+def _install(interpreter: Interpreter, tree: Path, reporter: Reporter) -> None:
     failures: list[str] = []
     for install in _installers(interpreter, tree, reporter):
         try:
@@ -211,7 +211,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
 
 
 def _installers(
-    interpreter: Interpreter, tree: Path, reporter: long_steps.Reporter
+    interpreter: Interpreter, tree: Path, reporter: Reporter
 ) -> Iterator[Callable[[], None]]:
     """Yield functions that install the support packages into `tree`, the best way first."""
     projects = _projects(interpreter)
@@ -272,7 +272,7 @@ _CONDA_UNPACK_TIMEOUT_S = 600
 
 
 def prepare_environment(
-    demand: EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
+    demand: EnvironmentSpec, cache: EnvironmentCache, reporter: Reporter
 ) -> Environment:
     """Prepare an environment. Raises a ZmqTritonError that names cause and cure."""
     if demand.kind == "directory":
@@ -297,7 +297,7 @@ def prepare_environment(
     return environment._replace(support_directory=support, user=demand.user)
 
 
-def _warn_of_scripts(root: str, reporter: long_steps.Reporter) -> None:
+def _warn_of_scripts(root: str, reporter: Reporter) -> None:
     folder = Path(root, "etc", "conda", "activate.d")
     names = sorted(path.name for path in folder.glob("*.sh"))
     if names:
@@ -313,7 +313,7 @@ def _environment_at(root: str) -> Environment:
     return Environment(Environment.interpreter_in(root), root, is_conda=is_conda)
 
 
-def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Reporter) -> str:
+def _unpack_archive(path: str, cache: EnvironmentCache, reporter: Reporter) -> str:
     """Unpack an archive and return the root of its environment."""
     with _open_archive(path) as file:
         before = os.fstat(file.fileno())
@@ -347,7 +347,7 @@ def _open_archive(path: str) -> IO[bytes]:
         ) from error
 
 
-def _run_conda_unpack(root: Path, reporter: long_steps.Reporter) -> None:
+def _run_conda_unpack(root: Path, reporter: Reporter) -> None:
     """Run conda-unpack, which replaces the old path in files by the new one."""
     Environment.check_directory(str(root))
     program = root / "bin" / "conda-unpack"

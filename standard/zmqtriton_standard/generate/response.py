@@ -176,7 +176,7 @@ class Writer:
         if size > INLINE_BYTES:
             await self._wait_for_room(size)
         if size >= json_documents.LARGE_BYTES:
-            return await json_documents.aside(
+            return await json_documents.perform(
                 size, self._document, item, frame, json_documents.pieces
             )
         return self._document(item, frame, lambda fields: (json_documents.write(fields),))

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.sdk.process import available_bytes
-from zmqtriton.sdk.process import gpus as host_gpus
+from zmqtriton.sdk.process import NvmlError, available_bytes
 from zmqtriton.sdk.supervisor import Generation, Policy, Promise, actions, helper_processes
 from zmqtriton.sdk.supervisor import plan as plans
 from zmqtriton.sdk.wire import reasons
@@ -66,7 +65,7 @@ class MemoryQuestion:
         try:
             for name, gpu, size in gpu_memory(models, self.models_by_gpu):
                 sums.setdefault(name, Sizes())[gpu] += size
-        except (OSError, host_gpus.NvmlError) as error:
+        except (OSError, NvmlError) as error:
             problem = str(error)
         of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
         return MemoryReport(sums, available_bytes(), problem, of_forks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.frontend import catalogue as catalogues
+from zmqtriton.sdk.frontend import Catalogue
 from zmqtriton.sdk.wire import reasons
 from zmqtriton_standard.metrics.model_metrics import labels_text, model_labels
 
@@ -20,7 +20,7 @@ _TROUBLE_TEXT = (
 _SERVER, _MODEL = "zmqtriton_ready", "zmqtriton_model_ready"
 
 
-def render(catalogue: catalogues.Catalogue) -> str:
+def render(catalogue: Catalogue) -> str:
     """Return the text; models that are unloaded, or wait for a first request, have no series."""
     lines = [
         f"# HELP {_SERVER} 1 if the server and all models that should serve can execute",
@@ -33,7 +33,7 @@ def render(catalogue: catalogues.Catalogue) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _models(catalogue: catalogues.Catalogue) -> Iterator[str]:
+def _models(catalogue: Catalogue) -> Iterator[str]:
     for name, versions in catalogue.versions().items():
         if not versions:  # it cannot be read
             yield f"{_MODEL}{labels_text(**model_labels(name, '', {}))} 0"

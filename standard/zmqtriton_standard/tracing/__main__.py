@@ -167,10 +167,10 @@ def _sink(mode: str, file: str, opentelemetry: tuple[tuple[str, str], ...]) -> S
     if mode == "triton":
         return TraceFile(file)
     # only now, since it costs memory
-    from zmqtriton.sdk.process import otlp_destination
+    from zmqtriton.sdk.process import Destination
     from zmqtriton_standard.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(otlp_destination.read(opentelemetry, os.environ))
+    return OpenTelemetryExporter(Destination.read(opentelemetry, os.environ))
 
 
 def main() -> int:

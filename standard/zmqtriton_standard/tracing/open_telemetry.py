@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.sdk.process import otlp_destination, wall_clock
+from zmqtriton.sdk.process import Destination, wall_clock
 from zmqtriton_standard.tracing import otlp
 from zmqtriton_standard.tracing.gathering import RequestSpan
 from zmqtriton_standard.tracing.posting import PostError, poster_to
@@ -29,7 +29,7 @@ _WARN_INTERVAL_S = 60.0
 
 
 class OpenTelemetryExporter:
-    def __init__(self, destination: otlp_destination.Destination) -> None:
+    def __init__(self, destination: Destination) -> None:
         self._public_url = destination.public_url
         self._resource = destination.resource
         self._converter = otlp.SpanConverter()

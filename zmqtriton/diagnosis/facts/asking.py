@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.control_client import Client
 from zmqtriton.figures import format_duration
 from zmqtriton_floor.errors import NotFound, closest_match
 from zmqtriton_floor.reasons import AT_REST
@@ -31,7 +31,7 @@ def check_name(client: Client, model: str) -> None:
     """
     if not model:
         return
-    index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False}, Client.QUICK_TIMEOUT_S)
     names = [entry["name"] for entry in index]
     if model not in names:
         raise unknown_model(model, names)
@@ -62,7 +62,7 @@ def describe_log(log: Mapping[str, Any]) -> str:
 
 
 def read_stacks(
-    client: Client, model: str, within_s: float = QUICK_TIMEOUT_S
+    client: Client, model: str, within_s: float = Client.QUICK_TIMEOUT_S
 ) -> list[dict[str, Any]]:
     """Return each process with the lines that it has written."""
     stubs = client.call("stacks", {"model": model}, within_s)

@@ -11,6 +11,7 @@ from pathlib import Path
 from zmqtriton.sdk.process import command_line
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton_extras.authoring.example import copy_missing
+from zmqtriton_extras.authoring.run import ctl_command
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"
@@ -69,7 +70,7 @@ def guide(directory: Path, http: str) -> str:
     """Return the commands to try in another terminal; `http` is address and port."""
     numbers = ",".join(map(str, range(16)))
     ones = ",".join("1" * 16)
-    ctl = command_line.ctl_command()
+    ctl = ctl_command()
     return f"""
 The models are in {directory}. In another terminal:
 

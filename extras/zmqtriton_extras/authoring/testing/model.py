@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from zmqtriton.sdk.broker import SequenceControls
 from zmqtriton.sdk.models import backends, instances, model_config, pbtxt, played, scan
-from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, gpus
+from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, visible_gpus
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
 from zmqtriton_extras.authoring.testing.batch import (
     Answer,
@@ -62,7 +62,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     scanned = scan.scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = model_config.ModelHost(gpus.visible_gpus())
+    host = model_config.ModelHost(visible_gpus())
     config = model_config.load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(
@@ -100,11 +100,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
 
 def _no_version_text(directory: Path) -> str:
     text = f"{directory} has no version directory, such as {directory / '1'}"
-    models = [
-        path.name
-        for path in scan.subdirectories(directory)
-        if scan.scan_model(path, directory).versions
-    ]
+    models = [each.name for each in scan.scan_repositories([directory]).values() if each.versions]
     if models:
         text += f"; it is a repository of models, name one of them: {', '.join(models)}"
     return text

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.broker import BrokerSettings
-from zmqtriton.sdk.models import ConfigError, instances, model_config, pbtxt, scan
+from zmqtriton.sdk.models import ConfigError, instances, model_config, pbtxt
 from zmqtriton.sdk.process import addons
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
@@ -38,6 +38,7 @@ _BUSY = 0.98
 _LATE_SHARE = 0.05
 #: The count of requests that came where their value is, of models with AFFINITY: that add-on's.
 _HITS = "affinity_hits"
+_CONFIG_FILE = "config.pbtxt"
 
 
 class Change:
@@ -77,7 +78,7 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
     name = directory.resolve().name
     original = _read_with_groups(name, directory)
     for values in itertools.product(*(change.values for change in changes)):
-        document = pbtxt.to_dict(original)
+        document = json.loads(pbtxt.to_json(original))
         for change, value in zip(changes, values, strict=True):
             _put(document, change.path, value)
         config = model_config.load_config(name, directory, None, override=json.dumps(document))
@@ -95,9 +96,9 @@ def _read_with_groups(name: str, directory: Path) -> Any:
     Other defaults are filled in after a change, since they may depend on what is changed: preferred
     batch sizes do on the largest one.
     """
-    complete = model_config.load_config(name, directory, directory / scan.CONFIG_FILE)
+    complete = model_config.load_config(name, directory, directory / _CONFIG_FILE)
     instances.apply_group_defaults(complete)
-    written = pbtxt.read_config(directory / scan.CONFIG_FILE)
+    written = pbtxt.read_config(directory / _CONFIG_FILE)
     written.ClearField("instance_group")
     written.instance_group.extend(complete.instance_group)
     return written

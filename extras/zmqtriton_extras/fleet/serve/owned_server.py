@@ -22,8 +22,8 @@ from typing import Any
 from zmqtriton.sdk.process import (
     Client,
     NoServerError,
+    ServerSelector,
     command_line,
-    control_client,
     runtime_places,
 )
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError
@@ -192,7 +192,7 @@ class OwnedServer:
         self._process.wait()
 
     def _connect(self) -> Client:
-        return control_client.connect(control_client.ServerSelector(directory=str(self._directory)))
+        return ServerSelector(directory=str(self._directory)).connect()
 
 
 def _descendants(pid: int) -> list[int]:

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.frontend import (
+    AccessRules,
     Ask,
     CheckedRequest,
     Gateway,
@@ -23,7 +24,6 @@ from zmqtriton.sdk.frontend import (
     bearer_tokens,
     refusals,
 )
-from zmqtriton.sdk.frontend import access as http_access
 from zmqtriton.sdk.wire import Grant, errors, wire
 from zmqtriton_extras.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
 
@@ -65,7 +65,7 @@ class JobTokens(bearer_tokens.BearerTokens):
         if grant is None:
             raise refusals.Unauthenticated(
                 "The job's token is not valid any more: send the job again with a valid one",
-                refusals.UNKNOWN,
+                "unknown",
             )
         if need not in grant.scopes:
             raise refusals.Forbidden(
@@ -145,7 +145,7 @@ class Execution:
         tokens = settings.access.tokens
         # keys of restricted APIs were checked when the job came, and are not kept
         unrestricted = settings.access._replace(tokens="", restrictions=())
-        access = http_access.AccessRules(settings._replace(access=unrestricted))
+        access = AccessRules(settings._replace(access=unrestricted))
         if tokens:
             access.tokens = JobTokens(tokens)
             access.tokens.watch()
