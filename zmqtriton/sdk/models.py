@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         note as note,
         warning as warning,
     )
-    from zmqtriton.repository import decisions as decisions, scan as scan
+    from zmqtriton.repository import scan as scan
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote
     from zmqtriton_floor.signature import config_parameter as config_parameter
@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     from zmqtriton.diagnosis.facts.sources import (
         SourceFact as SourceFact,
         check_sources as check_sources,
+    )
+    from zmqtriton.repository.decisions import (
+        Decision as Decision,
+        KeepDecisions as KeepDecisions,
+        default_root as default_root,
     )
 else:
     __getattr__ = lazy_names(__name__)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         logs as logs,
         metrics as metrics,
         numbers as numbers,
-        reasons as reasons,
         routing as routing,
         signature as signature,
         tensors as tensors,
@@ -41,5 +40,11 @@ if TYPE_CHECKING:
     )
     from zmqtriton_floor.hosts import is_loopback as is_loopback
     from zmqtriton_floor.token_file import Grant as Grant
+    from zmqtriton_floor.reasons import (
+        ASLEEP as ASLEEP,
+        AT_REST as AT_REST,
+        Kind as Kind,
+        Reason as Reason,
+    )
 else:
     __getattr__ = lazy_names(__name__)

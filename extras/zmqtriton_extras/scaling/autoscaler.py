@@ -18,14 +18,12 @@ from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
     Generation,
+    HelperOwner,
+    Scale,
     ServedModel,
     Verb,
-    Verbs,
-    blueprint,
-    helper_processes,
     serving_generations,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_extras.scaling.limits import AutoscaleLimits
 from zmqtriton_standard.memory.measurements import (
@@ -162,10 +160,10 @@ class Autoscaler(Feature):
         self._processes = ModelProcesses(core.plan)
         self._scaled: dict[str, _ScaledModel] = {}
         #: The last number that was asked for, by model and group.
-        self._last: dict[tuple[str, str], blueprint.Scale] = {}
+        self._last: dict[tuple[str, str], Scale] = {}
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             "scale": Verb(
                 self._answer,
@@ -176,10 +174,10 @@ class Autoscaler(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
+    def helpers(self) -> Iterable[HelperOwner]:
         return (self._processes,)
 
-    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the numbers of instances that clients have set."""
         for name, model in self._server.models.items():
             if (scale := model.history.scale) is not None:
@@ -304,7 +302,7 @@ class Autoscaler(Feature):
 
     async def _change(self, model: ServedModel, scaled: _ScaledModel, instances: int) -> None:
         try:
-            await model.scale(blueprint.Scale(instances))
+            await model.scale(Scale(instances))
         except ZmqTritonError as error:
             self._postpone(model, scaled, error.text)
         finally:
@@ -320,9 +318,7 @@ class Autoscaler(Feature):
 
     async def _answer(self, call: ControlCall) -> dict[str, Any]:
         """Scale a model, or only show it; the answer is its instances."""
-        model = control_verbs.find_model(
-            self._server.models, control_verbs.required_model_name(call.arguments)
-        )
+        model = self._find_model(ControlCall.required_model_name(call.arguments))
         is_asked = is_change(call.arguments)
         scaled = await self._scale_as_asked(model, call.arguments) if is_asked else {}
         return self._describe(model) | scaled
@@ -331,7 +327,7 @@ class Autoscaler(Feature):
         self, model: ServedModel, arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Scale a model; return the further fields of the answer."""
-        control_verbs.check_names("a scale", arguments, ("model", "count", "group"))
+        ControlCall.check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
         if type(count) is not int or type(group) is not str:
             raise InvalidArgument("'count' must be an integer, and 'group' a string")
@@ -341,7 +337,7 @@ class Autoscaler(Feature):
                 f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
                 f"{limits.maximum} instances: choose one of these, not {count}"
             )
-        key, scale = (model.name, group), blueprint.Scale(count, group)
+        key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale
         try:
             await model.scale(scale)

@@ -24,12 +24,14 @@ from zmqtriton.sdk.frontend import (
 )
 from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import (
+    ASLEEP,
+    AT_REST,
     Grant,
     InvalidArgument,
+    Kind,
     ZmqTritonError,
     is_loopback,
     numbers,
-    reasons,
 )
 from zmqtriton_standard.cockpit import operations
 
@@ -177,7 +179,7 @@ def _visible(
 
 def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
     versions = (entry for entry in index if "version" in entry)
-    expected = [each for each in versions if each.get("why", {}).get("kind") not in reasons.AT_REST]
+    expected = [each for each in versions if each.get("why", {}).get("kind") not in AT_REST]
     ready = sum(entry.get("state") == "READY" for entry in expected)
     return f"{ready} of {len(expected)} model versions are ready"
 
@@ -220,7 +222,7 @@ def _models(
                 "version": version,
                 "state": entry.get("state", ""),
                 "reason": entry.get("reason", ""),
-                "is_asleep": entry.get("why", {}).get("kind") in reasons.ASLEEP,
+                "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
                 **_counts(row),
                 "last_error": (row or {}).get("last_error"),
                 **(rates or {}).get(f"{name}:{version}", at_rest),
@@ -278,7 +280,7 @@ _MOST = 2
 _MIB = 1 << 20
 _PACE = "max_executions_per_second"
 #: Reasons of restarts that a user or a drain has asked for; they are no trouble.
-_ON_PURPOSE = frozenset((reasons.Kind.RESTARTED, reasons.Kind.REPLACED_LATE))
+_ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
 
 Row = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ import sys
 
 from zmqtriton.sdk.models import EnvironmentSpec
 from zmqtriton.sdk.process import Lifeline, LifelineReporter, prctl, printable
-from zmqtriton.sdk.wire import InternalError, ZmqTritonError, reasons, wire
+from zmqtriton.sdk.wire import InternalError, Kind, Reason, ZmqTritonError, wire
 from zmqtriton_standard.environments.cache import EnvironmentCache
 from zmqtriton_standard.environments.prepare import prepare_environment
 
@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> int:
 
 def _refusal(error: ZmqTritonError) -> wire.CallResult:
     text, reason = printable(error.text), error.reason
-    if reason.kind == reasons.Kind.OTHER:
-        reason = reasons.Reason.of(reasons.Kind.ENVIRONMENT_FAILED, text, problem=text)
+    if reason.kind == Kind.OTHER:
+        reason = Reason.of(Kind.ENVIRONMENT_FAILED, text, problem=text)
     return wire.CallResult(0, error.number, text, "", reason._replace(text=text))
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.sdk.models import Environment
 from zmqtriton.sdk.process import Reporter, StepProgress, prctl
-from zmqtriton.sdk.wire import InternalError, reasons
+from zmqtriton.sdk.wire import InternalError, Kind
 
 _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(prctl.__file__)), "zmqtriton_stub", "probe.py"
@@ -206,9 +206,9 @@ def _useless(
     error = InternalError(f"The interpreter {python} {action}: {problem}")
     if is_forbidden:
         return error.because(
-            reasons.Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
+            Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
         )
-    return error.because(reasons.Kind.INTERPRETER_BROKEN, python=python, problem=problem)
+    return error.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
 
 
 def _user() -> str:
@@ -234,7 +234,7 @@ def find_interpreter(named: str) -> str:
         if version is None or version.group(1) == "{}.{}".format(*interpreter.version):
             return candidate
     missing = InternalError("; ".join([not_found_text(named), *tried]))
-    raise missing.because(reasons.Kind.INTERPRETER_MISSING, python=named)
+    raise missing.because(Kind.INTERPRETER_MISSING, python=named)
 
 
 def not_found_text(named: str) -> str:

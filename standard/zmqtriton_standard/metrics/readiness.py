@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton.sdk.frontend import Catalogue
-from zmqtriton.sdk.wire import reasons
+from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.metrics.model_metrics import labels_text, model_labels
 
 _TROUBLE = "zmqtriton_model_trouble_info"
@@ -56,7 +56,7 @@ def _rows(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from status.get("troubles", ())
     for process in status["processes"]:
         if process["role"] == "stub" and "why" in process:
-            cause = reasons.Reason.from_document(process["why"]).innermost.kind
+            cause = Reason.from_document(process["why"]).innermost.kind
             yield {**process, "what": "instance", "cause": cause}
 
 

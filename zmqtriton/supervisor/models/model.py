@@ -17,7 +17,7 @@ from zmqtriton.supervisor.models.load import Load, LoadRequest
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
 from zmqtriton.supervisor.models.version import ServedVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -75,7 +75,7 @@ class ServedModel(GenerationOwner):
         if self.is_loading:
             return self._loads_ended
         if any(version.is_serving for version in self.versions.values()):
-            return kept(None)
+            return Promise.kept(None)
         self.was_explicitly_unloaded = False
         return self._request(LoadRequest(is_poll=not again, retry_failed_members=again))
 
