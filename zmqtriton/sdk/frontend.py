@@ -47,11 +47,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.http_api.inference.infer import HttpEntrance as HttpEntrance
     from zmqtriton_frontends.http_api.server.asgi_exchange import Upgraded as Upgraded
-    from zmqtriton_frontends.inference import (
-        admission as admission,
-        classification as classification,
-        client_regions as client_regions,
-    )
+    from zmqtriton_frontends.inference import admission as admission
     from zmqtriton_frontends.inference.admission import CheckedRequest as CheckedRequest
     from zmqtriton_frontends.inference.load_metrics import utilization as utilization
     from zmqtriton_frontends.inference.load_on_demand import (
@@ -66,7 +62,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.inference.request_trace import now_ns as now_ns
     from zmqtriton_frontends.inference.restrictions import by_category as by_category
     from zmqtriton_frontends.inference.stage_times import Stages as Stages
-    from zmqtriton_frontends.process import request_log as request_log, turns as turns
+    from zmqtriton_frontends.process import request_log as request_log
     from zmqtriton_frontends.process.allocator import unused_of as unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals as Arrivals
     from zmqtriton_frontends.process.client_progress import ClientProgress as ClientProgress
@@ -93,6 +89,15 @@ if TYPE_CHECKING:
         Pending as Pending,
         Sender as Sender,
         Sink as Sink,
+    )
+    from zmqtriton_frontends.inference.classification import classify as classify
+    from zmqtriton_frontends.inference.client_regions import (
+        RegionContents as RegionContents,
+        RegionSlice as RegionSlice,
+    )
+    from zmqtriton_frontends.process.turns import (
+        RequestShares as RequestShares,
+        TaskTurn as TaskTurn,
     )
 else:
     __getattr__ = lazy_names(__name__)

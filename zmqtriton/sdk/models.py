@@ -10,16 +10,14 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from zmqtriton import figures as figures
-    from zmqtriton.config import (
-        backends as backends,
-        instances as instances,
-        model_config as model_config,
-        parameters as parameters,
-        pbtxt as pbtxt,
-    )
+    from zmqtriton.config import pbtxt as pbtxt
     from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
     from zmqtriton.config.files import ClientFile as ClientFile
-    from zmqtriton.config.parameters import parameter_text as parameter_text
+    from zmqtriton.config.parameters import (
+        parameter_text as parameter_text,
+        Quota as Quota,
+        whole_number_problem as whole_number_problem,
+    )
     from zmqtriton.diagnosis.doctor import diagnose as diagnose
     from zmqtriton.diagnosis.explain import explain as explain, explain_version as explain_version
     from zmqtriton.diagnosis.facts import asking as asking
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
         StepTimes as StepTimes,
     )
     from zmqtriton.diagnosis.facts.target import Chapter as Chapter, Target as Target
-    from zmqtriton.diagnosis.rules import causes as causes, files as files
     from zmqtriton.environments import users as users
     from zmqtriton.findings import (
         Finding as Finding,
@@ -43,7 +40,8 @@ if TYPE_CHECKING:
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote
     from zmqtriton_floor.signature import config_parameter as config_parameter
-    from zmqtriton_stub import api as api, model as model, played as played
+    from zmqtriton_stub import api as api, model as model
+    from zmqtriton_stub.played import PlayedStub as PlayedStub
     from zmqtriton_stub.api import dlpack as dlpack
     from zmqtriton_stub.memory import gpu as gpu
     from zmqtriton.environments.demand import (
@@ -60,5 +58,23 @@ if TYPE_CHECKING:
         KeepDecisions as KeepDecisions,
         default_root as default_root,
     )
+    from zmqtriton.config.backends import (
+        backend_places as backend_places,
+        find_model_file as find_model_file,
+        find_runtime as find_runtime,
+        models_in as models_in,
+    )
+    from zmqtriton.config.instances import (
+        MAX_INSTANCES as MAX_INSTANCES,
+        apply_group_defaults as apply_group_defaults,
+        instance_specs as instance_specs,
+    )
+    from zmqtriton.config.model_config import (
+        ModelHost as ModelHost,
+        load_config as load_config,
+        merge_completion as merge_completion,
+    )
+    from zmqtriton.diagnosis.rules.causes import explain_reason as explain_reason
+    from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem, judge_lines as judge_lines
 else:
     __getattr__ = lazy_names(__name__)

@@ -11,7 +11,6 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton import (
         addons as addons,
-        command_line as command_line,
         options as options,
         runtime_places as runtime_places,
         standard_output as standard_output,
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from zmqtriton.host.gpus import Gpu as Gpu, NvmlError as NvmlError, visible_gpus as visible_gpus
     from zmqtriton.host.capacity import available_bytes as available_bytes
     from zmqtriton.start.ports import describe_listener as describe_listener
-    from zmqtriton_floor import endpoints as endpoints, prctl as prctl, spans as spans
+    from zmqtriton_floor import prctl as prctl, spans as spans
     from zmqtriton_floor.lazy_names import load_reference as load_reference
     from zmqtriton_floor.lifeline import Lifeline as Lifeline
-    from zmqtriton_floor.process import wall_clock as wall_clock, zmq_sockets as zmq_sockets
+    from zmqtriton_floor.process import zmq_sockets as zmq_sockets
     from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
     from zmqtriton_floor.settings.frontends import FrontendSettings as FrontendSettings
     from zmqtriton_floor.settings.offers import Hook as Hook
@@ -64,5 +63,8 @@ if TYPE_CHECKING:
         StepProgress as StepProgress,
         printable as printable,
     )
+    from zmqtriton_floor.endpoints import local_service_path as local_service_path
+    from zmqtriton_floor.process.wall_clock import offset_ns as offset_ns
+    from zmqtriton.command_line import read_options as read_options
 else:
     __getattr__ = lazy_names(__name__)

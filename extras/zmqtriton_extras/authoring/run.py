@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import ConfigError, SourceFact, backends, check_sources, pbtxt, scan
-from zmqtriton.sdk.process import Hook, addons, command_line
+from zmqtriton.sdk.models import ConfigError, SourceFact, check_sources, models_in, pbtxt, scan
+from zmqtriton.sdk.process import Hook, addons, read_options
 from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton.sdk.wire import ZmqTritonError, datatypes, signature
@@ -117,7 +117,7 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
-    if backends.models_in(path)[1]:
+    if models_in(path)[1]:
         return ""  # its backend reads it
     for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
@@ -178,7 +178,7 @@ def run_model(words: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     words = [*of_model, *_usual_options(names, of_model[0], others), *others]
-    options = command_line.read_options(words, ADDRESSES)
+    options = read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
     # only now: an error need not load the server
@@ -215,7 +215,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path)
-    functions = () if name else backends.models_in(path)[1]
+    functions = () if name else models_in(path)[1]
     names = functions or (name or path.stem,)
     if unfit := [each for each in names if not _NAME.fullmatch(each)]:
         text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"

@@ -27,7 +27,6 @@ from zmqtriton.sdk.frontend import (
     load,
     problems,
     refusals,
-    tensor_data,
 )
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError, errors
 
@@ -42,7 +41,7 @@ Scope = dict[str, Any]
 Event = dict[str, Any]
 
 _CONTENT_TYPE = b"content-type"
-_JSON_LENGTH = tensor_data.JSON_LENGTH_HEADER.lower().encode()
+_JSON_LENGTH = b"inference-header-content-length"
 #: The platforms' own; an answer is never compressed for them.
 _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Chapter, Finding, Target, default_root, error, files
+from zmqtriton.sdk.models import Chapter, FileSystem, Finding, Target, default_root, error
 
 
 def chapters(target: Target) -> Iterator[Chapter]:
@@ -23,7 +23,7 @@ def judge_jobs(target: Target) -> Iterator[Finding]:
     folder = os.path.join(named or default_root(), "jobs")
     if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
         return  # it is where the variables and the working directory of the server say
-    place = files.read_place(folder)
+    place = FileSystem.of(folder)
     if is_running and not os.path.isfile(os.path.join(folder, "jobs.sqlite")):
         pids = [pid for pid, name in target.processes.items() if name == "jobs"]
         yield error(
@@ -38,6 +38,6 @@ def judge_jobs(target: Target) -> Iterator[Finding]:
             "Correct the rights, or name another place with --state-directory.",
             f"ls -ld {place.folder}",
         )
-    elif place.free_bytes < files.LEAST_FREE_BYTES:
+    else:
         effect = "New jobs are refused with 507 when it is full."
-        yield files.full_disk(folder, place, "jobs and batches", effect)
+        yield from place.full(folder, "jobs and batches", effect)

@@ -12,8 +12,8 @@ from zmqtriton.sdk.models import (
     Facts,
     Finding,
     Frame,
-    causes,
     error,
+    explain_reason,
     figures,
     note,
     warning,
@@ -59,7 +59,7 @@ def findings(facts: Facts, routes: Routes) -> Iterator[Finding]:
     for entry in facts.index:
         reason = Facts.reason_of(entry)
         if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
-            why = causes.explain_reason(routed, reason)
+            why = explain_reason(routed, reason)
             command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
             yield warning(f"its routes are not served: {why.text}", why.advice, command)
 

@@ -30,6 +30,7 @@ from zmqtriton.sdk.frontend import (
     HttpRequest,
     ModelVersion,
     OpenSequences,
+    RequestShares,
     Share,
     StreamItem,
     TakesLong,
@@ -38,7 +39,6 @@ from zmqtriton.sdk.frontend import (
     json_documents,
     now_ns,
     response_encoding,
-    turns,
     wake,
 )
 from zmqtriton.sdk.wire import (
@@ -80,7 +80,7 @@ class Streams:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._shares = turns.RequestShares()
+        self._shares = RequestShares()
         self._inference = infer.Inference(gateway)
 
     async def converse(
@@ -132,7 +132,7 @@ class _Conversation:
         self,
         gateway: Gateway,
         inference: infer.Inference,
-        shares: turns.RequestShares,
+        shares: RequestShares,
         req: HttpRequest,
         socket: WebSocket,
         target: tuple[str, str],

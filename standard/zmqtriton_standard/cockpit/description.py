@@ -7,6 +7,7 @@ the routes of extensions in theirs. Examples are made of signatures, small, and 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -248,8 +249,7 @@ def _presentable_inputs(model: ModelVersion) -> list[signature.Input] | None:
     """Return the inputs that a request needs; None if JSON cannot have them all in a few lines."""
     inputs = [each for each in model.signature.inputs.values() if not each.optional]
     is_presentable = all(
-        datatypes.BY_NUMBER[each.datatype].json_kind
-        and datatypes.count_elements(_shape(each)) <= _MAX_ELEMENTS
+        datatypes.BY_NUMBER[each.datatype].json_kind and math.prod(_shape(each)) <= _MAX_ELEMENTS
         for each in inputs
     )
     return inputs if is_presentable else None
@@ -260,7 +260,7 @@ def _shape(declaration: signature.Input) -> list[int]:
 
 
 def _elements(text_of: _TextOf, model: ModelVersion, declaration: signature.Input) -> list[Any]:
-    count = datatypes.count_elements(_shape(declaration))
+    count = math.prod(_shape(declaration))
     if declaration.datatype == datatypes.BYTES:
         return [text_of(model.config, declaration.name) or _TEXT] * count
     make = _ELEMENTS.get(datatypes.BY_NUMBER[declaration.datatype].json_kind, int)

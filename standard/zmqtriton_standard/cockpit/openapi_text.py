@@ -126,7 +126,7 @@ OPERATIONS = {
 
 _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
-_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.DATATYPES]}
+_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.BY_NAME.values()]}
 _DATA = {
     **Schema.array_of({}),
     "description": "Elements in row-major order, nested or flat.",

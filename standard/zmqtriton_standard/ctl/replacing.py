@@ -27,6 +27,8 @@ from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.output import print_note, print_result, with_format
 from zmqtriton_standard.ctl.selecting import seconds_option
 
+#: The variable with systemd's id of this run of a service.
+_INVOCATION = "INVOCATION_ID"
 _LOOK_EVERY_S = 0.2
 #: Seconds for an old server to appear again, or for a stopped new one to end before it is killed.
 _END_WITHIN_S = 30.0
@@ -103,7 +105,7 @@ def _replace(
 
     `directory` is the servers' runtime directory, if the user has named one.
     """
-    client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
+    client.begin("succession.start", {"invocation": os.environ.get(_INVOCATION, "")})
     start, output = client.finish_with_descriptors(Client.QUICK_TIMEOUT_S)
     words = program_words(start, program)
     options = options or start["words"]
@@ -184,7 +186,7 @@ def _forecast(client: Client) -> str:
 def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, str]:
     """Return the running server's environment; in its service, what the service has now."""
     before: Mapping[str, str] = start["environment"]
-    is_reload = start["invocation"] and start["invocation"] == systemd.invocation(own)
+    is_reload = start["invocation"] and start["invocation"] == own.get(_INVOCATION, "")
     kept = {name: before[name] for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC") if name in before}
     if "NOTIFY_SOCKET" not in kept or not is_reload:
         own = before

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zmqtriton.sdk.models import (
     Environment,
     EnvironmentSpec,
-    model_config,
+    load_config,
     resolve_environment,
     scan,
 )
@@ -43,7 +43,7 @@ def read_environments(
 
 def _read_model(path: Path, may_build: bool, config_name: str) -> Iterator[ModelEnvironment]:
     try:
-        config = model_config.load_config(path.name, path, scan.find_config(path, config_name))
+        config = load_config(path.name, path, scan.find_config(path, config_name))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error, has_config=False)
         return

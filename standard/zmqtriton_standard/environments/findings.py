@@ -20,12 +20,12 @@ from zmqtriton.sdk.models import (
     Chapter,
     Environment,
     EnvironmentSpec,
+    FileSystem,
     Finding,
     Problem,
     Severity,
     Target,
     error,
-    files,
     note,
     users,
     warning,
@@ -189,7 +189,7 @@ def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iter
     path = options.get("environment-directory") or users.default_root(
         is_shared=bool(options.get("stub-user"))
     )
-    place = files.read_place(path)
+    place = FileSystem.of(path)
     advice = "Name another directory with --environment-directory."
     if not place.is_writable:
         yield _judge_by_need(repositories, options)(

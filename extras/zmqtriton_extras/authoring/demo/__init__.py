@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zmqtriton.sdk.process import command_line
+from zmqtriton.sdk.process import read_options
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton_extras.authoring.example import copy_missing
 from zmqtriton_extras.authoring.run import ctl_command
@@ -42,7 +42,7 @@ def run_demo(words: list[str]) -> int:
         sys.stderr.write(f"error: cannot write the demo's models: {error}\n")
         return 1
     typed = words[1:] if has_directory else words
-    options = command_line.read_options(server_arguments(directory, typed), ADDRESSES)
+    options = read_options(server_arguments(directory, typed), ADDRESSES)
     if isinstance(options, int):
         return options
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.broker import BrokerSettings
-from zmqtriton.sdk.models import ConfigError, instances, model_config, pbtxt
+from zmqtriton.sdk.models import (
+    ConfigError,
+    apply_group_defaults,
+    instance_specs,
+    load_config,
+    pbtxt,
+)
 from zmqtriton.sdk.process import addons
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
@@ -68,7 +74,7 @@ class Setting:
     def __init__(self, label: str, config: Any) -> None:
         self.label = label
         self.config = pbtxt.to_json(config)
-        self.instances = [one.name for one in instances.instance_specs(config) if not one.passive]
+        self.instances = [one.name for one in instance_specs(config) if not one.passive]
         self.is_sequential = config.HasField("sequence_batching")
         self.has_affinity = "AFFINITY" in config.parameters
 
@@ -81,10 +87,10 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
         document = json.loads(pbtxt.to_json(original))
         for change, value in zip(changes, values, strict=True):
             _put(document, change.path, value)
-        config = model_config.load_config(name, directory, None, override=json.dumps(document))
+        config = load_config(name, directory, None, override=json.dumps(document))
         if config.HasField("ensemble_scheduling"):
             raise ConfigError("an ensemble has no instances; simulate the models of its steps")
-        instances.apply_group_defaults(config)
+        apply_group_defaults(config)
         pairs = zip(changes, values, strict=True)
         label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
         yield Setting(label or name, config)
@@ -96,8 +102,8 @@ def _read_with_groups(name: str, directory: Path) -> Any:
     Other defaults are filled in after a change, since they may depend on what is changed: preferred
     batch sizes do on the largest one.
     """
-    complete = model_config.load_config(name, directory, directory / _CONFIG_FILE)
-    instances.apply_group_defaults(complete)
+    complete = load_config(name, directory, directory / _CONFIG_FILE)
+    apply_group_defaults(complete)
     written = pbtxt.read_config(directory / _CONFIG_FILE)
     written.ClearField("instance_group")
     written.instance_group.extend(complete.instance_group)

@@ -24,11 +24,11 @@ from zmqtriton.sdk.frontend import (
     ModelVersion,
     OpenSequences,
     Pending,
+    RegionSlice,
     Sink,
     StreamItem,
     admission,
-    classification,
-    client_regions,
+    classify,
     is_large,
     now_ns,
     refusals,
@@ -56,7 +56,7 @@ class DoorRequest(NamedTuple):
     version: str
     body: wire.RequestBody
     options: admission.SchedulingOptions
-    places: Mapping[str, client_regions.RegionSlice]
+    places: Mapping[str, RegionSlice]
     classes: Mapping[str, int]
     #: Number of responses that may be sent before the client grants more; None is no limit.
     credit: int | None
@@ -116,7 +116,7 @@ def _shape(name: str, shape: list[Any]) -> list[int]:
     return shape
 
 
-def _place(fields: Fields) -> client_regions.RegionSlice | None:
+def _place(fields: Fields) -> RegionSlice | None:
     """Return the slice of a client's shared memory that has a tensor; None if none has."""
     region = fields.text("region")
     offset, size = fields.count("offset"), fields.count("byte_size")
@@ -124,14 +124,14 @@ def _place(fields: Fields) -> client_regions.RegionSlice | None:
         if offset or size:
             raise InvalidArgument("'offset' and 'byte_size' need a 'region'")
         return None
-    return client_regions.RegionSlice(region, offset, size)
+    return RegionSlice(region, offset, size)
 
 
 def _outputs(
     outputs: list[Any],
-) -> tuple[list[str], Mapping[str, client_regions.RegionSlice], Mapping[str, int]]:
+) -> tuple[list[str], Mapping[str, RegionSlice], Mapping[str, int]]:
     names: dict[str, None] = {}
-    places: dict[str, client_regions.RegionSlice] = {}
+    places: dict[str, RegionSlice] = {}
     classes: dict[str, int] = {}
     for entry in outputs:
         fields = Fields({"name": entry} if type(entry) is str else entry, "an output")
@@ -285,7 +285,7 @@ class DoorSink(Sink):
     def _message(self, pending: Pending, response: wire.ResponseBody, *, is_final: bool) -> Message:
         places, model = self._request.places, pending.model
         if pending.form:
-            response = classification.classify(model, response, pending.form)
+            response = classify(model, response, pending.form)
         return responses.response(
             self._number, model, pending.request_id, response, places, is_final=is_final
         )

@@ -21,7 +21,7 @@ import orjson
 from zmqtriton.sdk.frontend import Ask, CheckedRequest, Gateway, ModelVersion, now_ns
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.models import config_parameter
-from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.process import local_service_path
 from zmqtriton.sdk.wire import Grant, InternalError, errors, tensors, wire
 from zmqtriton_extras.openai.choices import count_tokens, estimate_tokens
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
@@ -249,9 +249,7 @@ class Tokens:
 
 def count_tokens_of(gateway: Gateway) -> CountTokens:
     """Make the step of a process."""
-    return CountTokens(
-        endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE)
-    )
+    return CountTokens(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
 
 def text_names(model: ModelVersion) -> TensorNames | None:
