@@ -141,7 +141,7 @@ class Grant(NamedTuple):
 
     @staticmethod
     def reader(key: str) -> Callable[[str], Any]:
-        """Return what reads a value of a line. It raises ValueError."""
+        """Return the function that reads a value of a line. It raises ValueError."""
         return _READERS[key]
 
 
@@ -169,10 +169,9 @@ def _parse_line(words: List[str]) -> Grant:
             raise ValueError(f"{key}= is given twice: remove one")
         fields[key] = value
     texts = {"scopes": "", **fields}
-    values: Dict[str, Any] = {
-        key: reader(texts[key]) for key, reader in _READERS.items() if key in texts
-    }
-    return Grant(name, bytes.fromhex(hashed[1]), **values)
+    return Grant(
+        name, bytes.fromhex(hashed[1]), **{k: _READERS[k](texts[k]) for k in _READERS if k in texts}
+    )
 
 
 def parse_scopes(text: str) -> FrozenSet[str]:

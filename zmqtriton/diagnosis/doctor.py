@@ -27,7 +27,7 @@ _ANY_REPOSITORY = "--model-repository=."
 def diagnose(
     selector: ServerSelector, repositories: Sequence[str], words: Sequence[str]
 ) -> tuple[str, list[Finding]]:
-    """Return what was examined, in words, and the findings, the most important first.
+    """Return the target in words, and the findings, the most important first.
 
     Raises NoServerError if a server is named that there is not.
     """

@@ -52,8 +52,7 @@ class Gpu(NamedTuple):
         """Open the library, with its handle of the GPU. Raises what `nvml_library` does."""
         with nvml_library() as nvml:
             device = ctypes.c_void_p()
-            by_uuid = nvml.nvmlDeviceGetHandleByUUID
-            call_nvml(by_uuid, self.uuid.encode(), ctypes.byref(device))
+            call_nvml(nvml.nvmlDeviceGetHandleByUUID, self.uuid.encode(), ctypes.byref(device))
             yield nvml, device
 
     def used_memory(self) -> tuple[int, int]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         HttpExtension as HttpExtension,
         Operation as Operation,
         RouteDescriptions as RouteDescriptions,
-        Schema as Schema,
+        JsonSchema as JsonSchema,
     )
     from zmqtriton_frontends.http_api.inference import (
         infer as infer,

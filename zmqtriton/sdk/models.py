@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from zmqtriton.repository.decisions import (
         Decision as Decision,
         KeepDecisions as KeepDecisions,
-        default_root as default_root,
+        state_root as state_root,
     )
     from zmqtriton.config.backends import (
         backend_places as backend_places,

@@ -1,7 +1,7 @@
 """Names of all processes: errors, messages, tensors and their datatypes, texts and numbers.
 
-Steps, routes, processes of add-ons and features import this. A module counts as one name: it is
-imported as a whole, as in `wire.Tensor`. Code in a model's own Python has `zmqtriton_floor.sdk`.
+Steps, routes, processes of add-ons and features import this. A module is imported as a whole, as
+in `wire.Tensor`, and each name in use counts. A model's own Python has `zmqtriton_floor.sdk`.
 """
 
 from typing import TYPE_CHECKING

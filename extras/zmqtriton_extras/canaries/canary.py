@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.sdk.models import Decision, scan
-from zmqtriton.sdk.supervisor import Blueprint, ServedModel, TransitionError, serving_generations
+from zmqtriton.sdk.supervisor import Blueprint, ServedModel, TransitionError
 from zmqtriton.sdk.wire import Kind, logs, routing, wire
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
@@ -131,7 +131,7 @@ def _outcomes(canary: Canary) -> Iterator[tuple[int, bool, str]]:
 
 def is_policy_choice(model: ServedModel, number: int) -> bool:
     """True if the version policy wants this version."""
-    serving = serving_generations(model.versions)
+    serving = model.serving_generations
     return any(number in each.blueprint.policy_versions for each in serving)
 
 

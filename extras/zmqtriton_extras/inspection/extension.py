@@ -14,10 +14,10 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpExtension,
     HttpRequest,
+    JsonSchema,
     Operation,
     Route,
     RouteDescriptions,
-    Schema,
     Threads,
     json_documents,
 )
@@ -28,15 +28,15 @@ from zmqtriton_standard.cockpit import operations
 _threads = Threads("profiles", 2, 16)
 _SETTINGS = {
     "seconds": {"type": "number", "exclusiveMinimum": 0},
-    "instance": Schema.STRING,
-    "request": Schema.STRING,
+    "instance": JsonSchema.STRING,
+    "request": JsonSchema.STRING,
     "form": {"type": "string", "enum": ["svg", "speedscope", "pprof"]},
 }
 _FIGURE = {
-    "name": Schema.STRING,
-    "description": Schema.STRING,
+    "name": JsonSchema.STRING,
+    "description": JsonSchema.STRING,
     "kind": {"type": "string", "enum": ["counter", "gauge", "histogram"]},
-    "labels": {"type": "object", "additionalProperties": Schema.STRING},
+    "labels": {"type": "object", "additionalProperties": JsonSchema.STRING},
     "value": {"type": "number"},
     "count": {"type": "integer"},
 }
@@ -100,9 +100,9 @@ def _descriptions(gateway: Gateway) -> RouteDescriptions:
     summary = "Where a model spends its time: a flame graph (SVG), or a file for other programs"
     operation = Operation(summary, "ProfileRequest", media="image/svg+xml", is_body_required=False)
     schemas = {
-        "ProfileRequest": Schema.object_of(_SETTINGS),
-        "Figures": Schema.object_of(
-            {"figures": {"type": "array", "items": Schema.object_of(_FIGURE)}}
+        "ProfileRequest": JsonSchema.object_of(_SETTINGS),
+        "Figures": JsonSchema.object_of(
+            {"figures": {"type": "array", "items": JsonSchema.object_of(_FIGURE)}}
         ),
     }
     described = {

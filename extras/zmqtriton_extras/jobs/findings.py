@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Chapter, FileSystem, Finding, Target, default_root, error
+from zmqtriton.sdk.models import Chapter, FileSystem, Finding, Target, error, state_root
 
 
 def chapters(target: Target) -> Iterator[Chapter]:
@@ -20,7 +20,7 @@ def judge_jobs(target: Target) -> Iterator[Finding]:
     if not options.get("jobs"):
         return
     named = options.get("state-directory", "")
-    folder = os.path.join(named or default_root(), "jobs")
+    folder = os.path.join(named or state_root(), "jobs")
     if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
         return  # it is where the variables and the working directory of the server say
     place = FileSystem.of(folder)

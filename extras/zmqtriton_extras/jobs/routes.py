@@ -18,11 +18,11 @@ import falcon.asgi
 from zmqtriton.sdk.frontend import (
     Gateway,
     HttpRequest,
+    JsonSchema,
     NotLoaded,
     Operation,
     Route,
     RouteDescriptions,
-    Schema,
     attempt,
     bearer_tokens,
     json_documents,
@@ -82,30 +82,30 @@ DESCRIPTIONS = RouteDescriptions(
         "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
-        "Job": Schema.object_of(
+        "Job": JsonSchema.object_of(
             {
-                "id": Schema.STRING,
-                "path": Schema.STRING,
+                "id": JsonSchema.STRING,
+                "path": JsonSchema.STRING,
                 "state": {
                     "type": "string",
                     "enum": ["queued", "running", "succeeded", "failed", "cancelled"],
                 },
-                "place": Schema.COUNT,
+                "place": JsonSchema.COUNT,
                 "progress": {"type": "number"},
-                "status": Schema.COUNT,
-                "reason": Schema.STRING,
-                "result": Schema.STRING,
+                "status": JsonSchema.COUNT,
+                "reason": JsonSchema.STRING,
+                "result": JsonSchema.STRING,
                 "response": {},
-                "webhook": Schema.object_of(
+                "webhook": JsonSchema.object_of(
                     {
-                        "url": Schema.STRING,
+                        "url": JsonSchema.STRING,
                         "state": {
                             "type": "string",
                             "enum": ["pending", "sending", "delivered", "failed"],
                         },
-                        "tries": Schema.COUNT,
+                        "tries": JsonSchema.COUNT,
                         "next": {"type": "number"},
-                        "problem": Schema.STRING,
+                        "problem": JsonSchema.STRING,
                     },
                     "url",
                     "state",
@@ -116,19 +116,21 @@ DESCRIPTIONS = RouteDescriptions(
             "path",
             "state",
         ),
-        "Responses": Schema.object_of(
+        "Responses": JsonSchema.object_of(
             {
-                "state": Schema.STRING,
-                "tries": Schema.COUNT,
-                "next": Schema.COUNT,
-                "responses": Schema.array_of({}),
+                "state": JsonSchema.STRING,
+                "tries": JsonSchema.COUNT,
+                "next": JsonSchema.COUNT,
+                "responses": JsonSchema.array_of({}),
             },
             "state",
             "tries",
             "next",
             "responses",
         ),
-        "Jobs": Schema.object_of({"jobs": Schema.array_of(Schema.named("Job"))}, "jobs"),
+        "Jobs": JsonSchema.object_of(
+            {"jobs": JsonSchema.array_of(JsonSchema.named("Job"))}, "jobs"
+        ),
     },
 )
 

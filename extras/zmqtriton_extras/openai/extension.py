@@ -11,11 +11,11 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpExtension,
     HttpRequest,
+    JsonSchema,
     ModelVersion,
     Operation,
     Route,
     RouteDescriptions,
-    Schema,
 )
 from zmqtriton_extras.openai import fields, problems
 from zmqtriton_extras.openai.tensor_names import names_of
@@ -50,7 +50,7 @@ _OPERATIONS = {
     ),
     "Realtime.converse": Operation(
         "A WebSocket: a chat in the events of OpenAI's Realtime API, as far as texts go",
-        query={"model": Schema.STRING},
+        query={"model": JsonSchema.STRING},
     ),
     "Embeddings.embed": Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
@@ -110,58 +110,60 @@ def _number(values: fields.Range) -> dict[str, Any]:
 
 _TEXTS = {
     "type": ["string", "array"],
-    "items": Schema.STRING,
+    "items": JsonSchema.STRING,
     "description": "One, or a list of them.",
 }
 _ANY = {"type": "object"}
-_USAGE = Schema.object_of(
+_USAGE = JsonSchema.object_of(
     {
-        "prompt_tokens": Schema.COUNT,
-        "completion_tokens": Schema.COUNT,
-        "total_tokens": Schema.COUNT,
+        "prompt_tokens": JsonSchema.COUNT,
+        "completion_tokens": JsonSchema.COUNT,
+        "total_tokens": JsonSchema.COUNT,
     },
     "prompt_tokens",
     "total_tokens",
 )
 _SAMPLING: dict[str, Any] = {
     **{field: _number(values) for field, values in fields.SAMPLING.items()},
-    **dict.fromkeys(fields.FLAGS, Schema.BOOLEAN),
+    **dict.fromkeys(fields.FLAGS, JsonSchema.BOOLEAN),
     "stop": _TEXTS,
     "logit_bias": {"type": "object", "description": "By the numbers of tokens, from -100 to 100."},
 }
 _COMMON: dict[str, Any] = {
     **_SAMPLING,
-    "stream": Schema.BOOLEAN,
-    "stream_options": Schema.object_of({"include_usage": Schema.BOOLEAN}),
-    "n": Schema.COUNT,
-    "response_format": Schema.object_of({"type": Schema.STRING, "json_schema": _ANY}, "type"),
+    "stream": JsonSchema.BOOLEAN,
+    "stream_options": JsonSchema.object_of({"include_usage": JsonSchema.BOOLEAN}),
+    "n": JsonSchema.COUNT,
+    "response_format": JsonSchema.object_of(
+        {"type": JsonSchema.STRING, "json_schema": _ANY}, "type"
+    ),
 }
 _TOOLS: dict[str, Any] = {
-    "tools": Schema.array_of(_ANY),
+    "tools": JsonSchema.array_of(_ANY),
     "tool_choice": {"type": ["string", "object"]},
-    "parallel_tool_calls": Schema.BOOLEAN,
+    "parallel_tool_calls": JsonSchema.BOOLEAN,
     "top_logprobs": _number(fields.TOP_LOGPROBS),
 }
-_MESSAGE = Schema.object_of(
+_MESSAGE = JsonSchema.object_of(
     {
-        "role": Schema.STRING,
+        "role": JsonSchema.STRING,
         "content": {"type": ["string", "array", "null"], "items": _ANY},
-        "tool_calls": Schema.array_of(_ANY),
+        "tool_calls": JsonSchema.array_of(_ANY),
     },
     "role",
 )
 
 
 def _answer(choice: dict[str, Any]) -> dict[str, Any]:
-    choice = {"index": Schema.COUNT, **choice, "finish_reason": Schema.STRING}
-    return Schema.object_of(
+    choice = {"index": JsonSchema.COUNT, **choice, "finish_reason": JsonSchema.STRING}
+    return JsonSchema.object_of(
         {
-            "id": Schema.STRING,
-            "object": Schema.STRING,
-            "created": Schema.COUNT,
-            "model": Schema.STRING,
-            "choices": Schema.array_of(Schema.object_of(choice, "index")),
-            "usage": Schema.named("Usage"),
+            "id": JsonSchema.STRING,
+            "object": JsonSchema.STRING,
+            "created": JsonSchema.COUNT,
+            "model": JsonSchema.STRING,
+            "choices": JsonSchema.array_of(JsonSchema.object_of(choice, "index")),
+            "usage": JsonSchema.named("Usage"),
         },
         "id",
         "object",
@@ -172,12 +174,12 @@ def _answer(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 _SCHEMAS: dict[str, Any] = {
-    "OpenAIError": Schema.object_of(
+    "OpenAIError": JsonSchema.object_of(
         {
-            "error": Schema.object_of(
+            "error": JsonSchema.object_of(
                 {
-                    "message": Schema.STRING,
-                    "type": Schema.STRING,
+                    "message": JsonSchema.STRING,
+                    "type": JsonSchema.STRING,
                     "param": {"type": ["string", "null"]},
                     "code": {"type": ["string", "null"]},
                 },
@@ -190,11 +192,11 @@ _SCHEMAS: dict[str, Any] = {
         "error",
     ),
     "Usage": _USAGE,
-    "ChatCompletionRequest": Schema.object_of(
+    "ChatCompletionRequest": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
-            "messages": Schema.array_of(_MESSAGE),
-            "logprobs": Schema.BOOLEAN,
+            "model": JsonSchema.STRING,
+            "messages": JsonSchema.array_of(_MESSAGE),
+            "logprobs": JsonSchema.BOOLEAN,
             **_TOOLS,
             **_COMMON,
         },
@@ -202,40 +204,40 @@ _SCHEMAS: dict[str, Any] = {
         "messages",
     ),
     "ChatCompletion": _answer({"message": _MESSAGE}),
-    "CompletionRequest": Schema.object_of(
+    "CompletionRequest": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
+            "model": JsonSchema.STRING,
             "prompt": _TEXTS,
-            "echo": Schema.BOOLEAN,
+            "echo": JsonSchema.BOOLEAN,
             "logprobs": _number(fields.COMPLETION_LOGPROBS),
             **_COMMON,
         },
         "model",
         "prompt",
     ),
-    "Completion": _answer({"text": Schema.STRING}),
-    "ResponseRequest": Schema.object_of(
+    "Completion": _answer({"text": JsonSchema.STRING}),
+    "ResponseRequest": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
+            "model": JsonSchema.STRING,
             "input": {"type": ["string", "array"], "items": _ANY},
-            "instructions": Schema.STRING,
-            "max_output_tokens": Schema.COUNT,
-            "text": Schema.object_of({"format": _ANY}),
-            "stream": Schema.BOOLEAN,
+            "instructions": JsonSchema.STRING,
+            "max_output_tokens": JsonSchema.COUNT,
+            "text": JsonSchema.object_of({"format": _ANY}),
+            "stream": JsonSchema.BOOLEAN,
             **_TOOLS,
             **_SAMPLING,
         },
         "model",
         "input",
     ),
-    "ResponseDocument": Schema.object_of(
+    "ResponseDocument": JsonSchema.object_of(
         {
-            "id": Schema.STRING,
-            "object": Schema.STRING,
-            "created_at": Schema.COUNT,
-            "status": Schema.STRING,
-            "model": Schema.STRING,
-            "output": Schema.array_of(_ANY),
+            "id": JsonSchema.STRING,
+            "object": JsonSchema.STRING,
+            "created_at": JsonSchema.COUNT,
+            "status": JsonSchema.STRING,
+            "model": JsonSchema.STRING,
+            "output": JsonSchema.array_of(_ANY),
             "usage": _ANY,
         },
         "id",
@@ -244,24 +246,24 @@ _SCHEMAS: dict[str, Any] = {
         "model",
         "output",
     ),
-    "EmbeddingRequest": Schema.object_of(
+    "EmbeddingRequest": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
+            "model": JsonSchema.STRING,
             "input": _TEXTS,
             "encoding_format": {"type": "string", "enum": ["float", "base64"]},
         },
         "model",
         "input",
     ),
-    "EmbeddingResponse": Schema.object_of(
+    "EmbeddingResponse": JsonSchema.object_of(
         {
-            "object": Schema.STRING,
-            "model": Schema.STRING,
-            "data": Schema.array_of(
-                Schema.object_of(
+            "object": JsonSchema.STRING,
+            "model": JsonSchema.STRING,
+            "data": JsonSchema.array_of(
+                JsonSchema.object_of(
                     {
-                        "object": Schema.STRING,
-                        "index": Schema.COUNT,
+                        "object": JsonSchema.STRING,
+                        "index": JsonSchema.COUNT,
                         "embedding": {"type": ["array", "string"], "items": {"type": "number"}},
                     },
                     "object",
@@ -269,49 +271,49 @@ _SCHEMAS: dict[str, Any] = {
                     "embedding",
                 )
             ),
-            "usage": Schema.named("Usage"),
+            "usage": JsonSchema.named("Usage"),
         },
         "object",
         "data",
         "model",
         "usage",
     ),
-    "SpeechRequest": Schema.object_of(
+    "SpeechRequest": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
-            "input": Schema.STRING,
-            "voice": Schema.STRING,
-            "instructions": Schema.STRING,
+            "model": JsonSchema.STRING,
+            "input": JsonSchema.STRING,
+            "voice": JsonSchema.STRING,
+            "instructions": JsonSchema.STRING,
             "response_format": {"type": "string", "enum": ["wav", "pcm"]},
         },
         "model",
         "input",
     ),
-    "Transcription": Schema.object_of(
+    "Transcription": JsonSchema.object_of(
         {
-            "text": Schema.STRING,
-            "task": Schema.STRING,
-            "language": Schema.STRING,
+            "text": JsonSchema.STRING,
+            "task": JsonSchema.STRING,
+            "language": JsonSchema.STRING,
             "duration": {"type": ["number", "null"]},
         },
         "text",
     ),
-    "OpenAIModel": Schema.object_of(
+    "OpenAIModel": JsonSchema.object_of(
         {
-            "id": Schema.STRING,
-            "object": Schema.STRING,
-            "created": Schema.COUNT,
-            "owned_by": Schema.STRING,
+            "id": JsonSchema.STRING,
+            "object": JsonSchema.STRING,
+            "created": JsonSchema.COUNT,
+            "owned_by": JsonSchema.STRING,
         },
         "id",
         "object",
         "created",
         "owned_by",
     ),
-    "OpenAIModels": Schema.object_of(
+    "OpenAIModels": JsonSchema.object_of(
         {
-            "object": Schema.STRING,
-            "data": Schema.array_of(Schema.named("OpenAIModel")),
+            "object": JsonSchema.STRING,
+            "data": JsonSchema.array_of(JsonSchema.named("OpenAIModel")),
         },
         "object",
         "data",

@@ -22,7 +22,6 @@ from zmqtriton.sdk.supervisor import (
     Scale,
     ServedModel,
     Verb,
-    serving_generations,
 )
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_extras.scaling.limits import AutoscaleLimits
@@ -224,7 +223,7 @@ class Autoscaler(Feature):
         self, model: ServedModel, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
         """Compare the instances of a model with the need of its busiest version."""
-        serving = serving_generations(model.versions)
+        serving = model.serving_generations
         by_version = {each.version: each for each in serving}
         scaled.targets = {
             each.number: scaled.targets.get(each.number) or _target_of(each) for each in serving
@@ -260,7 +259,7 @@ class Autoscaler(Feature):
     ) -> None:
         """Start as many more as there is room for."""
         scaled.is_changing, scaled.obstacle = False, ""
-        serving = serving_generations(model.versions)
+        serving = model.serving_generations
         present = max(map(_count, serving), default=0)
         sizes = memory.by_model.get(model.name, Sizes())
         count = max(1, sum(map(_count, serving)))
@@ -379,7 +378,7 @@ def is_change(arguments: dict[str, Any]) -> bool:
 def limits_of(model: ServedModel) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
     bounds: list[AutoscaleLimits | None]
-    generations = serving_generations(model.versions)
+    generations = model.serving_generations
     bounds = [each.blueprint.add_on_settings.get("scaling") for each in generations]
     return next((limits for limits in bounds if limits is not None), None)
 

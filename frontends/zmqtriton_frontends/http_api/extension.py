@@ -19,7 +19,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
 
 
-class Schema:
+class JsonSchema:
     """JSON schemas of the bodies and parameters of routes."""
 
     STRING: Final = {"type": "string"}

@@ -19,10 +19,10 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpExtension,
     HttpRequest,
+    JsonSchema,
     ModelVersion,
     Operation,
     Route,
-    Schema,
     bearer_tokens,
     json_documents,
 )
@@ -142,7 +142,7 @@ class Description:
                 "default": {
                     "description": "What was wrong.",
                     "content": {
-                        _JSON: {"schema": Schema.named(self._errors.get(responder, "Error"))}
+                        _JSON: {"schema": JsonSchema.named(self._errors.get(responder, "Error"))}
                     },
                 },
             },
@@ -158,7 +158,7 @@ class Description:
         if parameters:
             operation["parameters"] = parameters
         if entry.request:
-            content: dict[str, Any] = {"schema": Schema.named(entry.request)}
+            content: dict[str, Any] = {"schema": JsonSchema.named(entry.request)}
             if responder in self._examples_of:
                 content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
@@ -208,7 +208,9 @@ def _operation_id(method: str, path: str) -> str:
 def _response(entry: Operation) -> dict[str, Any]:
     if not entry.media:
         return {"description": "Done; the body is empty."}
-    schema: dict[str, Any] = Schema.named(entry.response) if entry.response else {"type": "string"}
+    schema: dict[str, Any] = (
+        JsonSchema.named(entry.response) if entry.response else {"type": "string"}
+    )
     return {"description": "The answer.", "content": {entry.media: {"schema": schema}}}
 
 

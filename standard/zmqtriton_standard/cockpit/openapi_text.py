@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.sdk.frontend import Operation, Schema
+from zmqtriton.sdk.frontend import JsonSchema, Operation
 from zmqtriton.sdk.wire import datatypes
 
 
@@ -75,13 +75,13 @@ OPERATIONS = {
     "Status.history": _answers(
         "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds",
         "History",
-        query={"seconds": _NUMBER, "model": Schema.STRING},
+        query={"seconds": _NUMBER, "model": JsonSchema.STRING},
     ),
     "Status.logs": _answers(
         "The last lines of the log, of all or of a model",
         "Log",
         query={
-            "model": Schema.STRING,
+            "model": JsonSchema.STRING,
             **{name: _NUMBER for name in ("lines", "since", "after")},
         },
     ),
@@ -128,55 +128,55 @@ _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
 _DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.BY_NAME.values()]}
 _DATA = {
-    **Schema.array_of({}),
+    **JsonSchema.array_of({}),
     "description": "Elements in row-major order, nested or flat.",
 }
 _TENSOR = {
-    "name": Schema.STRING,
+    "name": JsonSchema.STRING,
     "datatype": _DATATYPE,
-    "shape": Schema.array_of(Schema.COUNT),
+    "shape": JsonSchema.array_of(JsonSchema.COUNT),
     "data": _DATA,
 }
 _LOAD = {
     **{
-        "name": Schema.STRING,
-        "version": Schema.STRING,
-        "ready": Schema.BOOLEAN,
+        "name": JsonSchema.STRING,
+        "version": JsonSchema.STRING,
+        "ready": JsonSchema.BOOLEAN,
     },
-    **{key: Schema.COUNT for key in ("queued", "executing", "unanswered", "limit")},
-    "instances": Schema.object_of({"ready": Schema.COUNT, "all": Schema.COUNT}),
+    **{key: JsonSchema.COUNT for key in ("queued", "executing", "unanswered", "limit")},
+    "instances": JsonSchema.object_of({"ready": JsonSchema.COUNT, "all": JsonSchema.COUNT}),
     **{key: _NUMBER for key in ("utilization", "mean_queue_ms", "mean_compute_ms")},
 }
-_DURATION = Schema.object_of({"count": Schema.COUNT, "ns": Schema.COUNT}, "count", "ns")
+_DURATION = JsonSchema.object_of({"count": JsonSchema.COUNT, "ns": JsonSchema.COUNT}, "count", "ns")
 
 SCHEMAS: dict[str, Any] = {
-    "Error": Schema.object_of({"error": Schema.STRING}, "error"),
-    "Server": Schema.object_of(
+    "Error": JsonSchema.object_of({"error": JsonSchema.STRING}, "error"),
+    "Server": JsonSchema.object_of(
         {
-            "name": Schema.STRING,
-            "version": Schema.STRING,
-            "extensions": Schema.array_of(Schema.STRING),
+            "name": JsonSchema.STRING,
+            "version": JsonSchema.STRING,
+            "extensions": JsonSchema.array_of(JsonSchema.STRING),
         },
         "name",
         "version",
     ),
-    "TensorMetadata": Schema.object_of(
+    "TensorMetadata": JsonSchema.object_of(
         {
-            "name": Schema.STRING,
+            "name": JsonSchema.STRING,
             "datatype": _DATATYPE,
-            "shape": Schema.array_of({"type": "integer"}),
+            "shape": JsonSchema.array_of({"type": "integer"}),
         },
         "name",
         "datatype",
         "shape",
     ),
-    "Model": Schema.object_of(
+    "Model": JsonSchema.object_of(
         {
-            "name": Schema.STRING,
-            "versions": Schema.array_of(Schema.STRING),
-            "platform": Schema.STRING,
-            "inputs": Schema.array_of(Schema.named("TensorMetadata")),
-            "outputs": Schema.array_of(Schema.named("TensorMetadata")),
+            "name": JsonSchema.STRING,
+            "versions": JsonSchema.array_of(JsonSchema.STRING),
+            "platform": JsonSchema.STRING,
+            "inputs": JsonSchema.array_of(JsonSchema.named("TensorMetadata")),
+            "outputs": JsonSchema.array_of(JsonSchema.named("TensorMetadata")),
         },
         "name",
         "versions",
@@ -186,16 +186,16 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
     "Duration": _DURATION,
-    "ModelStatistics": Schema.object_of(
+    "ModelStatistics": JsonSchema.object_of(
         {
-            "name": Schema.STRING,
-            "version": Schema.STRING,
-            "last_inference": {**Schema.COUNT, "description": "Milliseconds since 1970."},
-            "inference_count": Schema.COUNT,
-            "execution_count": Schema.COUNT,
+            "name": JsonSchema.STRING,
+            "version": JsonSchema.STRING,
+            "last_inference": {**JsonSchema.COUNT, "description": "Milliseconds since 1970."},
+            "inference_count": JsonSchema.COUNT,
+            "execution_count": JsonSchema.COUNT,
             "inference_stats": {
                 "type": "object",
-                "additionalProperties": Schema.named("Duration"),
+                "additionalProperties": JsonSchema.named("Duration"),
             },
         },
         "name",
@@ -204,90 +204,96 @@ SCHEMAS: dict[str, Any] = {
         "execution_count",
         "inference_stats",
     ),
-    "Statistics": Schema.object_of(
-        {"model_stats": Schema.array_of(Schema.named("ModelStatistics"))},
+    "Statistics": JsonSchema.object_of(
+        {"model_stats": JsonSchema.array_of(JsonSchema.named("ModelStatistics"))},
         "model_stats",
     ),
-    "IndexRequest": Schema.object_of(
-        {"ready": {**Schema.BOOLEAN, "description": "Only those that are ready."}}
+    "IndexRequest": JsonSchema.object_of(
+        {"ready": {**JsonSchema.BOOLEAN, "description": "Only those that are ready."}}
     ),
-    "Index": Schema.array_of(
-        Schema.object_of(
+    "Index": JsonSchema.array_of(
+        JsonSchema.object_of(
             {
-                "name": Schema.STRING,
-                "version": Schema.STRING,
-                "state": Schema.STRING,
-                "reason": Schema.STRING,
+                "name": JsonSchema.STRING,
+                "version": JsonSchema.STRING,
+                "state": JsonSchema.STRING,
+                "reason": JsonSchema.STRING,
             },
             "name",
         )
     ),
-    "LoadRequest": Schema.object_of({"parameters": Schema.object_of({"config": Schema.STRING})}),
-    "UnloadRequest": Schema.object_of(
-        {"parameters": Schema.object_of({"unload_dependents": Schema.BOOLEAN})}
+    "LoadRequest": JsonSchema.object_of(
+        {"parameters": JsonSchema.object_of({"config": JsonSchema.STRING})}
     ),
-    "Load": Schema.object_of(_LOAD),
-    "ServerLoad": Schema.object_of({**_LOAD, "models": Schema.array_of(Schema.named("Load"))}),
-    "DrainRequest": Schema.object_of(
+    "UnloadRequest": JsonSchema.object_of(
+        {"parameters": JsonSchema.object_of({"unload_dependents": JsonSchema.BOOLEAN})}
+    ),
+    "Load": JsonSchema.object_of(_LOAD),
+    "ServerLoad": JsonSchema.object_of(
+        {**_LOAD, "models": JsonSchema.array_of(JsonSchema.named("Load"))}
+    ),
+    "DrainRequest": JsonSchema.object_of(
         {
-            "instance": Schema.STRING,
+            "instance": JsonSchema.STRING,
             "then": {"type": "string", "enum": ["nothing", "unload", "restart", "stop"]},
             **{key: _NUMBER for key in ("within_s", "quiet_s")},
-            "wait": Schema.BOOLEAN,
+            "wait": JsonSchema.BOOLEAN,
         }
     ),
-    "UndrainRequest": Schema.object_of({"instance": Schema.STRING}),
-    "DrainState": Schema.object_of(
+    "UndrainRequest": JsonSchema.object_of({"instance": JsonSchema.STRING}),
+    "DrainState": JsonSchema.object_of(
         {
-            **{key: Schema.STRING for key in ("model", "instance", "state", "then")},
+            **{key: JsonSchema.STRING for key in ("model", "instance", "state", "then")},
             "under_way": {"type": ["integer", "null"]},
             "seconds": _NUMBER,
-            "is_late": Schema.BOOLEAN,
+            "is_late": JsonSchema.BOOLEAN,
         }
     ),
-    "ScaleRequest": Schema.object_of({"count": Schema.COUNT, "group": Schema.STRING}, "count"),
-    "Scale": Schema.object_of(
+    "ScaleRequest": JsonSchema.object_of(
+        {"count": JsonSchema.COUNT, "group": JsonSchema.STRING}, "count"
+    ),
+    "Scale": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
+            "model": JsonSchema.STRING,
             "versions": {
                 "type": "object",
-                "additionalProperties": Schema.object_of(
-                    {"instances": Schema.COUNT, "ready": Schema.COUNT}
+                "additionalProperties": JsonSchema.object_of(
+                    {"instances": JsonSchema.COUNT, "ready": JsonSchema.COUNT}
                 ),
             },
-            "autoscale": Schema.object_of(
+            "autoscale": JsonSchema.object_of(
                 {
-                    "least": Schema.COUNT,
-                    "most": Schema.COUNT,
-                    "last_change": Schema.STRING,
-                    "obstacle": Schema.STRING,
+                    "least": JsonSchema.COUNT,
+                    "most": JsonSchema.COUNT,
+                    "last_change": JsonSchema.STRING,
+                    "obstacle": JsonSchema.STRING,
                 }
             ),
         }
     ),
-    "Restarted": Schema.object_of(
-        {"model": Schema.STRING, "ended": Schema.COUNT}, "model", "ended"
+    "Restarted": JsonSchema.object_of(
+        {"model": JsonSchema.STRING, "ended": JsonSchema.COUNT}, "model", "ended"
     ),
-    "Status": Schema.object_of(
+    "Status": JsonSchema.object_of(
         {
-            "server": Schema.object_of(
+            "server": JsonSchema.object_of(
                 {
-                    "id": Schema.STRING,
-                    "version": Schema.STRING,
-                    "ready": Schema.STRING,
+                    "id": JsonSchema.STRING,
+                    "version": JsonSchema.STRING,
+                    "ready": JsonSchema.STRING,
                 }
             ),
-            **{name: Schema.array_of({"type": "object"}) for name in ("processes", "models")},
-            "environments": Schema.array_of(Schema.named("Preparation")),
+            **{name: JsonSchema.array_of({"type": "object"}) for name in ("processes", "models")},
+            "environments": JsonSchema.array_of(JsonSchema.named("Preparation")),
         },
         "server",
         "processes",
         "models",
         "environments",
     ),
-    "Preparation": Schema.object_of(
+    "Preparation": JsonSchema.object_of(
         {
-            **{name: Schema.STRING for name in ("model", "step")},
+            **{name: JsonSchema.STRING for name in ("model", "step")},
             "progress": {
                 "type": ["number", "null"],
                 "description": "Between 0 and 1; null: nobody knows how much there is to do.",
@@ -301,47 +307,47 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Columns": {
         "type": "object",
-        "additionalProperties": Schema.array_of({"type": ["number", "null"]}),
+        "additionalProperties": JsonSchema.array_of({"type": ["number", "null"]}),
         "description": "A column for each figure, a value for each time; null: no value.",
     },
-    "History": Schema.object_of(
+    "History": JsonSchema.object_of(
         {
             "interval_s": _NUMBER,
-            "times": {**Schema.array_of(_NUMBER), "description": "Seconds since 1970."},
-            "server": Schema.named("Columns"),
-            "models": {"type": "object", "additionalProperties": Schema.named("Columns")},
-            "models_left_out": Schema.COUNT,
+            "times": {**JsonSchema.array_of(_NUMBER), "description": "Seconds since 1970."},
+            "server": JsonSchema.named("Columns"),
+            "models": {"type": "object", "additionalProperties": JsonSchema.named("Columns")},
+            "models_left_out": JsonSchema.COUNT,
         },
         "interval_s",
         "times",
         "server",
         "models",
     ),
-    "Log": Schema.object_of(
+    "Log": JsonSchema.object_of(
         {
-            "lines": Schema.array_of(
-                Schema.object_of(
+            "lines": JsonSchema.array_of(
+                JsonSchema.object_of(
                     {
-                        **{name: Schema.COUNT for name in ("number", "pid", "line")},
+                        **{name: JsonSchema.COUNT for name in ("number", "pid", "line")},
                         "time_s": _NUMBER,
                         **{
-                            name: Schema.STRING
+                            name: JsonSchema.STRING
                             for name in ("level", "file", "model", "instance", "text")
                         },
                     }
                 )
             ),
-            "last": Schema.COUNT,
-            "lost": Schema.COUNT,
+            "last": JsonSchema.COUNT,
+            "lost": JsonSchema.COUNT,
             **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
         "lines",
         "last",
         "lost",
     ),
-    "CanaryRequest": Schema.object_of(
+    "CanaryRequest": JsonSchema.object_of(
         {
-            "version": Schema.COUNT,
+            "version": JsonSchema.COUNT,
             **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
             **{
                 name: {}
@@ -353,41 +359,43 @@ SCHEMAS: dict[str, Any] = {
                     "promote_after",
                 )
             },
-            **{name: Schema.STRING for name in ("header", "sticky", "latency")},
+            **{name: JsonSchema.STRING for name in ("header", "sticky", "latency")},
         }
     ),
-    "Canary": Schema.object_of(
+    "Canary": JsonSchema.object_of(
         {
-            "model": Schema.STRING,
-            "phase": Schema.STRING,
-            "stable": Schema.COUNT,
-            "canary": Schema.COUNT,
+            "model": JsonSchema.STRING,
+            "phase": JsonSchema.STRING,
+            "stable": JsonSchema.COUNT,
+            "canary": JsonSchema.COUNT,
             "weight": _NUMBER,
-            "reason": Schema.STRING,
+            "reason": JsonSchema.STRING,
         }
     ),
-    "InferRequest": Schema.object_of(
+    "InferRequest": JsonSchema.object_of(
         {
-            "id": Schema.STRING,
+            "id": JsonSchema.STRING,
             "parameters": _PARAMETERS,
-            "inputs": Schema.array_of(
-                Schema.object_of(
+            "inputs": JsonSchema.array_of(
+                JsonSchema.object_of(
                     {**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape"
                 )
             ),
-            "outputs": Schema.array_of(
-                Schema.object_of({"name": Schema.STRING, "parameters": _PARAMETERS}, "name")
+            "outputs": JsonSchema.array_of(
+                JsonSchema.object_of({"name": JsonSchema.STRING, "parameters": _PARAMETERS}, "name")
             ),
         },
         "inputs",
     ),
-    "InferResponse": Schema.object_of(
+    "InferResponse": JsonSchema.object_of(
         {
-            "id": Schema.STRING,
-            "model_name": Schema.STRING,
-            "model_version": Schema.STRING,
+            "id": JsonSchema.STRING,
+            "model_name": JsonSchema.STRING,
+            "model_version": JsonSchema.STRING,
             "parameters": _PARAMETERS,
-            "outputs": Schema.array_of(Schema.object_of(_TENSOR, "name", "datatype", "shape")),
+            "outputs": JsonSchema.array_of(
+                JsonSchema.object_of(_TENSOR, "name", "datatype", "shape")
+            ),
         },
         "model_name",
         "model_version",
@@ -400,29 +408,29 @@ SCHEMAS: dict[str, Any] = {
     "Generated": {
         "type": "object",
         "properties": {
-            "model_name": Schema.STRING,
-            "model_version": Schema.STRING,
+            "model_name": JsonSchema.STRING,
+            "model_version": JsonSchema.STRING,
         },
         "description": "Outputs by their names, with the name and the version of the model.",
     },
-    "RegisterRequest": Schema.object_of(
+    "RegisterRequest": JsonSchema.object_of(
         {
             "key": {
-                **Schema.STRING,
+                **JsonSchema.STRING,
                 "description": "Name of the shared memory, as shm_open takes it.",
             },
-            "offset": Schema.COUNT,
-            "byte_size": Schema.COUNT,
+            "offset": JsonSchema.COUNT,
+            "byte_size": JsonSchema.COUNT,
         },
         "byte_size",
     ),
-    "Regions": Schema.array_of(
-        Schema.object_of(
+    "Regions": JsonSchema.array_of(
+        JsonSchema.object_of(
             {
-                "name": Schema.STRING,
-                "key": Schema.STRING,
-                "offset": Schema.COUNT,
-                "byte_size": Schema.COUNT,
+                "name": JsonSchema.STRING,
+                "key": JsonSchema.STRING,
+                "offset": JsonSchema.COUNT,
+                "byte_size": JsonSchema.COUNT,
             },
             "name",
         )

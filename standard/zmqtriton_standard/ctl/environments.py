@@ -59,7 +59,7 @@ def _become(name: str, parent: str) -> str:
 
     try:
         return users.become(name, parent)
-    except (users.UserError, OSError) as error:
+    except OSError as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -27,8 +27,6 @@ from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.output import print_note, print_result, with_format
 from zmqtriton_standard.ctl.selecting import seconds_option
 
-#: The variable with systemd's id of this run of a service.
-_INVOCATION = "INVOCATION_ID"
 _LOOK_EVERY_S = 0.2
 #: Seconds for an old server to appear again, or for a stopped new one to end before it is killed.
 _END_WITHIN_S = 30.0
@@ -105,7 +103,7 @@ def _replace(
 
     `directory` is the servers' runtime directory, if the user has named one.
     """
-    client.begin("succession.start", {"invocation": os.environ.get(_INVOCATION, "")})
+    client.begin("succession.start", {"invocation": os.environ.get("INVOCATION_ID", "")})
     start, output = client.finish_with_descriptors(Client.QUICK_TIMEOUT_S)
     words = program_words(start, program)
     options = options or start["words"]
@@ -186,7 +184,7 @@ def _forecast(client: Client) -> str:
 def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, str]:
     """Return the running server's environment; in its service, what the service has now."""
     before: Mapping[str, str] = start["environment"]
-    is_reload = start["invocation"] and start["invocation"] == own.get(_INVOCATION, "")
+    is_reload = start["invocation"] and start["invocation"] == own.get("INVOCATION_ID", "")
     kept = {name: before[name] for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC") if name in before}
     if "NOTIFY_SOCKET" not in kept or not is_reload:
         own = before

@@ -24,7 +24,6 @@ from zmqtriton.sdk.supervisor import (
     Promise,
     ServedModel,
     StubPlace,
-    serving_generations,
 )
 from zmqtriton.sdk.wire import (
     InvalidArgument,
@@ -314,7 +313,7 @@ class ModelTarget:
         await unloaded
 
     async def _restart(self, *, is_late: bool) -> None:
-        serving = serving_generations(self._model.versions)
+        serving = self._model.serving_generations
         self._replacements = [
             Replacement(one, list(one.instances)) for one in serving if one.instances
         ]

@@ -302,7 +302,3 @@ def _ratio(total: float, count: int) -> float | None:
 
 def _milliseconds(ns: float | None) -> float | None:
     return None if ns is None else ns / 1e6
-
-
-def _matches(globs: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)

@@ -21,7 +21,6 @@ from zmqtriton.sdk.supervisor import (
     ServedModel,
     Verb,
     actions,
-    serving_generations,
 )
 from zmqtriton.sdk.wire import Reason, Unavailable, ZmqTritonError, errors, wire
 
@@ -71,7 +70,7 @@ class Sleeping(Feature, HelperOwner):
     def _ask(self, word: str, model: ServedModel) -> Promise[int]:
         """Ask all instances of a model."""
         turn = _Turn(word, model.name, self._plan.now_s)
-        generations = serving_generations(model.versions)
+        generations = model.serving_generations
         instances = (one for generation in generations for one in generation.instances)
         for instance in [one for one in instances if one.state is InstanceState.READY]:
             number = next(self._numbers)

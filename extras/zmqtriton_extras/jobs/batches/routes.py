@@ -13,7 +13,14 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.frontend import Gateway, HttpRequest, Operation, Route, RouteDescriptions, Schema
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    JsonSchema,
+    Operation,
+    Route,
+    RouteDescriptions,
+)
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors, numbers, shown
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
@@ -34,17 +41,17 @@ _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
 _WINDOW = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _JSON = "application/json"
-_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": Schema.STRING}
+_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": JsonSchema.STRING}
 
 
 def _list_of(name: str) -> dict[str, Any]:
-    return Schema.object_of(
+    return JsonSchema.object_of(
         {
-            "object": Schema.STRING,
-            "data": Schema.array_of(Schema.named(name)),
-            "first_id": Schema.STRING,
-            "last_id": Schema.STRING,
-            "has_more": Schema.BOOLEAN,
+            "object": JsonSchema.STRING,
+            "data": JsonSchema.array_of(JsonSchema.named(name)),
+            "first_id": JsonSchema.STRING,
+            "last_id": JsonSchema.STRING,
+            "has_more": JsonSchema.BOOLEAN,
         },
         "object",
         "data",
@@ -84,16 +91,16 @@ DESCRIPTIONS = RouteDescriptions(
         ),
     },
     schemas={
-        "OpenAIFile": Schema.object_of(
+        "OpenAIFile": JsonSchema.object_of(
             {
-                "id": Schema.STRING,
-                "object": Schema.STRING,
-                "bytes": Schema.COUNT,
-                "created_at": Schema.COUNT,
-                "expires_at": Schema.COUNT,
-                "filename": Schema.STRING,
-                "purpose": Schema.STRING,
-                "status": Schema.STRING,
+                "id": JsonSchema.STRING,
+                "object": JsonSchema.STRING,
+                "bytes": JsonSchema.COUNT,
+                "created_at": JsonSchema.COUNT,
+                "expires_at": JsonSchema.COUNT,
+                "filename": JsonSchema.STRING,
+                "purpose": JsonSchema.STRING,
+                "status": JsonSchema.STRING,
             },
             "id",
             "object",
@@ -104,33 +111,33 @@ DESCRIPTIONS = RouteDescriptions(
             "status",
         ),
         "OpenAIFiles": _list_of("OpenAIFile"),
-        "BatchRequest": Schema.object_of(
+        "BatchRequest": JsonSchema.object_of(
             {
-                "input_file_id": Schema.STRING,
-                "endpoint": Schema.STRING,
-                "completion_window": Schema.STRING,
+                "input_file_id": JsonSchema.STRING,
+                "endpoint": JsonSchema.STRING,
+                "completion_window": JsonSchema.STRING,
                 "metadata": _METADATA,
             },
             "input_file_id",
             "endpoint",
             "completion_window",
         ),
-        "OpenAIBatch": Schema.object_of(
+        "OpenAIBatch": JsonSchema.object_of(
             {
-                "id": Schema.STRING,
-                "object": Schema.STRING,
-                "endpoint": Schema.STRING,
-                "input_file_id": Schema.STRING,
-                "completion_window": Schema.STRING,
-                "status": Schema.STRING,
+                "id": JsonSchema.STRING,
+                "object": JsonSchema.STRING,
+                "endpoint": JsonSchema.STRING,
+                "input_file_id": JsonSchema.STRING,
+                "completion_window": JsonSchema.STRING,
+                "status": JsonSchema.STRING,
                 "errors": {},
                 "output_file_id": {"type": ["string", "null"]},
                 "error_file_id": {"type": ["string", "null"]},
-                "request_counts": Schema.object_of(
+                "request_counts": JsonSchema.object_of(
                     {
-                        "total": Schema.COUNT,
-                        "completed": Schema.COUNT,
-                        "failed": Schema.COUNT,
+                        "total": JsonSchema.COUNT,
+                        "completed": JsonSchema.COUNT,
+                        "failed": JsonSchema.COUNT,
                     },
                     "total",
                     "completed",
