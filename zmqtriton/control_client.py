@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.runtime_places import named_directory, places
-from zmqtriton_floor.errors import ZmqTritonError, from_number
+from zmqtriton_floor.errors import NotFound, ZmqTritonError, closest_match, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
 
@@ -323,6 +323,25 @@ class Client(AbstractContextManager["Client"]):
         """
         self.begin(verb, arguments)
         return self.finish(timeout_s)
+
+    def check_model(self, model: str) -> None:
+        """Raise NotFound for a name that no repository has and that is not served either.
+
+        "" names no model, and is right where a command may do without one.
+        """
+        if not model:
+            return
+        index = self.call("index", {"ready": False}, self.QUICK_TIMEOUT_S)
+        names = [entry["name"] for entry in index]
+        if model not in names:
+            raise self.unknown_model(model, names)
+
+    @staticmethod
+    def unknown_model(model: str, names: Iterable[str]) -> NotFound:
+        """Return the error for a name outside of these."""
+        close = closest_match(model, names)
+        meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
+        return NotFound(f"there is no model '{model}'{meant}")
 
     def begin(self, verb: str, arguments: dict[str, Any] | None = None) -> None:
         """Send a call; answers to earlier calls are no longer read."""

@@ -20,7 +20,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client, ToolListener, describe_listener, user_of_client
 from zmqtriton.sdk.wire import Unavailable, logs
 from zmqtriton_extras.inspection.debugger import EDITOR_BEGINS
@@ -79,7 +78,7 @@ def debug(
     arguments = {"model": model, "instance": instance, "seconds": timeout}
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         return client.call("debug", arguments, Client.QUICK_TIMEOUT_S)
 
     answer = run_with_client(context, question)

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client, NoServerError
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.ctl.output import print_error, print_note
@@ -53,7 +52,7 @@ def change_model(
     """Have the server do something with a model, and return the answer; "" names no model."""
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         return client.call(verb, {"model": model, **arguments}, timeout_s)
 
     return run_with_client(context, question, to_change=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client, NoServerError
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.ctl.asking import change_model, run_with_client
@@ -54,7 +53,7 @@ def drain(
     wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         client.call(
             "drain",
             {**wish, "within_s": within, "wait": False},

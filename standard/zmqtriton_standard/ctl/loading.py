@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client, NoServerError, ServerSelector
 from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, run_with_client
@@ -91,7 +90,7 @@ def _load(client: Client, model: str) -> Any:
         with shown_load(client, model):
             return client.call("load", {"model": model, "parameters": {}})
     except ZmqTritonError:
-        asking.check_name(client, model)
+        client.check_model(model)
         raise
 
 
@@ -166,13 +165,13 @@ def _print_reloaded(model: str, report: dict[str, Any]) -> None:
 
 
 def _reload(client: Client, model: str, *, renews: bool) -> Any:
-    asking.check_name(client, model)
+    client.check_model(model)
     with shown_load(client, model):
         return client.call("reload", {"model": model, "renews": renews})
 
 
 def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any:
-    asking.check_name(client, model)
+    client.check_model(model)
 
     def stubs() -> list[dict[str, Any]]:
         # an older generation answers its last requests, some of which may never end

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client, standard_output
 from zmqtriton.sdk.wire import NotFound
 from zmqtriton.sdk.wire import logs as log_text
@@ -127,7 +126,7 @@ def _read_last(
     answer = _ask(client, selection, 0, selection.lines if is_all else _ALL_LINES)
     lines = [line for line in answer["lines"] if selection.has(line)][-selection.lines :]
     if selection.model and not answer["lines"]:
-        asking.check_name(client, selection.model)
+        client.check_model(selection.model)
     if selection.since_s and selection.since_s < answer.get("begins_s", 0.0):
         begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["begins_s"]))
         print_note(
@@ -163,7 +162,7 @@ def _ask(client: Client, selection: _Selection, after: int, lines: int) -> dict[
 def _read_previous(
     client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
-    asking.check_name(client, selection.model)
+    client.check_model(selection.model)
     status = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
     kept = client.call(
         "logs.processes",

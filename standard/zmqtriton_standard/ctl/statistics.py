@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.models import figures as shown_figures
 from zmqtriton.sdk.process import Client, addons
 from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError, metrics
@@ -271,7 +270,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         )
     rows = [row for row in counts if model in ("", row["model"])]
     if model and not rows:
-        asking.check_name(client, model)
+        client.check_model(model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
     use, tokens = use_of_models(status["processes"]), _made_tokens(client.directory)

@@ -89,7 +89,7 @@ def only_model(
     }
     names = [entry["name"] for entry in index]
     if not any(kept.values()) and model not in names:
-        raise asking.unknown_model(model, names)
+        raise Client.unknown_model(model, names)
     return {**status, **kept, "resources": [], "on_demand": {}}
 
 
@@ -369,7 +369,7 @@ def _read_config(client: Client, model: str, version: int | None) -> dict[str, A
     arguments = {"model": model, "version": version or -1}
     config: dict[str, Any] = client.call("config", arguments, timeout_s=Client.QUICK_TIMEOUT_S)
     if not config:
-        asking.check_name(client, model)
+        client.check_model(model)
         what = f"version {version} of model '{model}'" if version else f"model '{model}'"
         raise Unavailable(
             f"{what} does not serve, so it uses no config; `zmqtriton-ctl explain {model}` says why"
