@@ -18,7 +18,7 @@ from zmqtriton import addons
 PAGES = "broker frontend models process supervisor wire".split()
 #: The limit for all that add-ons reach: names of pages, and of modules on pages each name in use,
 #: such as `wire.Tensor`.
-MAX_NAMES = 440
+MAX_NAMES = 438
 #: The names that declarations need, in the package itself.
 MAX_DECLARED = 15
 #: Code in models' own Pythons: it has no `zmqtriton`, but the page of the floor.
