@@ -138,11 +138,15 @@ def find(field: str, name: str) -> str:
 
 
 def verbs() -> dict[str, str]:
-    """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none."""
+    """Return the group of each command of `zmqtriton-ctl` by the command's name; "" for none.
+
+    The commands of a group stand together, in the order of their names.
+    """
+    groups = [*offers().pairs(GROUPS.name)]
     names = (name for each in add_ons().values() for name in each.declared.ctl)
-    return dict.fromkeys(names, "") | {
-        name: group for group, words in offers().pairs(GROUPS.name) for name in words.split()
-    }
+    group_of = dict.fromkeys(names, "") | {n: group for group, ns in groups for n in ns.split()}
+    order = [*(group for group, _ in groups), ""]
+    return dict(sorted(group_of.items(), key=lambda row: (order.index(row[1]), row[0])))
 
 
 def usages() -> dict[str, str]:

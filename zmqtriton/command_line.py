@@ -6,8 +6,6 @@ Wrong options are reported on stderr, in Triton's words.
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +22,6 @@ from zmqtriton.options import (
 )
 from zmqtriton.store_places import is_remote
 
-_CTL = "zmqtriton-ctl"
 _FIRST_STEPS = (
     "Try 'zmqtriton demo' for a first look, 'zmqtriton new NAME' for a model of your own, "
     "'zmqtriton --help' for all options.\n"
@@ -46,17 +43,6 @@ def read_options(words: list[str], usual: Sequence[str] = ()) -> Options | int:
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")
     return options
-
-
-def ctl_command() -> str:
-    """Return the words that call zmqtriton-ctl: its name, or its path where no shell finds it."""
-    if shutil.which(_CTL):
-        return _CTL
-    path = Path(sys.prefix, "bin", _CTL)
-    if not path.exists():
-        return f"{shlex.quote(sys.executable)} -m zmqtriton.ctl.main"
-    is_below = path.is_relative_to(Path.cwd())
-    return shlex.quote(os.path.relpath(path) if is_below else str(path))
 
 
 def parse_words(
@@ -100,9 +86,9 @@ def _check_exporter(options: Options) -> None:
     """Raise OptionError if the collector for traces can never be reached."""
     if options.trace.mode == OPENTELEMETRY:
         # only now, since it costs memory
-        from zmqtriton import otlp_destination
+        from zmqtriton.otlp_destination import Destination, DestinationError
 
         try:
-            otlp_destination.read(options.trace.opentelemetry, os.environ)
-        except otlp_destination.DestinationError as error:
+            Destination.read(options.trace.opentelemetry, os.environ)
+        except DestinationError as error:
             raise OptionError(str(error)) from None

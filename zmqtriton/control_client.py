@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.runtime_places import named_directory, places
-from zmqtriton_floor.errors import ZmqTritonError, from_number
+from zmqtriton_floor.errors import NotFound, ZmqTritonError, closest_match, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
 
@@ -37,8 +37,6 @@ _REASONS = {
     errno.ECONNREFUSED: "the server has ended",
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
-#: Time limit of calls that a server answers from memory; a load may take as long as the model does.
-QUICK_TIMEOUT_S = 10.0
 #: Time limits of the question which server it is. The first is for all servers, which answer it
 #: from memory; the second is for silent ones on a busy machine, if none of the others is meant.
 _IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S = 2.0, 8.0
@@ -57,8 +55,47 @@ class ServerSelector(NamedTuple):
     #: Id, pid or one of the ports of the server; "" if the user has not named it.
     name: str = ""
 
+    def connect(self, *, to_change: bool = False) -> Client:
+        """Connect to the server that is meant, by default the newest.
 
-ANY_SERVER = ServerSelector()
+        Raises NoServerError, also if something is to be changed and several could be meant.
+        """
+        clients = self.connect_all()
+        meant = _find_named(clients, self.name) if self.name else clients
+        if not self.name and named_directory(self.directory):
+            meant = clients[:1]
+        if not meant or (len(meant) > 1 and (self.name or to_change)):
+            problem = _selection_problem(clients, len(meant), self.name)
+            for client in clients:
+                client.close()
+            raise NoServerError(problem)
+        for client in clients:
+            if client is not meant[0]:
+                client.close()
+        meant[0].other_count = len(meant) - 1
+        return meant[0]
+
+    def connect_all(self) -> list[Client]:
+        """Connect to all living servers, the newest first. Raises NoServerError without any."""
+        clients, failures = [], []
+        for directory in find_directories(self.directory):
+            end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+            try:
+                end.connect(str(directory / _SOCKET))
+            except OSError as error:
+                end.close()
+                reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+                failures.append(f"{directory} ({reason})")
+                continue
+            clients.append(Client(end, directory))
+        if clients:
+            return clients
+        if failures[_NAMED_SERVERS:]:
+            failures[_NAMED_SERVERS:] = [f"{len(failures) - _NAMED_SERVERS} older ones"]
+        where = ", ".join(failures) or " or ".join(
+            [*(f"{place}/{_PREFIX}*" for place in places()), str(_SERVICE)]
+        )
+        raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 
 class ServerIdentity(NamedTuple):
@@ -176,47 +213,16 @@ def _started_s(directory: Path) -> float:
         return 0.0
 
 
-def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> Client:
-    """Connect to the server that is meant, by default the newest.
-
-    Raises NoServerError, also if something is to be changed and several could be meant.
-    """
-    clients = connect_all(selector)
-    meant = _find_named(clients, selector.name) if selector.name else clients
-    if not selector.name and named_directory(selector.directory):
-        meant = clients[:1]
-    if not meant or (len(meant) > 1 and (selector.name or to_change)):
-        problem = _selection_problem(clients, len(meant), selector.name)
-        for client in clients:
-            client.close()
-        raise NoServerError(problem)
-    for client in clients:
-        if client is not meant[0]:
-            client.close()
-    meant[0].other_count = len(meant) - 1
-    return meant[0]
-
-
 def _find_named(clients: Sequence[Client], name: str) -> list[Client]:
     """Return the clients whose servers have this name, one for each directory."""
     named: list[Client] = []
     for within_s in (_IDENTITY_WITHIN_S, _IDENTITY_AT_LAST_S):
         if not named:
-            identify(clients, within_s)
+            Client.identify_all(clients, within_s)
             named = [client for client in clients if client.matches(name)]
     # of those in a named directory, the one to which that leads
     shown = {client.directory for client in named}
     return [client for client in named if client.directory.parent not in shown]
-
-
-def identify(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) -> None:
-    """Ask all together which servers they are; silent ones stay unknown."""
-    unknown = [client for client in clients if client.is_unknown]
-    deadline_s = time.monotonic() + within_s
-    for client in unknown:
-        client.begin("identity")
-    for client in unknown:
-        client.take_identity(max(0.0, deadline_s - time.monotonic()))
 
 
 def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
@@ -232,29 +238,6 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
     return (
         f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {running}"
     )
-
-
-def connect_all(selector: ServerSelector = ANY_SERVER) -> list[Client]:
-    """Connect to all living servers, the newest first. Raises NoServerError without any."""
-    clients, failures = [], []
-    for directory in find_directories(selector.directory):
-        end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
-            end.connect(str(directory / _SOCKET))
-        except OSError as error:
-            end.close()
-            reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-            failures.append(f"{directory} ({reason})")
-            continue
-        clients.append(Client(end, directory))
-    if clients:
-        return clients
-    if failures[_NAMED_SERVERS:]:
-        failures[_NAMED_SERVERS:] = [f"{len(failures) - _NAMED_SERVERS} older ones"]
-    where = ", ".join(failures) or " or ".join(
-        [*(f"{place}/{_PREFIX}*" for place in places()), str(_SERVICE)]
-    )
-    raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 
 def _other_users_hint() -> str:
@@ -280,6 +263,9 @@ def user_name(number: int) -> str:
 
 
 class Client(AbstractContextManager["Client"]):
+    #: Time limit of calls that a server answers from memory; a load takes as long as the model.
+    QUICK_TIMEOUT_S = 10.0
+
     def __init__(self, end: socket.socket, directory: Path) -> None:
         self.line = Lifeline(end)
         self._last_id = 0
@@ -299,7 +285,7 @@ class Client(AbstractContextManager["Client"]):
     def identity(self) -> ServerIdentity:
         """The marks of the server, which is asked once. Raises NoServerError."""
         if self._identity is None and not self.silence:
-            identify([self])
+            Client.identify_all([self])
         if self._identity is None:
             raise NoServerError(self.silence)
         return self._identity
@@ -311,7 +297,7 @@ class Client(AbstractContextManager["Client"]):
                 self._identity = ServerIdentity.from_document(self.finish(within_s))
             except ZmqTritonError:  # one of an older version does not know the call
                 self._identity = ServerIdentity.from_status(
-                    self.call("status", {}, QUICK_TIMEOUT_S)
+                    self.call("status", {}, Client.QUICK_TIMEOUT_S)
                 )
         except NoServerError as silence:
             self.silence = str(silence)
@@ -337,6 +323,25 @@ class Client(AbstractContextManager["Client"]):
         """
         self.begin(verb, arguments)
         return self.finish(timeout_s)
+
+    def check_model(self, model: str) -> None:
+        """Raise NotFound for a name that no repository has and that is not served either.
+
+        "" names no model, and is right where a command may do without one.
+        """
+        if not model:
+            return
+        index = self.call("index", {"ready": False}, self.QUICK_TIMEOUT_S)
+        names = [entry["name"] for entry in index]
+        if model not in names:
+            raise self.unknown_model(model, names)
+
+    @staticmethod
+    def unknown_model(model: str, names: Iterable[str]) -> NotFound:
+        """Return the error for a name outside of these."""
+        close = closest_match(model, names)
+        meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
+        return NotFound(f"there is no model '{model}'{meant}")
 
     def begin(self, verb: str, arguments: dict[str, Any] | None = None) -> None:
         """Send a call; answers to earlier calls are no longer read."""
@@ -372,3 +377,13 @@ class Client(AbstractContextManager["Client"]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @staticmethod
+    def identify_all(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) -> None:
+        """Ask all together which servers they are; silent ones stay unknown."""
+        unknown = [client for client in clients if client.is_unknown]
+        deadline_s = time.monotonic() + within_s
+        for client in unknown:
+            client.begin("identity")
+        for client in unknown:
+            client.take_identity(max(0.0, deadline_s - time.monotonic()))

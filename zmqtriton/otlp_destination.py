@@ -45,36 +45,36 @@ class Destination(NamedTuple):
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
+    @staticmethod
+    def read(
+        pairs: Sequence[tuple[str, str]],
+        environment: Mapping[str, str],
+        kind: str = _TRACES,
+        option: str = _TRACES_URL,
+    ) -> Destination:
+        """Read settings, in order, as --trace-config has them. Raises DestinationError.
 
-def read(
-    pairs: Sequence[tuple[str, str]],
-    environment: Mapping[str, str],
-    kind: str = _TRACES,
-    option: str = _TRACES_URL,
-) -> Destination:
-    """Read settings, in order, as --trace-config has them. Raises DestinationError.
-
-    `kind` is what is sent, as paths and variables have it, and `option` has its URL.
-    """
-    said = dict(pairs)
-    url = _url(said.get("url", ""), environment, kind, option)
-    of_variable = dict(_parse_baggage(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
-    resource = {_SERVICE: _DEFAULT_SERVICE, **of_variable}
-    resource[_SERVICE] = environment.get("OTEL_SERVICE_NAME") or resource[_SERVICE]
-    for text in (value for key, value in pairs if key == "resource"):
-        # as in Triton, a setting without a value has its name for it
-        name, _, value = text.partition("=")
-        resource[name] = value or name
-    max_waiting = int(said.get("bsp_max_queue_size", 2048))
-    return Destination(
-        url=url,
-        headers=_headers(environment, kind),
-        resource=resource,
-        max_queue_size=max_waiting,
-        max_batch_size=min(int(said.get("bsp_max_export_batch_size", 512)), max_waiting),
-        export_delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
-        tls=_tls(environment, kind) if urlsplit(url).scheme == "https" else None,
-    )
+        `kind` is what is sent, as paths and variables have it, and `option` has its URL.
+        """
+        said = dict(pairs)
+        url = _url(said.get("url", ""), environment, kind, option)
+        of_variable = dict(_parse_baggage(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
+        resource = {_SERVICE: _DEFAULT_SERVICE, **of_variable}
+        resource[_SERVICE] = environment.get("OTEL_SERVICE_NAME") or resource[_SERVICE]
+        for text in (value for key, value in pairs if key == "resource"):
+            # as in Triton, a setting without a value has its name for it
+            name, _, value = text.partition("=")
+            resource[name] = value or name
+        max_waiting = int(said.get("bsp_max_queue_size", 2048))
+        return Destination(
+            url=url,
+            headers=_headers(environment, kind),
+            resource=resource,
+            max_queue_size=max_waiting,
+            max_batch_size=min(int(said.get("bsp_max_export_batch_size", 512)), max_waiting),
+            export_delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
+            tls=_tls(environment, kind) if urlsplit(url).scheme == "https" else None,
+        )
 
 
 def _url(said: str, environment: Mapping[str, str], kind: str, option: str) -> str:

@@ -98,12 +98,6 @@ def escape_lines(text: str) -> str:
     return "\n".join(map(escape, text.split("\n")))
 
 
-def escape_json(document: bytes) -> bytes:
-    """Return JSON that a terminal shows as it is: its control characters are escaped already."""
-    is_plain = document.isascii() and b"\x7f" not in document
-    return document if is_plain else _HIDDEN.sub(_escape, document.decode()).encode()
-
-
 def _escape(hidden: re.Match[str]) -> str:
     return json.dumps(hidden[0])[1:-1] if hidden[0] != "\x7f" else "\\u007f"
 

@@ -89,27 +89,6 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
     return np.frombuffer(bytearray(data), dtype=kind).reshape(shape)
 
 
-def to_numbers(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> Any:
-    """Return an array to compute with: what numpy lacks comes as float32."""
-    if datatype.numpy_name:
-        return to_numpy(datatype.number, shape, data)
-    halves = np.frombuffer(data, datatype.numpy_bits).astype(np.uint32)
-    return (halves << 16).view(np.float32).reshape(shape)
-
-
-def from_numbers(datatype: Datatype, array: Any) -> bytes | memoryview:
-    """Return the bytes of such an array."""
-    if datatype.numpy_name:
-        return from_numpy(array)
-    halves = np.ascontiguousarray(array).view(np.uint32) >> 16
-    return bytes(halves.astype(datatype.numpy_bits).tobytes())
-
-
-def number_type(datatype: Datatype) -> Any:
-    """Return the type of such an array."""
-    return datatype.numpy or np.float32
-
-
 def from_numpy(array: Any) -> bytes | memoryview:
     """Return the bytes of a tensor as they travel; those of a large array are not copied."""
     if array.dtype.kind in "OS":

@@ -18,13 +18,12 @@ from contextlib import suppress
 from datetime import date
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 INFER, CONTROL, METRICS = SCOPES = ("infer", "control", "metrics")
 ALL_MODELS = ("*",)
 #: The names of limits, in a line and in a Grant.
 LIMITS = ("requests_per_second", "concurrency", "highest_priority", "tokens_per_minute")
-_KEYS = ("scopes", "models", "expires", *LIMITS)
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
@@ -34,7 +33,7 @@ _MAX_BYTES = 4 << 20
 _SHARED_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class TokenFileError(Exception):
+class TokenFileError(ValueError):
     """Raised when a file of tokens cannot be used; the text says why."""
 
 
@@ -42,7 +41,7 @@ class Grant(NamedTuple):
     """The rights of the holder of one token."""
 
     name: str
-    #: Hash of the token, as digest() makes it.
+    #: Hash of the token, as digest_of() makes it.
     digest: bytes
     scopes: FrozenSet[str]
     #: Patterns of names, as a shell has them.
@@ -63,7 +62,7 @@ class Grant(NamedTuple):
 
     def has_model(self, name: str) -> bool:
         """True if the model is among those that it is for."""
-        return self.models == ALL_MODELS or matches(name, self.models)
+        return self.is_for_all_models or any(fnmatchcase(name, glob) for glob in self.models)
 
     @property
     def limits(self) -> Dict[str, str]:
@@ -82,42 +81,68 @@ class Grant(NamedTuple):
         words += [f"{name}={value}" for name, value in self.limits.items()]
         return " ".join(words)
 
+    @staticmethod
+    def digest_of(token: str) -> bytes:
+        """Return the SHA-256 hash of a token, which the file has in its place."""
+        # tokens are random and long: no slow hash has to prevent that one is found by trying
+        return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
-def matches(name: str, globs: Iterable[str]) -> bool:
-    """True if the name of a model is one of those that a token is for."""
-    return any(fnmatchcase(name, glob) for glob in globs)
+    @staticmethod
+    def read_all(path: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
+        """Read a file that only root and this user can write. Raises TokenFileError.
 
+        A server that does not count tokens of text must not promise to limit them.
+        """
+        try:
+            # what is no file, such as a pipe, must not be waited for
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise TokenFileError(error.strerror) from None
+        try:
+            _check_file(os.fstat(descriptor))
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(_MAX_BYTES + 1)
+        except OSError as error:
+            raise TokenFileError(error.strerror) from None
+        finally:
+            os.close(descriptor)
+        if len(data) > _MAX_BYTES:
+            raise TokenFileError(f"it can have at most {_MAX_BYTES} bytes")
+        try:
+            return Grant.parse_all(data.decode(), counts_text=counts_text)
+        except UnicodeDecodeError:
+            raise TokenFileError("not UTF-8") from None
 
-def digest(token: str) -> bytes:
-    """Return the SHA-256 hash of a token, which the file has in its place."""
-    # tokens are random and long: nobody finds one by trying, so no slow hash has to prevent that
-    return sha256(token.encode("utf-8", "surrogatepass")).digest()
+    @staticmethod
+    def parse_all(text: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
+        """Parse the content of a file. Raises TokenFileError."""
+        grants: List[Grant] = []
+        names, digests = set(), set()
+        for number, line in enumerate(text.split("\n"), start=1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            try:
+                grant = _parse_line(words)
+                if grant.name in names:
+                    raise ValueError("the name of another line: choose one")
+                if grant.digest in digests:
+                    raise ValueError(
+                        "the token of another line; make a new one with `zmqtriton token new`"
+                    )
+                if grant.tokens_per_minute and not counts_text:
+                    raise ValueError("tokens_per_minute needs --token-metrics")
+            except ValueError as error:
+                raise TokenFileError(f"line {number}: {error}") from None
+            names.add(grant.name)
+            digests.add(grant.digest)
+            grants.append(grant)
+        return tuple(grants)
 
-
-def read(path: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
-    """Read a file that only root and this user can write. Raises TokenFileError.
-
-    A server that does not count tokens of text must not promise to limit them.
-    """
-    try:
-        # what is no file, such as a pipe, must not be waited for
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise TokenFileError(error.strerror) from None
-    try:
-        _check_file(os.fstat(descriptor))
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise TokenFileError(error.strerror) from None
-    finally:
-        os.close(descriptor)
-    if len(data) > _MAX_BYTES:
-        raise TokenFileError(f"it can have at most {_MAX_BYTES} bytes")
-    try:
-        return parse(data.decode(), counts_text=counts_text)
-    except UnicodeDecodeError:
-        raise TokenFileError("not UTF-8") from None
+    @staticmethod
+    def reader(key: str) -> Callable[[str], Any]:
+        """Return the function that reads a value of a line. It raises ValueError."""
+        return _READERS[key]
 
 
 def _check_file(status: os.stat_result) -> None:
@@ -125,32 +150,6 @@ def _check_file(status: os.stat_result) -> None:
         raise TokenFileError("not a file")
     if status.st_mode & _SHARED_WRITE or status.st_uid not in (0, os.geteuid()):
         raise TokenFileError("others may write it, which would let them in")
-
-
-def parse(text: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
-    """Parse the content of a file. Raises TokenFileError."""
-    grants: List[Grant] = []
-    names, digests = set(), set()
-    for number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        try:
-            grant = _parse_line(words)
-            if grant.name in names:
-                raise ValueError("the name of another line: choose one")
-            if grant.digest in digests:
-                raise ValueError(
-                    "the token of another line; make a new one with `zmqtriton token new`"
-                )
-            if grant.tokens_per_minute and not counts_text:
-                raise ValueError("tokens_per_minute needs --token-metrics")
-        except ValueError as error:
-            raise TokenFileError(f"line {number}: {error}") from None
-        names.add(grant.name)
-        digests.add(grant.digest)
-        grants.append(grant)
-    return tuple(grants)
 
 
 def _parse_line(words: List[str]) -> Grant:
@@ -163,20 +162,15 @@ def _parse_line(words: List[str]) -> Grant:
     fields: Dict[str, str] = {}
     for word in words[2:]:
         key, _, value = word.partition("=")
-        if key not in _KEYS:
-            expected = "=, ".join(_KEYS[:-1])
-            raise ValueError(f"expecting {expected}= or {_KEYS[-1]}= after the hash")
+        if key not in _READERS:
+            *keys, last = _READERS
+            raise ValueError(f"expecting {'=, '.join(keys)}= or {last}= after the hash")
         if key in fields:
             raise ValueError(f"{key}= is given twice: remove one")
         fields[key] = value
+    texts = {"scopes": "", **fields}
     return Grant(
-        name,
-        bytes.fromhex(hashed[1]),
-        parse_scopes(fields.get("scopes", "")),
-        parse_models(fields.get("models", "*")),
-        parse_day(fields["expires"]) if "expires" in fields else None,
-        parse_rate(fields.get(LIMITS[0], "0")),
-        *(parse_count(fields.get(limit, "0")) for limit in LIMITS[1:]),
+        name, bytes.fromhex(hashed[1]), **{k: _READERS[k](texts[k]) for k in _READERS if k in texts}
     )
 
 
@@ -216,3 +210,13 @@ def parse_count(text: str) -> int:
     if not _NUMBER.fullmatch(text) or "." in text:
         raise ValueError("expecting a whole number as 8")
     return int(text)
+
+
+#: The keys of a line, in the order of the fields.
+_READERS: Dict[str, Callable[[str], Any]] = {
+    "scopes": parse_scopes,
+    "models": parse_models,
+    "expires": parse_day,
+    LIMITS[0]: parse_rate,
+    **dict.fromkeys(LIMITS[1:], parse_count),
+}

@@ -23,12 +23,12 @@ from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import PythonModel, import_class
 from zmqtriton_stub.watch import Watch
 
-#: The directory of the stub's code, with a slash.
-CODE = os.path.join(os.path.dirname(__file__), "")
-
 
 class PlayedStub:
     """One instance, from the import of its model to its end."""
+
+    #: The directory of the stub's code, with a slash.
+    CODE = os.path.join(os.path.dirname(__file__), "")
 
     def __init__(
         self,

@@ -250,7 +250,7 @@ def _door(port: int) -> str:
     """The path of the door of the server with this port."""
     from zmqtriton import control_client as client
 
-    with client.connect(client.ServerSelector("", str(port))) as server:
+    with client.ServerSelector("", str(port)).connect() as server:
         return server.identity.addresses["door"]
 
 

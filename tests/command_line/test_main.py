@@ -28,7 +28,7 @@ from zmqtriton.embedded.parent import connect
 from zmqtriton.main import main
 from zmqtriton.options import Options
 from zmqtriton.options.result import DEFAULTS
-from zmqtriton.otlp_destination import DestinationError, read
+from zmqtriton.otlp_destination import Destination, DestinationError
 from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton_floor import __version__, lazy_names
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -428,7 +428,7 @@ def test_the_full_version_begins_with_the_version() -> None:
 
 
 def test_where_nothing_is_said_it_is_as_in_triton() -> None:
-    settings = read([], {})
+    settings = Destination.read([], {})
 
     assert ("http://localhost:4318/v1/traces", {}) == (settings.url, settings.headers)
     assert {"service.name": "triton-inference-server"} == settings.resource
@@ -454,18 +454,18 @@ def test_an_address_may_stand_in_several_places(
 ) -> None:
     environment = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in variables.items()}
 
-    assert expected == read([("url", said)] if said else [], environment).url
+    assert expected == Destination.read([("url", said)] if said else [], environment).url
 
 
 @pytest.mark.parametrize(
     "url", ["ftp://c", "file:///etc/passwd", "http://", "http://c:99999", "a b"]
 )
 def test_an_address_that_cannot_be_is_refused_with_its_place(url: str) -> None:
-    assert refusal(DestinationError, read, [("url", url)], {}).startswith(
+    assert refusal(DestinationError, Destination.read, [("url", url)], {}).startswith(
         'Bad option: "--trace-config opentelemetry,url".\n'
     )
     with pytest.raises(DestinationError, match="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
-        read([], {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url})
+        Destination.read([], {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url})
 
 
 def test_what_is_said_of_the_server_adds_up_with_options_over_variables() -> None:
@@ -478,25 +478,34 @@ def test_what_is_said_of_the_server_adds_up_with_options_over_variables() -> Non
         "a": "x y",
         "b": "mine",
         "alone": "alone",
-    } == read(pairs, variables).resource
-    assert "o" == read([("resource", "service.name=o")], variables).resource["service.name"]
+    } == Destination.read(pairs, variables).resource
+    assert (
+        "o"
+        == Destination.read([("resource", "service.name=o")], variables).resource["service.name"]
+    )
 
 
 def test_headers_are_variables_and_never_shown() -> None:
     variables = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, x=1"}
-    assert {"api-key": "a b", "x": "1"} == read([], variables).headers
+    assert {"api-key": "a b", "x": "1"} == Destination.read([], variables).headers
 
     assert "secret" not in refusal(
-        DestinationError, read, [], {"OTEL_EXPORTER_OTLP_HEADERS": "key=secret%0d%0aInjected: 1"}
+        DestinationError,
+        Destination.read,
+        [],
+        {"OTEL_EXPORTER_OTLP_HEADERS": "key=secret%0d%0aInjected: 1"},
     )
 
 
 def test_the_log_shows_no_password_and_no_query() -> None:
-    assert "https://c:1/x" == read([("url", "https://user:word@c:1/x?key=1")], {}).public_url
+    assert (
+        "https://c:1/x"
+        == Destination.read([("url", "https://user:word@c:1/x?key=1")], {}).public_url
+    )
 
 
 def test_a_message_has_no_more_spans_than_may_wait() -> None:
-    settings = read([("bsp_max_queue_size", "10"), ("bsp_schedule_delay", "0")], {})
+    settings = Destination.read([("bsp_max_queue_size", "10"), ("bsp_schedule_delay", "0")], {})
 
     assert (10, 10, 0.0) == (
         settings.max_queue_size,
@@ -510,12 +519,12 @@ def test_authorities_are_those_of_the_variable(tmp_path: Path) -> None:
     name = "OTEL_EXPORTER_OTLP_CERTIFICATE"
     https = [("url", "https://c")]
 
-    context = read(https, {name: str(authority.cert)}).tls
+    context = Destination.read(https, {name: str(authority.cert)}).tls
 
     assert isinstance(context, ssl.SSLContext)
     assert 1 == len(context.get_ca_certs())
     with pytest.raises(DestinationError, match=name):
-        read(https, {name: str(tmp_path / "missing")})
+        Destination.read(https, {name: str(tmp_path / "missing")})
 
 
 # ---------------------------------------------------------------------- runtime places

@@ -14,7 +14,6 @@ from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
     Environment,
     EnvironmentSpec,
-    process_variables,
     resolve_environment,
     variable_overrides,
 )
@@ -158,14 +157,14 @@ def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) ->
         "VIRTUAL_ENV": str(root),
         "PYTHONPATH": "/mine",
         "HOME": "/root",
-    } == process_variables(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
+    } == Environment(str(root / "bin" / "python"), str(root)).variables(INHERITED)
 
 
 def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
     root = tmp_path / "env"
     of_conda = Environment("python", str(root), is_conda=True)
 
-    variables = process_variables(of_conda, {"CONDA_PREFIX": "/base"})
+    variables = of_conda.variables({"CONDA_PREFIX": "/base"})
 
     assert str(root) == variables["CONDA_PREFIX"]
     assert "env" == variables["CONDA_DEFAULT_ENV"]
@@ -175,7 +174,7 @@ def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_is_not_in_the_environment_of_the_server() -> None:
-    variables = process_variables(Environment("/usr/bin/python3"), INHERITED)
+    variables = Environment("/usr/bin/python3").variables(INHERITED)
 
     assert {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} == set(variables)
     assert {} == variable_overrides(SERVER_ENVIRONMENT, INHERITED)

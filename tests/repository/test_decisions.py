@@ -12,7 +12,7 @@ import pytest
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository import decisions
 from zmqtriton.repository.agents import agent_problems
-from zmqtriton.repository.decisions import Decision, TriedVersions, default_root
+from zmqtriton.repository.decisions import Decision, TriedVersions, state_root
 from zmqtriton.repository.scan import (
     Promotion,
     ScannedModel,
@@ -140,9 +140,9 @@ def test_a_directory_that_cannot_be_written_is_named(model: Path) -> None:
 def test_the_place_is_systemd_s_or_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", "/home/me/state")
-    assert "/home/me/state/zmqtriton" == default_root()
+    assert "/home/me/state/zmqtriton" == state_root()
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/zmqtriton:/var/lib/other")
-    assert "/var/lib/zmqtriton" == default_root()
+    assert "/var/lib/zmqtriton" == state_root()
 
 
 # ------------------------------------------------------------------------------ agents

@@ -127,7 +127,7 @@ def test_ps_shows_no_key() -> None:
 
 
 # ------------------------------------------------------------------- tokens
-LINE = f"a sha256:{token_file.digest('a').hex()} scopes=infer\n"
+LINE = f"a sha256:{token_file.Grant.digest_of('a').hex()} scopes=infer\n"
 
 
 LOCAL = ("--http-address=127.0.0.1", "--grpc-address=localhost")
@@ -268,8 +268,8 @@ def test_gpus_that_are_too_old_are_left_out_and_the_others_keep_their_numbers() 
 def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
     uuids: list[str] = []
 
-    def ask(uuid: str) -> tuple[int, int]:
-        uuids.append(uuid)
+    def ask(gpu: Gpu) -> tuple[int, int]:
+        uuids.append(gpu.uuid)
         return 30, 120
 
     shares = [
@@ -280,7 +280,7 @@ def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
 
 
 def test_what_is_in_use_is_unknown_where_the_library_fails() -> None:
-    def fail(uuid: str) -> tuple[int, int]:
+    def fail(gpu: Gpu) -> tuple[int, int]:
         raise NvmlError("nvmlDeviceGetMemoryInfo returned 3")
 
     assert None is used_memory_share(0, {}, lambda: THREE, fail)

@@ -18,7 +18,7 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import ANY, OPEN
 from zmqtriton_frontends.grpc_api.handlers import table as rpcs
 from zmqtriton_frontends.http_api import app
-from zmqtriton_frontends.http_api.asgi.access import Route, need_of_route
+from zmqtriton_frontends.http_api.asgi.access import Route
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_standard.cockpit.description import all_operations
@@ -98,5 +98,5 @@ def _row(route: Route, others: list[Route]) -> tuple[str, str, str]:
     shown = _PARAMETER.sub(lambda match: match[1].upper(), path)
     name = str(getattr(route.responder, "__qualname__", ""))
     about = all_operations(_gateway())[name].summary
-    need = {OPEN: "", ANY: "any"}.get(need_of_route(route), code(need_of_route(route)))
+    need = {OPEN: "", ANY: "any"}.get(route.need, code(route.need))
     return f"`{route.method} {shown}`", need, about

@@ -178,9 +178,9 @@ _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "?(\w+)
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named "?(\w+)"?')
 
 
-def read_config(path: Path) -> Any:
+def read_config(path: Path, *, may_have_more: bool = False) -> Any:
     """Return the ModelConfig of a text file, without defaults."""
-    return parse_text(read_text(path), str(path))
+    return parse_text(read_text(path), str(path), may_have_more=may_have_more)
 
 
 def read_text(path: Path) -> str:

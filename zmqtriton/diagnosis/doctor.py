@@ -1,4 +1,4 @@
-"""The doctor's target: a running server, or the start of one."""
+"""The doctor: its target is a running server, or the start of one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.command_line import parse_words
-from zmqtriton.control_client import (
-    Client,
-    NoServerError,
-    ServerSelector,
-    connect,
-    find_directories,
-)
+from zmqtriton.control_client import Client, NoServerError, ServerSelector, find_directories
+from zmqtriton.diagnosis.examination import examine, list_chapters
 from zmqtriton.diagnosis.explain import explain_troubled
 from zmqtriton.diagnosis.facts.readings import ROOT
 from zmqtriton.diagnosis.facts.server import ServerAnswers
 from zmqtriton.diagnosis.facts.target import Target
 from zmqtriton.diagnosis.rules import servers
 from zmqtriton.diagnosis.rules.systemd import read_unit_options
+from zmqtriton.findings import Finding
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 
 _ANY_REPOSITORY = "--model-repository=."
+
+
+def diagnose(
+    selector: ServerSelector, repositories: Sequence[str], words: Sequence[str]
+) -> tuple[str, list[Finding]]:
+    """Return the target in words, and the findings, the most important first.
+
+    Raises NoServerError if a server is named that there is not.
+    """
+    target = find_target(selector, repositories, words)
+    subjects = list_chapters(target)
+    whom = "a server with these options" if words else _describe(target)
+    return f"{whom}; {len(subjects)} things were looked at", examine(subjects)
 
 
 def find_target(
@@ -58,7 +67,7 @@ def _joined(first: Iterable[str], more: Iterable[str]) -> list[str]:
 
 def _connect(selector: ServerSelector) -> Client | None:
     try:
-        return connect(selector)
+        return selector.connect()
     except NoServerError:
         if selector.name:
             raise
@@ -82,7 +91,7 @@ def _running(client: Client, more: Sequence[str], directories: Sequence[Path]) -
     )
 
 
-def describe(target: Target) -> str:
+def _describe(target: Target) -> str:
     """Return the target in words."""
     if target.server is not None:
         path = target.options.get("config", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from zmqtriton.control_client import Client
@@ -24,9 +24,22 @@ def explain_version(client: Client, model: str, version: int) -> Finding:
     return find_all(ServerAnswers(client).facts_about(model, version))[0]
 
 
-def explain(answers: ServerAnswers, model: str, version: int) -> Explained:
-    """Explain a model, or without one all that is in trouble. Raises NotFound."""
-    return _explain_model(answers, model, version) if model else _explain_all(answers)
+def explain(
+    client: Client,
+    model: str,
+    version: int,
+    show: Callable[[str], None],
+    tell: Callable[[str], None],
+) -> Explained:
+    """Explain a model, or without one all that is in trouble. Raises NotFound.
+
+    `show` is called with each step, and `tell` with what was left out.
+    """
+    answers = ServerAnswers(client, show, tell)
+    explained = _explain_model(answers, model, version) if model else _explain_all(answers)
+    if answers.is_slow:
+        tell(f"the server is slow: not all was looked at within {ServerAnswers.WITHIN_S:.0f} s")
+    return explained
 
 
 def explain_troubled(answers: ServerAnswers) -> Explained:

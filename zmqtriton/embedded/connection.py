@@ -20,7 +20,6 @@ import numpy as np
 
 from zmqtriton import addons
 from zmqtriton.control_client import ServerIdentity, ServerSelector, own_name
-from zmqtriton.control_client import connect as connect_client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.guest_sink import Coming, GuestSink
 from zmqtriton.embedded.model import Model
@@ -396,7 +395,7 @@ def connect(id: str = "", *, path: str = "") -> Connection:
     `path` is its runtime directory, if that is neither named nor in the usual place. Raises
     NoServerError if there is none.
     """
-    return Connection(Guest(connect_client(ServerSelector(path, id)).line))
+    return Connection(Guest(ServerSelector(path, id).connect().line))
 
 
 def size_of(shape: Sequence[int], dtype: Any) -> int:

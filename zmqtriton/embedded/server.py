@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import runtime_places
-from zmqtriton.control_client import NoServerError, ServerSelector, connect
+from zmqtriton.control_client import NoServerError, ServerSelector
 from zmqtriton.embedded.connection import Connection
 from zmqtriton.embedded.guest import Guest
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
 _LOOK_S = 0.02
 #: Options that open no port: only this process sends requests, unless the user opens one.
@@ -126,13 +126,24 @@ class Server(Connection):
         words = [sys.executable, "-m", "zmqtriton"]
         words += [f"--runtime-directory={self.runtime_directory}"]
         words += [f"--owner-descriptor={owner}"]
-        return [*words, *command_words({"model_repository": self._repositories, **self._options})]
+        return [*words, *_command_words({"model_repository": self._repositories, **self._options})]
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return warnings about options. Raises InvalidArgument for one that a server refuses."""
+        # only now: a server checks its options itself
+        from zmqtriton.options import OptionError, parse
+
+        try:
+            return parse([*_command_words(options)]).warnings
+        except OptionError as error:
+            raise InvalidArgument(str(error)) from None
 
     def _join(self, deadline_s: float) -> Guest:
         while True:
             self._check(deadline_s)
             try:
-                return Guest(connect(ServerSelector(self.runtime_directory)).line)
+                return Guest(ServerSelector(self.runtime_directory).connect().line)
             except (NoServerError, Unavailable):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
 
@@ -157,7 +168,7 @@ class Server(Connection):
         return f": {self.control('identity')['ready']}"
 
 
-def command_words(options: Mapping[str, Any]) -> Iterator[str]:
+def _command_words(options: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over the words of a command line for options with underscores.
 
     A list has an option's values.

@@ -10,7 +10,7 @@ import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import zmqtriton_floor
 from zmqtriton.repository.file_state import file_state
@@ -26,10 +26,10 @@ _TRITON_STUB = "triton_python_backend_stub"
 _YES = frozenset({"yes", "true", "on", "1"})
 _NO = frozenset({"no", "false", "off", "0"})
 
-DIRECTORY = "directory"
-ARCHIVE = "archive"
-REQUIREMENTS = "requirements"
-INTERPRETER = "interpreter"
+DIRECTORY: Final = "directory"
+ARCHIVE: Final = "archive"
+REQUIREMENTS: Final = "requirements"
+INTERPRETER: Final = "interpreter"
 
 
 class GuestHost(NamedTuple):
@@ -60,6 +60,30 @@ class Environment(NamedTuple):
         """True for the server's interpreter and packages, with nothing added."""
         return self._replace(user="") == SERVER_ENVIRONMENT
 
+    @staticmethod
+    def check_directory(root: str) -> None:
+        """Check an environment. Raises an error that says what it lacks."""
+        if not os.path.exists(os.path.join(root, "bin", "activate")):
+            raise InternalError(
+                f"Path {root}/bin/activate does not exist. The Python environment should contain "
+                "an 'activate' script."
+            )
+        if not os.access(Environment.interpreter_in(root), os.X_OK):
+            raise InternalError(f"The Python environment {root} has no bin/python that can be run.")
+
+    @staticmethod
+    def interpreter_in(root: str) -> str:
+        """Return the interpreter.
+
+        Not resolved further, as an environment knows itself by its own link.
+        """
+        return os.path.join(root, "bin", "python")
+
+    def variables(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return all variables of a model's process."""
+        merged = {**inherited, **variable_overrides(self, inherited)}
+        return {name: value for name, value in merged.items() if value is not None}
+
 
 SERVER_ENVIRONMENT = Environment(sys.executable)
 
@@ -67,7 +91,7 @@ SERVER_ENVIRONMENT = Environment(sys.executable)
 class EnvironmentSpec(NamedTuple):
     """A description to be checked, unpacked or built before there is an Environment."""
 
-    kind: str
+    kind: Literal["directory", "archive", "requirements", "interpreter"]
     #: The directory, archive or requirements file.
     path: str = ""
     #: Interpreter: a path, or a name like python3.11.
@@ -139,27 +163,8 @@ def _spec_of_path(path: str) -> EnvironmentSpec:
     root = os.path.realpath(path)
     if path.endswith(ARCHIVE_SUFFIXES) and not os.path.isdir(root):
         return EnvironmentSpec(ARCHIVE, root, fingerprint=_file_fingerprint(root))
-    check_directory(root)
+    Environment.check_directory(root)
     return EnvironmentSpec(DIRECTORY, root)
-
-
-def check_directory(root: str) -> None:
-    """Check an environment. Raises an error that says what it lacks."""
-    if not os.path.exists(os.path.join(root, "bin", "activate")):
-        raise InternalError(
-            f"Path {root}/bin/activate does not exist. The Python environment should contain an "
-            "'activate' script."
-        )
-    if not os.access(interpreter_path(root), os.X_OK):
-        raise InternalError(f"The Python environment {root} has no bin/python that can be run.")
-
-
-def interpreter_path(root: str) -> str:
-    """Return the interpreter.
-
-    Not resolved further, as an environment knows itself by its own link.
-    """
-    return os.path.join(root, "bin", "python")
 
 
 def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
@@ -220,9 +225,3 @@ def _is_server_in_user_site() -> bool:
     return bool(site.ENABLE_USER_SITE) and zmqtriton_floor.__file__.startswith(
         site.getusersitepackages() + "/"
     )
-
-
-def process_variables(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables of a model's process."""
-    merged = {**inherited, **variable_overrides(environment, inherited)}
-    return {name: value for name, value in merged.items() if value is not None}

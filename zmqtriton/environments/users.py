@@ -63,7 +63,7 @@ def lock_in_use(root: str) -> int | None:
     return descriptor
 
 
-class UserError(Exception):
+class UserError(OSError):
     """Raised for a user that models cannot run as; the text is for the server's operator."""
 
 
@@ -175,6 +175,18 @@ def give_directory(parent: str, user: StubUser) -> str:
                 os.chmod(name, mode)
                 os.chown(name, user.uid, user.gid)
     return path
+
+
+def become(name: str, parent: str) -> str:
+    """Run as this user from here on; return the directory of its environments.
+
+    Raises OSError, and UserError, which is one.
+    """
+    user = find_user(name)
+    cache = give_directory(parent or default_root(is_shared=True), user)
+    user.become()
+    os.environ["XDG_CACHE_HOME"] = downloads_directory(cache)
+    return cache
 
 
 def downloads_directory(cache: str) -> str:

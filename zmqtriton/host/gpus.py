@@ -26,6 +26,42 @@ class Gpu(NamedTuple):
     uuid: str
     compute_capability: float
 
+    @staticmethod
+    def chosen(
+        environment: Mapping[str, str] = os.environ,
+        find: Callable[[], Sequence[Gpu]] | None = None,
+    ) -> list[Gpu]:
+        """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order, as CUDA does.
+
+        The list ends at the first invalid entry. With GPUs of different kinds a number means the
+        same to both only if CUDA_DEVICE_ORDER is PCI_BUS_ID. Raises what `list_nvml_gpus` does.
+        """
+        gpus, visible = (find or list_nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES")
+        if visible is None:
+            return list(gpus)
+        chosen: list[Gpu] = []
+        for entry in visible.split(","):
+            gpu = _match_device(gpus, entry.strip())
+            if gpu is None or gpu in chosen:
+                break
+            chosen.append(gpu)
+        return chosen
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Any, ctypes.c_void_p]]:
+        """Open the library, with its handle of the GPU. Raises what `nvml_library` does."""
+        with nvml_library() as nvml:
+            device = ctypes.c_void_p()
+            call_nvml(nvml.nvmlDeviceGetHandleByUUID, self.uuid.encode(), ctypes.byref(device))
+            yield nvml, device
+
+    def used_memory(self) -> tuple[int, int]:
+        """Return the bytes of its memory that are in use, and all."""
+        with self.opened() as (nvml, device):
+            memory = _NvmlMemory()
+            call_nvml(nvml.nvmlDeviceGetMemoryInfo, device, ctypes.byref(memory))
+            return memory.total - memory.free, memory.total
+
 
 class NvmlError(Exception):
     """Raised when a call of the library fails."""
@@ -41,7 +77,7 @@ def visible_gpus(
     GPUs that are too old are left out.
     """
     try:
-        chosen = chosen_gpus(environment, find)
+        chosen = Gpu.chosen(environment, find)
     except (OSError, NvmlError) as error:
         _log.debug("no GPUs: %s", error)
         return ()
@@ -52,39 +88,18 @@ def used_memory_share(
     number: int,
     environment: Mapping[str, str] = os.environ,
     find: Callable[[], Sequence[Gpu]] | None = None,
-    ask: Callable[[str], tuple[int, int]] | None = None,
+    ask: Callable[[Gpu], tuple[int, int]] = Gpu.used_memory,
 ) -> float | None:
     """Return the share of a GPU's memory that is in use; None if it is unknown."""
     try:
-        chosen = chosen_gpus(environment, find)
+        chosen = Gpu.chosen(environment, find)
         if not 0 <= number < len(chosen):
             return None
-        used, total = (ask or used_nvml_memory)(chosen[number].uuid)
+        used, total = ask(chosen[number])
     except (OSError, NvmlError) as error:
         _log.warning("what GPU %d has in use is not known: %s", number, error)
         return None
     return used / total if total else None
-
-
-def chosen_gpus(
-    environment: Mapping[str, str] = os.environ,
-    find: Callable[[], Sequence[Gpu]] | None = None,
-) -> list[Gpu]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in its order, as CUDA does.
-
-    The list ends at the first invalid entry. With GPUs of different kinds a number means the same
-    to both only if CUDA_DEVICE_ORDER is PCI_BUS_ID. Raises what `list_nvml_gpus` does.
-    """
-    gpus, visible = (find or list_nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return list(gpus)
-    chosen: list[Gpu] = []
-    for entry in visible.split(","):
-        gpu = _match_device(gpus, entry.strip())
-        if gpu is None or gpu in chosen:
-            break
-        chosen.append(gpu)
-    return chosen
 
 
 def _match_device(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
@@ -131,21 +146,6 @@ class _NvmlMemory(ctypes.Structure):
     """The library's struct: bytes in all, free and in use."""
 
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
-
-
-def nvml_device(nvml: Any, uuid: str) -> ctypes.c_void_p:
-    """Return the library's handle of a GPU."""
-    device = ctypes.c_void_p()
-    call_nvml(nvml.nvmlDeviceGetHandleByUUID, uuid.encode(), ctypes.byref(device))
-    return device
-
-
-def used_nvml_memory(uuid: str) -> tuple[int, int]:
-    """Return the bytes of a GPU that are in use, and all."""
-    with nvml_library() as nvml:
-        memory = _NvmlMemory()
-        call_nvml(nvml.nvmlDeviceGetMemoryInfo, nvml_device(nvml, uuid), ctypes.byref(memory))
-        return memory.total - memory.free, memory.total
 
 
 def call_nvml(function: Any, *arguments: Any) -> None:

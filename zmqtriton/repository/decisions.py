@@ -57,7 +57,7 @@ class KeepDecisions(NamedTuple):
     undecided: tuple[int, ...] = ()
 
 
-def default_root() -> str:
+def state_root() -> str:
     """Return the directory that systemd names, or the user's for what outlives a program."""
     return runtime_places.lasting("STATE", "~/.local/state")
 
@@ -69,7 +69,7 @@ class TriedVersions:
     """
 
     def __init__(self, root: str = "") -> None:
-        self._root = Path(root or default_root()).absolute() / known_parameters.trial_folder()
+        self._root = Path(root or state_root()).absolute() / known_parameters.trial_folder()
 
     def keep(
         self, scanned: ScannedModel, decisions: Sequence[Decision], undecided: Iterable[int] = ()

@@ -333,7 +333,7 @@ def no_model_text(repository: Path) -> str:
     return f"there is no model in '{repository}'"
 
 
-def is_model_directory(directory: Path, inside: Sequence[Path]) -> bool:
+def is_model_directory(directory: Path, inside: Sequence[Path] | None = None) -> bool:
     """True for a model, False for a repository.
 
     A model may be called 1, and a version has no versions.
@@ -342,7 +342,10 @@ def is_model_directory(directory: Path, inside: Sequence[Path]) -> bool:
         os.path.lexists(directory / CONFIG_FILE)
         or (directory / CONFIG_FOLDER).is_dir()
         or (directory / _MODEL_FILE).is_file()
-        or any(path.name.isdecimal() and not _has_versions(path) for path in inside)
+        or any(
+            path.name.isdecimal() and not _has_versions(path)
+            for path in (subdirectories(directory) if inside is None else inside)
+        )
     )
 
 

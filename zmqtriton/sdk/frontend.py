@@ -19,20 +19,25 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.entrance.entrance import Entrance as Entrance
     from zmqtriton_frontends.entrance.reports import are_wanted as are_wanted
-    from zmqtriton_frontends.gateway import pending as pending
     from zmqtriton_frontends.gateway.control_calls import on_behalf_of as on_behalf_of
     from zmqtriton_frontends.gateway.gateway import Gateway as Gateway
     from zmqtriton_frontends.gateway.loads import load as load
     from zmqtriton_frontends.gateway.readiness import Readiness as Readiness
     from zmqtriton_frontends.gateway.streams import StreamItem as StreamItem
-    from zmqtriton_frontends.http_api import app as app, extension as extension
-    from zmqtriton_frontends.http_api.asgi import access as access, problems as problems
-    from zmqtriton_frontends.http_api.asgi.access import Route as Route
+    from zmqtriton_frontends.http_api import app as app
+    from zmqtriton_frontends.http_api.asgi import problems as problems
+    from zmqtriton_frontends.http_api.asgi.access import Route as Route, AccessRules as AccessRules
     from zmqtriton_frontends.http_api.asgi.request import (
         HttpRequest as HttpRequest,
         TooLarge as TooLarge,
     )
-    from zmqtriton_frontends.http_api.extension import HttpExtension as HttpExtension
+    from zmqtriton_frontends.http_api.extension import (
+        EndpointParts as EndpointParts,
+        HttpExtension as HttpExtension,
+        Operation as Operation,
+        RouteDescriptions as RouteDescriptions,
+        JsonSchema as JsonSchema,
+    )
     from zmqtriton_frontends.http_api.inference import (
         infer as infer,
         infer_request as infer_request,
@@ -42,12 +47,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton_frontends.http_api.inference.infer import HttpEntrance as HttpEntrance
     from zmqtriton_frontends.http_api.server.asgi_exchange import Upgraded as Upgraded
-    from zmqtriton_frontends.inference import (
-        admission as admission,
-        catalogue as catalogue,
-        classification as classification,
-        client_regions as client_regions,
-    )
+    from zmqtriton_frontends.inference import admission as admission
     from zmqtriton_frontends.inference.admission import CheckedRequest as CheckedRequest
     from zmqtriton_frontends.inference.load_metrics import utilization as utilization
     from zmqtriton_frontends.inference.load_on_demand import (
@@ -62,12 +62,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.inference.request_trace import now_ns as now_ns
     from zmqtriton_frontends.inference.restrictions import by_category as by_category
     from zmqtriton_frontends.inference.stage_times import Stages as Stages
-    from zmqtriton_frontends.process import (
-        ledger as ledger,
-        own_threads as own_threads,
-        request_log as request_log,
-        turns as turns,
-    )
+    from zmqtriton_frontends.process import request_log as request_log
     from zmqtriton_frontends.process.allocator import unused_of as unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals as Arrivals
     from zmqtriton_frontends.process.client_progress import ClientProgress as ClientProgress
@@ -76,7 +71,33 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.own_threads import Threads as Threads
     from zmqtriton_frontends.process.room import max_connections as max_connections
     from zmqtriton_frontends.serving.page_server import PageServer as PageServer
-    from zmqtriton_frontends.tensors import arena_body as arena_body
     from zmqtriton_frontends.tensors.references import is_large as is_large
+    from zmqtriton_frontends.inference.catalogue import Catalogue as Catalogue
+    from zmqtriton_frontends.process.ledger import (
+        Application as Application,
+        ClientAccount as ClientAccount,
+        Ledger as Ledger,
+        Share as Share,
+    )
+    from zmqtriton_frontends.tensors.arena_body import (
+        ArenaBody as ArenaBody,
+        ArenaBuffer as ArenaBuffer,
+        ByteBudget as ByteBudget,
+        MIN_BYTES as MIN_BYTES,
+    )
+    from zmqtriton_frontends.gateway.pending import (
+        Pending as Pending,
+        Sender as Sender,
+        Sink as Sink,
+    )
+    from zmqtriton_frontends.inference.classification import classify as classify
+    from zmqtriton_frontends.inference.client_regions import (
+        RegionContents as RegionContents,
+        RegionSlice as RegionSlice,
+    )
+    from zmqtriton_frontends.process.turns import (
+        RequestShares as RequestShares,
+        TaskTurn as TaskTurn,
+    )
 else:
     __getattr__ = lazy_names(__name__)

@@ -10,27 +10,25 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from zmqtriton import figures as figures
-    from zmqtriton.config import (
-        backends as backends,
-        instances as instances,
-        model_config as model_config,
-        parameters as parameters,
-        pbtxt as pbtxt,
-    )
+    from zmqtriton.config import pbtxt as pbtxt
     from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
     from zmqtriton.config.files import ClientFile as ClientFile
-    from zmqtriton.config.parameters import parameter_text as parameter_text
-    from zmqtriton.diagnosis import doctor as doctor, examination as examination, explain as explain
-    from zmqtriton.diagnosis.facts import (
-        asking as asking,
-        places as places,
-        served as served,
-        server as server,
-        sources as sources,
-        target as target,
+    from zmqtriton.config.parameters import (
+        parameter_text as parameter_text,
+        Quota as Quota,
+        whole_number_problem as whole_number_problem,
     )
-    from zmqtriton.diagnosis.rules import causes as causes, files as files
-    from zmqtriton.environments import demand as demand, users as users
+    from zmqtriton.diagnosis.doctor import diagnose as diagnose
+    from zmqtriton.diagnosis.explain import explain as explain, explain_version as explain_version
+    from zmqtriton.diagnosis.facts import asking as asking
+    from zmqtriton.diagnosis.facts.places import Frame as Frame
+    from zmqtriton.diagnosis.facts.served import (
+        AnswerReader as AnswerReader,
+        Facts as Facts,
+        StepTimes as StepTimes,
+    )
+    from zmqtriton.diagnosis.facts.target import Chapter as Chapter, Target as Target
+    from zmqtriton.environments import users as users
     from zmqtriton.findings import (
         Finding as Finding,
         Severity as Severity,
@@ -38,12 +36,45 @@ if TYPE_CHECKING:
         note as note,
         warning as warning,
     )
-    from zmqtriton.repository import decisions as decisions, scan as scan
+    from zmqtriton.repository import scan as scan
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote
     from zmqtriton_floor.signature import config_parameter as config_parameter
-    from zmqtriton_stub import api as api, model as model, played as played
+    from zmqtriton_stub import api as api, model as model
+    from zmqtriton_stub.played import PlayedStub as PlayedStub
     from zmqtriton_stub.api import dlpack as dlpack
     from zmqtriton_stub.memory import gpu as gpu
+    from zmqtriton.environments.demand import (
+        Environment as Environment,
+        EnvironmentSpec as EnvironmentSpec,
+        resolve_environment as resolve_environment,
+    )
+    from zmqtriton.diagnosis.facts.sources import (
+        SourceFact as SourceFact,
+        check_sources as check_sources,
+    )
+    from zmqtriton.repository.decisions import (
+        Decision as Decision,
+        KeepDecisions as KeepDecisions,
+        state_root as state_root,
+    )
+    from zmqtriton.config.backends import (
+        backend_places as backend_places,
+        find_model_file as find_model_file,
+        find_runtime as find_runtime,
+        models_in as models_in,
+    )
+    from zmqtriton.config.instances import (
+        MAX_INSTANCES as MAX_INSTANCES,
+        apply_group_defaults as apply_group_defaults,
+        instance_specs as instance_specs,
+    )
+    from zmqtriton.config.model_config import (
+        ModelHost as ModelHost,
+        load_config as load_config,
+        merge_completion as merge_completion,
+    )
+    from zmqtriton.diagnosis.rules.causes import explain_reason as explain_reason
+    from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem, judge_lines as judge_lines
 else:
     __getattr__ = lazy_names(__name__)

@@ -11,19 +11,20 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton import (
         addons as addons,
-        command_line as command_line,
-        control_client as control_client,
-        long_steps as long_steps,
         options as options,
-        otlp_destination as otlp_destination,
         runtime_places as runtime_places,
         standard_output as standard_output,
         systemd as systemd,
     )
     from zmqtriton.commit import full_version as full_version
     from zmqtriton.console import table as table
-    from zmqtriton.control_client import Client as Client, NoServerError as NoServerError
-    from zmqtriton.embedded import connection as connection, server as server
+    from zmqtriton.control_client import (
+        Client as Client,
+        NoServerError as NoServerError,
+        ServerIdentity as ServerIdentity,
+        ServerSelector as ServerSelector,
+    )
+    from zmqtriton.embedded import connection as connection
     from zmqtriton.embedded.hosted_process import report as report
     from zmqtriton.embedded.model import Model as Model
     from zmqtriton.embedded.parent import connect as connect
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
         InferenceResponse as InferenceResponse,
     )
     from zmqtriton.file_names import write_obstacle as write_obstacle
-    from zmqtriton.host import gpus as gpus
+    from zmqtriton.host.gpus import Gpu as Gpu, NvmlError as NvmlError, visible_gpus as visible_gpus
     from zmqtriton.host.capacity import available_bytes as available_bytes
     from zmqtriton.start.ports import describe_listener as describe_listener
-    from zmqtriton_floor import endpoints as endpoints, prctl as prctl, spans as spans
+    from zmqtriton_floor import prctl as prctl, spans as spans
     from zmqtriton_floor.lazy_names import load_reference as load_reference
     from zmqtriton_floor.lifeline import Lifeline as Lifeline
-    from zmqtriton_floor.process import wall_clock as wall_clock, zmq_sockets as zmq_sockets
+    from zmqtriton_floor.process import zmq_sockets as zmq_sockets
     from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
     from zmqtriton_floor.settings.frontends import FrontendSettings as FrontendSettings
     from zmqtriton_floor.settings.offers import Hook as Hook
@@ -50,5 +51,20 @@ if TYPE_CHECKING:
         run as run,
         run_local as run_local,
     )
+    from zmqtriton.otlp_destination import (
+        Destination as Destination,
+        DestinationError as DestinationError,
+    )
+    from zmqtriton.embedded.server import Server as Server
+    from zmqtriton.long_steps import (
+        ByteCounter as ByteCounter,
+        LifelineReporter as LifelineReporter,
+        Reporter as Reporter,
+        StepProgress as StepProgress,
+        printable as printable,
+    )
+    from zmqtriton_floor.endpoints import local_service_path as local_service_path
+    from zmqtriton_floor.process.wall_clock import offset_ns as offset_ns
+    from zmqtriton.command_line import read_options as read_options
 else:
     __getattr__ = lazy_names(__name__)

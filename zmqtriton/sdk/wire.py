@@ -1,7 +1,7 @@
 """Names of all processes: errors, messages, tensors and their datatypes, texts and numbers.
 
-Steps, routes, processes of add-ons and features import this. A module counts as one name: it is
-imported as a whole, as in `wire.Tensor`. Code in a model's own Python has `zmqtriton_floor.sdk`.
+Steps, routes, processes of add-ons and features import this. A module is imported as a whole, as
+in `wire.Tensor`, and each name in use counts. A model's own Python has `zmqtriton_floor.sdk`.
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
         logs as logs,
         metrics as metrics,
         numbers as numbers,
-        reasons as reasons,
         routing as routing,
         signature as signature,
         tensors as tensors,
-        token_file as token_file,
         wire as wire,
     )
     from zmqtriton_floor.arena import INLINE_BYTES as INLINE_BYTES
@@ -41,5 +39,12 @@ if TYPE_CHECKING:
         ZmqTritonError as ZmqTritonError,
     )
     from zmqtriton_floor.hosts import is_loopback as is_loopback
+    from zmqtriton_floor.token_file import Grant as Grant
+    from zmqtriton_floor.reasons import (
+        ASLEEP as ASLEEP,
+        AT_REST as AT_REST,
+        Kind as Kind,
+        Reason as Reason,
+    )
 else:
     __getattr__ = lazy_names(__name__)

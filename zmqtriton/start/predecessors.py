@@ -112,10 +112,10 @@ def find_served_ports() -> set[int]:
 def _connect_all() -> list[control.Client]:
     """Return all servers that can be connected to, with the identities of those that answer."""
     try:
-        clients = control.connect_all()
+        clients = control.ServerSelector().connect_all()
     except control.NoServerError:
         return []
-    control.identify(clients, _WITHIN_S)
+    control.Client.identify_all(clients, _WITHIN_S)
     return clients
 
 

@@ -77,7 +77,7 @@ def check_tokens(options: Options) -> None:
         return
     try:
         counted = addons.offers_in_use(options.value).references(TOKENS.name)
-        grants = token_file.read(path, counts_text=bool(counted))
+        grants = token_file.Grant.read_all(path, counts_text=bool(counted))
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None

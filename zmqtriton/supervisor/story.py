@@ -77,12 +77,12 @@ class Promise(Generic[Value]):
         """Call a function with the value when it is there; never, if this fails."""
         self.at_end(lambda: None if self.error else call(self.value))
 
-
-def kept(value: Value) -> Promise[Value]:
-    """Return a promise that already has its value."""
-    promise = Promise[Value]()
-    promise(value)
-    return promise
+    @staticmethod
+    def kept(value: Value) -> Promise[Value]:
+        """Return a promise that already has its value."""
+        promise = Promise[Value]()
+        promise(value)
+        return promise
 
 
 def failed(error: ZmqTritonError) -> Promise[Any]:

@@ -9,14 +9,15 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import ConfigError, backends, pbtxt, scan, sources
-from zmqtriton.sdk.process import Hook, addons, command_line
+from zmqtriton.sdk.models import ConfigError, SourceFact, check_sources, models_in, pbtxt, scan
+from zmqtriton.sdk.process import Hook, addons, read_options
 from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton.sdk.wire import ZmqTritonError, datatypes, signature
@@ -35,11 +36,7 @@ def guide(name: str, options: server_options.Options, port: int, config: Mapping
     """Return the text; without a configuration the model could not be loaded."""
     word = shlex.quote(name)
     if not config:
-        again = (
-            "save it again"
-            if options.value("reload")
-            else f"{command_line.ctl_command()} load {word}"
-        )
+        again = "save it again" if options.value("reload") else f"{ctl_command()} load {word}"
         return (
             f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
@@ -47,7 +44,7 @@ def guide(name: str, options: server_options.Options, port: int, config: Mapping
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
     lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port, options))
-    load = f"{command_line.ctl_command()} load --server {port} {word}"
+    load = f"{ctl_command()} load --server {port} {word}"
     after = (
         "It is loaded again whenever its files are saved."
         if options.value("reload")
@@ -72,9 +69,7 @@ def _requests(
     draft = _draft(name, config)
     lines = [curl_text(draft, server)]
     if draft.kind is Kind.PLAIN:
-        lines.append(
-            f"{command_line.ctl_command()} infer --server {port} {shlex.quote(name)} --zeros"
-        )
+        lines.append(f"{ctl_command()} infer --server {port} {shlex.quote(name)} --zeros")
     return filter(None, lines)
 
 
@@ -122,9 +117,9 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
-    if backends.models_in(path)[1]:
+    if models_in(path)[1]:
         return ""  # its backend reads it
-    for fact in sources.check_sources([path])[path]:
+    for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
             return _sentence(path, fact)
     if scan.find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
@@ -135,24 +130,35 @@ def check_file(path: Path) -> str:
     return ""
 
 
-def _sentence(path: Path, fact: sources.SourceFact) -> str:
+def _sentence(path: Path, fact: SourceFact) -> str:
     where = f"{path}:{fact.line}" if fact.line else f"{path}"
     if fact.kind == "problem" and _CLASS in fact.text:
         return f"{where}: there is no class {_CLASS}; {fact.text.partition('; ')[2] or _NEW}"
     return f"{where}: {fact.text}"
 
 
+def ctl_command() -> str:
+    """Return the words that call zmqtriton-ctl: its name, or its path where no shell finds it."""
+    if shutil.which(_CTL):
+        return _CTL
+    path = Path(sys.prefix, "bin", _CTL)
+    if not path.exists():
+        return f"{shlex.quote(sys.executable)} -m zmqtriton.ctl.main"
+    is_below = path.is_relative_to(Path.cwd())
+    return shlex.quote(os.path.relpath(path) if is_below else str(path))
+
+
 def configured_name(path: Path) -> str:
     """Return the name in the configuration beside the file, or ""."""
     config_path = scan.find_config(path.parent)
     try:
-        text = pbtxt.read_text(config_path) if config_path is not None else ""
-        return str(pbtxt.parse_text(text, os.fspath(config_path or ""), may_have_more=True).name)
+        return str(pbtxt.read_config(config_path, may_have_more=True).name) if config_path else ""
     except (ConfigError, ZmqTritonError):
         return ""  # the load says what is wrong with it
 
 
 _PYTHON_FILE = "model.py"
+_CTL = "zmqtriton-ctl"
 _RELOAD, _REPOSITORY = "--reload", "--model-repository="
 #: Only this machine can connect, unless other addresses are chosen.
 ADDRESSES = ("--http-address=127.0.0.1", "--grpc-address=127.0.0.1")
@@ -172,7 +178,7 @@ def run_model(words: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 1
     words = [*of_model, *_usual_options(names, of_model[0], others), *others]
-    options = command_line.read_options(words, ADDRESSES)
+    options = read_options(words, ADDRESSES)
     if isinstance(options, int):
         return options
     # only now: an error need not load the server
@@ -203,13 +209,13 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
     """Return the names of the models, and the options that have them served. Raises RunError."""
     if path.is_dir():
         path = path.absolute()
-        if not (path / _PYTHON_FILE).is_file() or scan.find_versions(path, path.parent, []):
+        if not (path / _PYTHON_FILE).is_file() or scan.scan_model(path, path.parent).versions:
             return _find_directory(path, name)
         path, name = path / _PYTHON_FILE, name or path.name
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path)
-    functions = () if name else backends.models_in(path)[1]
+    functions = () if name else models_in(path)[1]
     names = functions or (name or path.stem,)
     if unfit := [each for each in names if not _NAME.fullmatch(each)]:
         text = f"'{unfit[0]}' is no name for a model: it may have letters, digits, _ . and -"
@@ -220,7 +226,7 @@ def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
 
 
 def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
-    if not scan.is_model_directory(path, scan.subdirectories(path)):
+    if not scan.is_model_directory(path):
         raise RunError(
             f"{path} is no model; if it has models in it, zmqtriton {_REPOSITORY}{path} serves them"
         )

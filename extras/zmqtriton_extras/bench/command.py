@@ -11,7 +11,6 @@ from urllib.parse import quote, unquote
 import click
 
 import zmqtriton_protos
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client, NoServerError
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_extras.bench import results
@@ -134,7 +133,7 @@ def bench(
             request = request_options.prepare(service)
             plan = _plan(client, service, request_options.path, request, has_grpc=has_grpc)
         except RefusedRequest:
-            asking.check_name(client, request_options.model)
+            client.check_model(request_options.model)
             raise
         plan |= {"headers": request_options.headers, "timeout_s": request_options.timeout}
         return _measure(

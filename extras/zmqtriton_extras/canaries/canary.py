@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from zmqtriton.sdk.models import decisions, scan
-from zmqtriton.sdk.supervisor import ServedModel, serving_generations, states
-from zmqtriton.sdk.supervisor import blueprint as blueprints
-from zmqtriton.sdk.wire import logs, routing, wire
-from zmqtriton.sdk.wire import reasons as reason_kinds
+from zmqtriton.sdk.models import Decision, scan
+from zmqtriton.sdk.supervisor import Blueprint, ServedModel, TransitionError
+from zmqtriton.sdk.wire import Kind, logs, routing, wire
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
 
@@ -56,7 +54,7 @@ def is_verdict(model: ServedModel, canary: Canary) -> bool:
     """True if a version has stopped by its own fault, and was not unloaded or removed."""
     tried = (model.versions.get(number) for number in (canary.version, canary.stable))
     reasons = (version.reason for version in tried if version is not None)
-    return any(reason is not None and reason.has(reason_kinds.Kind.GIVEN_UP) for reason in reasons)
+    return any(reason is not None and reason.has(Kind.GIVEN_UP) for reason in reasons)
 
 
 def is_decoupled(model: ServedModel, canary: Canary) -> bool:
@@ -105,12 +103,10 @@ def keep_both(model: ServedModel, canary: Canary) -> None:
     )
 
 
-def keep_decision(model: ServedModel, canary: Canary) -> tuple[decisions.Decision, ...]:
+def keep_decision(model: ServedModel, canary: Canary) -> tuple[Decision, ...]:
     """Have later loads follow the decision until the files change; return it for later servers."""
     decided = tuple(
-        decisions.Decision(
-            number, canary.contents.get(number, ""), is_promotion, canary.policy, reason
-        )
+        Decision(number, canary.contents.get(number, ""), is_promotion, canary.policy, reason)
         for number, is_promotion, reason in _outcomes(canary)
     )
     selection = model.selection
@@ -135,7 +131,7 @@ def _outcomes(canary: Canary) -> Iterator[tuple[int, bool, str]]:
 
 def is_policy_choice(model: ServedModel, number: int) -> bool:
     """True if the version policy wants this version."""
-    serving = serving_generations(model.versions)
+    serving = model.serving_generations
     return any(number in each.blueprint.policy_versions for each in serving)
 
 
@@ -335,13 +331,13 @@ class Canary:
     def _move(self, phase: Phase, now_s: float) -> None:
         """Change the phase; nothing else writes it."""
         if phase not in _MOVES.get(self.phase, ()):
-            raise states.TransitionError(
+            raise TransitionError(
                 f"the canary of model '{self.model}' is {self.phase.value}, so it cannot become "
                 f"{phase.value}: see `zmqtriton-ctl canary status`"
             )
         self.phase, self.since_s = phase, now_s
 
-    def take_over(self, blueprint: blueprints.Blueprint, versions: Iterable[int]) -> None:
+    def take_over(self, blueprint: Blueprint, versions: Iterable[int]) -> None:
         """Record the files that these versions are loaded from."""
         self.contents |= {number: blueprint.versions[number].contents for number in versions}
         self.directory, self.policy = blueprint.directory, blueprint.version_policy

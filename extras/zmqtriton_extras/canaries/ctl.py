@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.process import control_client
+from zmqtriton.sdk.process import Client
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error, run_with_client
 from zmqtriton_standard.ctl.output import print_result, with_format
 from zmqtriton_standard.ctl.selecting import MODEL, CommandGroup
@@ -173,7 +173,7 @@ def status(context: click.Context, model: str, form: str) -> None:
 def _call(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
     """Make a call; a call that loads a version takes as long as the load."""
     is_change = verb != "canary.status"
-    timeout_s = None if is_change else control_client.QUICK_TIMEOUT_S
+    timeout_s = None if is_change else Client.QUICK_TIMEOUT_S
     return run_with_client(
         context, lambda client: client.call(verb, arguments, timeout_s), to_change=is_change
     )

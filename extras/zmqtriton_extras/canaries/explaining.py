@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from zmqtriton.sdk.models import Finding, figures, note, served, warning
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding, figures, note, warning
 
 
-def read(reader: served.AnswerReader, facts: served.Facts) -> None:
+def read(reader: AnswerReader, facts: Facts) -> None:
     """Ask nothing: the status has all."""
 
 
-def findings(facts: served.Facts, nothing: None) -> Iterator[Finding]:
+def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
     """Return nothing: a canary is no trouble of the model."""
     return iter(())
 
 
-def notes(facts: served.Facts, nothing: None) -> Iterator[Finding]:
+def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
     """Tell how a version is tried beside the one that serves."""
     for canary in facts.status.get("canaries", {}).get("models", ()):
         if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
@@ -36,9 +37,7 @@ def notes(facts: served.Facts, nothing: None) -> Iterator[Finding]:
         yield from _uncopied_findings(facts, canary, status)
 
 
-def _uncopied_findings(
-    facts: served.Facts, canary: served.Document, status: str
-) -> Iterator[Finding]:
+def _uncopied_findings(facts: Facts, canary: Mapping[str, Any], status: str) -> Iterator[Finding]:
     """Tell of a canary that gets no copies, and so is no trial."""
     compared = canary.get("comparisons", {})
     skipped = compared.get("skipped", 0)

@@ -12,28 +12,28 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from zmqtriton.sdk.models import decisions as decision_files
+from zmqtriton.sdk.models import KeepDecisions
 from zmqtriton.sdk.supervisor import (
+    Blueprint,
+    BrokerCounts,
+    Change,
     ControlCall,
     CoreParts,
     Feature,
+    Plan,
     Promise,
+    Scope,
     ServedModel,
     Verb,
-    Verbs,
-    broker_counts,
-    story,
 )
-from zmqtriton.sdk.supervisor import blueprint as blueprints
-from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import (
     InvalidArgument,
+    Kind,
     NotFound,
+    Reason,
     Unavailable,
     ZmqTritonError,
     errors,
-    reasons,
     wire,
 )
 from zmqtriton_extras.canaries.canary import (
@@ -79,13 +79,13 @@ class CanaryRegistry(Feature):
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
         #: Owner of each current canary's story, by model, and the change that lets it continue.
-        self._stories: dict[str, story.Scope] = {}
-        self._changes: dict[str, story.Change] = {}
+        self._stories: dict[str, Scope] = {}
+        self._changes: dict[str, Change] = {}
         #: The server ends, so nothing more is decided.
         self._is_stopping = False
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return canary_verbs(self, self._models)
 
     # ---------------------------------------------------- what operators ask
@@ -180,7 +180,7 @@ class CanaryRegistry(Feature):
         names = [name] if name else sorted(self._canaries)
         return [self._canaries[each].describe(self._plan.now_s) for each in names]
 
-    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the calls that start undecided canaries; decisions are kept on disk."""
         for name, canary in self._canaries.items():
             if canary.is_undecided:
@@ -202,7 +202,7 @@ class CanaryRegistry(Feature):
 
     # ----------------------------------------------------------- what happens
 
-    def load_began(self, blueprint: blueprints.Blueprint) -> None:
+    def load_began(self, blueprint: Blueprint) -> None:
         """Divide requests before a version serves that the configuration wants tried."""
         name, settings = blueprint.name, blueprint.trial
         canary = self._canaries.get(name)
@@ -219,7 +219,7 @@ class CanaryRegistry(Feature):
             self._reconfigure(canary, settings)
         canary.take_over(blueprint, blueprint.versions)
 
-    def load_succeeded(self, blueprint: blueprints.Blueprint) -> None:
+    def load_succeeded(self, blueprint: Blueprint) -> None:
         """End a canary that the configuration does not want any more: its policy decides."""
         canary = self._canaries.get(blueprint.name)
         if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
@@ -264,7 +264,7 @@ class CanaryRegistry(Feature):
         scope = self._stories[canary.model] = self._plan.scope()
         scope.tell(steps)
 
-    async def _live(self, canary: Canary, model: ServedModel, change: story.Change) -> None:
+    async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
 
         Operators and the watch decide it at any time, also before it runs.
@@ -300,12 +300,10 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
-        self._changes[name] = story.Change()
+        self._changes[name] = Change()
         take_over(canary, self._models[name])
         keep_both(self._models[name], canary)
-        self._plan.enqueue(
-            decision_files.KeepDecisions(name, canary.directory, undecided=(canary.version,))
-        )
+        self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
         self._divide(canary)
         return canary
 
@@ -361,9 +359,7 @@ class CanaryRegistry(Feature):
         )
         decisions = keep_decision(self._models[canary.model], canary)
         if is_kept:
-            self._plan.enqueue(
-                decision_files.KeepDecisions(canary.model, canary.directory, decisions)
-            )
+            self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
         self._divide(canary)
         self._changes[canary.model]()
 
@@ -389,8 +385,8 @@ class LastExecutions:
 
     def __init__(
         self,
-        plan: plans.Plan,
-        counts: broker_counts.BrokerCounts,
+        plan: Plan,
+        counts: BrokerCounts,
         models: Mapping[str, ServedModel],
     ) -> None:
         self._plan = plan
@@ -409,7 +405,7 @@ class LastExecutions:
                 return
             await self._plan.pause(_LOOK_S)
 
-    def _end(self, canary: Canary, within_s: float, report: broker_counts.CountsReport) -> bool:
+    def _end(self, canary: Canary, within_s: float, report: dict[str, Any]) -> bool:
         """End the processes of the version if one executes for too long; return whether one did."""
         ages_ns = [
             oldest
@@ -423,7 +419,7 @@ class LastExecutions:
             return False
         text = f"version {canary.version} was aborted, and has not ended in {within_s:g} s"
         self._plan.log("W", f"{text}: its processes are ended, with what they execute")
-        generation.abort(reasons.Reason.of(reasons.Kind.OTHER, text))
+        generation.abort(Reason.of(Kind.OTHER, text))
         return True
 
 
@@ -432,8 +428,8 @@ class CanaryWatch:
 
     def __init__(
         self,
-        plan: plans.Plan,
-        counts: broker_counts.BrokerCounts,
+        plan: Plan,
+        counts: BrokerCounts,
         canaries: Mapping[str, Canary],
         decide: Decide,
         totals: CanaryTotals,
@@ -503,19 +499,17 @@ class WaitingCallers(dict[str, Answer]):
         if answer is not None:
             answer.fail(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
 
-    def answer(self, canary: Canary, plan: plans.Plan) -> None:
+    def answer(self, canary: Canary, plan: Plan) -> None:
         answer = self.pop(canary.model, None)
         if answer is not None:
             answer(canary.describe(plan.now_s))
 
 
-def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) -> Verbs:
+def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) -> Mapping[str, Verb]:
     """Return the verbs; each is answered when it has taken effect."""
 
     def show(call: ControlCall) -> list[dict[str, Any]]:
-        name = (
-            control_verbs.required_model_name(call.arguments) if "model" in call.arguments else ""
-        )
+        name = ControlCall.required_model_name(call.arguments) if "model" in call.arguments else ""
         return canaries.describe_canaries(name)
 
     def start_elsewhere(call: ControlCall) -> dict[str, Any]:
@@ -528,23 +522,23 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
         "canary.start": Verb(
             lambda call: canaries.start_canary(_model_name(call), _values(call), _stable(call)),
             needs_repository=True,
-            changes=control_verbs.always,
+            changes=Verb.always,
             goes_over=start_elsewhere,
         ),
         "canary.change": Verb(
             lambda call: canaries.change(_model_name(call), _values(call)),
-            changes=control_verbs.always,
-            goes_over=control_verbs.the_same,
+            changes=Verb.always,
+            goes_over=Verb.the_same,
         ),
         "canary.promote": Verb(
             lambda call: canaries.promote(_model_name(call)),
-            changes=control_verbs.always,
-            goes_over=control_verbs.the_same,
+            changes=Verb.always,
+            goes_over=Verb.the_same,
         ),
         "canary.abort": Verb(
             lambda call: canaries.abort(_model_name(call)),
-            changes=control_verbs.always,
-            goes_over=control_verbs.the_same,
+            changes=Verb.always,
+            goes_over=Verb.the_same,
         ),
         "canary.status": Verb(show),
         "canary.compared": Verb(lambda call: canaries.compared(call.arguments)),
@@ -552,14 +546,14 @@ def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) ->
 
 
 def _model_name(call: ControlCall) -> str:
-    return control_verbs.required_model_name(call.arguments)
+    return ControlCall.required_model_name(call.arguments)
 
 
 def _values(call: ControlCall) -> dict[str, Any]:
-    others = {"model", "stable"} if call.caller == control_verbs.OWN_CALLER else {"model"}
+    others = {"model", "stable"} if call.is_of_server else {"model"}
     return {key: value for key, value in call.arguments.items() if key not in others}
 
 
 def _stable(call: ControlCall) -> int:
     """Return the version that serves at the predecessor; 0 without a take-over."""
-    return int(call.arguments.get("stable", 0)) if call.caller == control_verbs.OWN_CALLER else 0
+    return int(call.arguments.get("stable", 0)) if call.is_of_server else 0

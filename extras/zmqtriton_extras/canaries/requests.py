@@ -18,11 +18,13 @@ from zmqtriton.sdk.frontend import (
     Division,
     Gateway,
     ModelVersion,
+    Pending,
+    Sender,
+    Sink,
     Tasks,
     Trial,
     admission,
 )
-from zmqtriton.sdk.frontend import pending as pending_requests
 from zmqtriton.sdk.wire import INLINE_BYTES, ZmqTritonError, datatypes, routing, wire
 
 VERB = "canary.compared"
@@ -94,7 +96,7 @@ def _name(datatype: int) -> str:
     return entry.name if entry is not None else str(datatype)
 
 
-class CopySender(pending_requests.Sender, Protocol):
+class CopySender(Sender, Protocol):
     """The gateway, as far as copies need it."""
 
     def call(self, verb: str, arguments: dict[str, Any], /) -> Awaitable[Any]:
@@ -170,7 +172,7 @@ class _Results:
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
 
-class _Copy(pending_requests.Sink):
+class _Copy(Sink):
     """One copy, and what it is compared with."""
 
     __slots__ = (
@@ -192,7 +194,7 @@ class _Copy(pending_requests.Sink):
         self, shadows: Shadows, gateway: CopySender, request: CheckedRequest, canary: Trial
     ) -> None:
         self._gateway = gateway
-        self._pending = pending_requests.Pending(gateway, self)
+        self._pending = Pending(gateway, self)
         self._shadows = shadows
         self._canary = canary
         self._request: CheckedRequest | None = request
@@ -266,7 +268,7 @@ class _Copy(pending_requests.Sink):
 
     # ------------------------------------------------------------- comparing
 
-    def respond(self, pending: pending_requests.Pending, response: wire.ResponseBody, /) -> None:
+    def respond(self, pending: Pending, response: wire.ResponseBody, /) -> None:
         if self._hold(_size(response)):
             self._answer = response
             self._compare()

@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.process import connection
-from zmqtriton.sdk.process import server as servers
+from zmqtriton.sdk.process import Server, connection
 from zmqtriton.sdk.wire import NotFound
 from zmqtriton_extras.capture.records import read
 from zmqtriton_extras.capture.replaying import (
@@ -129,7 +128,7 @@ def replay(
     plan = Plan(other or model, version, tolerance, speed, clients)
     ask: Callable[[], Any]
     if repository is not None:
-        ask = lambda: servers.Server(repository)  # noqa: E731 - one of two ways to the same
+        ask = lambda: Server(repository)  # noqa: E731 - one of two ways to the same
     else:
         ask = lambda: connection.connect(context.obj.name, path=context.obj.directory)  # noqa: E731
     with ask() as server:

@@ -13,15 +13,15 @@ from zmqtriton.sdk.frontend import (
     CheckedRequest,
     Gateway,
     ModelVersion,
+    RegionContents,
     Stages,
     admission,
-    client_regions,
     now_ns,
 )
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import size_of
 from zmqtriton.sdk.models import config_parameter
-from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.process import local_service_path
 from zmqtriton.sdk.wire import ZmqTritonError, wire
 from zmqtriton_extras.capture import rates
 from zmqtriton_extras.capture.frames import END, REQUEST, RESPONSE, SERVICE, Frame, encode
@@ -247,7 +247,7 @@ class _Record:
 
 def capture(gateway: Gateway) -> Capture:
     """Make the step of a process."""
-    line = Line(endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+    line = Line(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
     return Capture(rates.parse(gateway.settings.option(SERVICE)), line)
 
 
@@ -259,7 +259,7 @@ def _parameters(ask: Ask, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _here(tensor: wire.Tensor) -> wire.Tensor:
     """Return the tensor with its bytes, also if they lie in a client's memory."""
-    if type(tensor.data) is client_regions.RegionContents:
+    if type(tensor.data) is RegionContents:
         return tensor._replace(data=tensor.data.read())
     return tensor
 
@@ -270,8 +270,8 @@ def _kept(tensor: wire.Tensor) -> wire.Tensor:
     if data is not None and not len(data) and 0 not in shape:
         data = None  # an output of a stream that was written to a client's memory
     if data is None or type(data) is bytes:
-        return wire.make(wire.Tensor, (name, datatype, shape, data))
-    return wire.make(wire.Tensor, (name, datatype, shape, bytes(memoryview(data).cast("B"))))
+        return wire.Tensor(name, datatype, shape, data)
+    return wire.Tensor(name, datatype, shape, bytes(memoryview(data).cast("B")))
 
 
 def _names(model: ModelVersion, key: str) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk.frontend import Gateway, extension, ledger
+from zmqtriton.sdk.frontend import Application, EndpointParts, Gateway
 from zmqtriton_extras.clouds.vertex_ai import Scrape
 from zmqtriton_standard.metrics.machine import Machine
 from zmqtriton_standard.metrics.scraper import Scraper
@@ -23,7 +23,7 @@ def scrape_of(gateway: Gateway) -> Scrape | None:
     return scrape
 
 
-def sagemaker(parts: extension.EndpointParts) -> ledger.Application:
+def sagemaker(parts: EndpointParts) -> Application:
     # only now, as below: most servers have one of them
     from zmqtriton_extras.clouds.sagemaker import SageMaker
     from zmqtriton_extras.clouds.target_models import TargetModels
@@ -33,7 +33,7 @@ def sagemaker(parts: extension.EndpointParts) -> ledger.Application:
     return SageMaker(parts.gateway, parts.application, models, of_models, parts.access)
 
 
-def vertex_ai(parts: extension.EndpointParts) -> ledger.Application:
+def vertex_ai(parts: EndpointParts) -> Application:
     from zmqtriton_extras.clouds.vertex_ai import VertexAi
 
     scrape = scrape_of(parts.gateway)

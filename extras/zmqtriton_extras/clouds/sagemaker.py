@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton.sdk.frontend import Gateway, ledger
-from zmqtriton.sdk.frontend import access as http_access
-from zmqtriton.sdk.wire import token_file
+from zmqtriton.sdk.frontend import AccessRules, Application, Gateway
 from zmqtriton_extras.clouds.target_models import (
     TARGET_MODEL,
     Scope,
@@ -61,10 +59,10 @@ class SageMaker:
     def __init__(
         self,
         gateway: Gateway,
-        application: ledger.Application,
+        application: Application,
         models: TargetModels,
-        models_application: ledger.Application,
-        access: http_access.AccessRules,
+        models_application: Application,
+        access: AccessRules,
     ) -> None:
         """Set up; `models_application` answers for /models."""
         self._access = access
@@ -94,7 +92,7 @@ class SageMaker:
 
     async def _invoke(self, name: str, scope: Scope, receive: Any, send: Any) -> None:
         model = header(scope, TARGET_MODEL) or name
-        refusal = self._access.refusal(scope, token_file.INFER, model)
+        refusal = self._access.refusal(scope, "infer", model)
         if refusal is not None:
             await refuse(send, refusal)
             return

@@ -9,6 +9,7 @@ tensors is a part of the content type there.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -17,16 +18,15 @@ import falcon
 import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
+    Application,
     Gateway,
     HttpRequest,
     Route,
     Threads,
     json_documents,
-    ledger,
     load,
     problems,
     refusals,
-    tensor_data,
 )
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError, errors
 
@@ -41,7 +41,7 @@ Scope = dict[str, Any]
 Event = dict[str, Any]
 
 _CONTENT_TYPE = b"content-type"
-_JSON_LENGTH = tensor_data.JSON_LENGTH
+_JSON_LENGTH = b"inference-header-content-length"
 #: The platforms' own; an answer is never compressed for them.
 _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 
@@ -57,7 +57,7 @@ class Target(NamedTuple):
 
 
 async def pass_on(
-    application: ledger.Application, scope: Scope, receive: Any, send: Any, target: Target
+    application: Application, scope: Scope, receive: Any, send: Any, target: Target
 ) -> None:
     """Have the application answer the request as one for the target."""
     try:
@@ -82,7 +82,9 @@ async def refuse(send: Any, error: refusals.AccessRefused) -> None:
     await answer(send, *problems.response_to(error), error.headers)
 
 
-async def answer(send: Any, status: int, body: bytes = b"", headers: refusals.Headers = ()) -> None:
+async def answer(
+    send: Any, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()
+) -> None:
     """Answer without the application."""
     rows = [(b"content-type", b"application/json")] if body else []
     rows += [(name.lower().encode(), value.encode()) for name, value in headers]

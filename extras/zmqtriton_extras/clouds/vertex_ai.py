@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton.sdk.frontend import Gateway, ledger, problems
-from zmqtriton.sdk.frontend import access as http_access
-from zmqtriton.sdk.wire import InvalidArgument, token_file
+from zmqtriton.sdk.frontend import AccessRules, Application, Gateway, problems
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.clouds import NO_DEFAULT
 from zmqtriton_extras.clouds.target_models import (
     Scope,
@@ -48,9 +47,9 @@ class VertexAi:
     def __init__(
         self,
         gateway: Gateway,
-        application: ledger.Application,
+        application: Application,
         scrape: Scrape | None,
-        access: http_access.AccessRules,
+        access: AccessRules,
     ) -> None:
         """Set up; without `scrape` there are no metrics."""
         self._access = access
@@ -103,7 +102,7 @@ class VertexAi:
         return names[0]
 
     async def _send_metrics(self, scope: Scope, send: Any) -> None:
-        refusal = self._access.refusal(scope, token_file.METRICS)
+        refusal = self._access.refusal(scope, "metrics")
         if refusal is not None:
             await refuse(send, refusal)
             return

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import Problem, Severity, pbtxt, scan
+from zmqtriton.sdk.models import Problem, Severity, pbtxt
 from zmqtriton.sdk.models import model as stub_model
 from zmqtriton.sdk.process import prctl
 from zmqtriton.sdk.wire import InternalError, ZmqTritonError, shown
@@ -107,7 +107,7 @@ def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
         directory = Path(place, name)
         (directory / "1").mkdir(parents=True)
         (directory / "1" / "model.py").write_text(_CODE.format(file=str(file)), "utf-8")
-        (directory / scan.CONFIG_FILE).write_text(pbtxt.to_text(config_of(file, name)), "utf-8")
+        (directory / "config.pbtxt").write_text(pbtxt.to_text(config_of(file, name)), "utf-8")
         request = read(interface, "", json.dumps(example).encode())
         try:
             with load_model(directory) as model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Finding, served, warning
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding, warning
 
 #: The lines of `backend/streams.py`, which has one of each kind in a minute at most.
 _LINES = {
@@ -22,16 +22,16 @@ _ADVICE = {
 }
 
 
-def read(reader: served.AnswerReader, facts: served.Facts) -> None:
+def read(reader: AnswerReader, facts: Facts) -> None:
     """Ask nothing: the log is known."""
 
 
-def notes(facts: served.Facts, nothing: None) -> Iterator[Finding]:
+def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
     """Return nothing: a model that is well has none."""
     return iter(())
 
 
-def findings(facts: served.Facts, nothing: None) -> Iterator[Finding]:
+def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
     """Tell what streams wait for: room, or their readers."""
     for kind, pattern in _LINES.items():
         lines = [line for line in facts.log if pattern.search(str(line["text"]))]

@@ -69,7 +69,7 @@ def run_export(words: list[str]) -> int:
 def config_of(file: Path, name: str) -> Any:
     """Return the configuration next to a file, completed for one function and Triton."""
     beside = scan.find_config(file.parent)
-    config = pbtxt.parse_text(pbtxt.read_text(beside) if beside else "", str(beside))
+    config = pbtxt.read_config(beside) if beside else pbtxt.parse_text("")
     config.name, config.backend, config.default_model_filename = name, "python", ""
     return config
 

@@ -12,17 +12,21 @@ import falcon
 import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
+    MIN_BYTES,
+    ArenaBody,
+    ArenaBuffer,
+    ByteBudget,
     Gateway,
     HttpEntrance,
     HttpExtension,
     HttpRequest,
     ModelVersion,
     NotLoaded,
+    Operation,
     Route,
+    RouteDescriptions,
     TooLarge,
-    arena_body,
     bearer_tokens,
-    extension,
     infer,
     json_documents,
 )
@@ -64,7 +68,7 @@ class Functions:
         self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
-        self._budget = arena_body.ByteBudget()
+        self._budget = ByteBudget()
         hosts = gateway.settings.option("functions_url_host") or ()
         self._urls = Urls(tuple(hosts), self._max_bytes)
         has_pages = gateway.settings.option("allow_web_page")
@@ -134,13 +138,11 @@ class Functions:
         except (MismatchError, InvalidArgument) as error:
             resp.status, resp.data = 422, _refusal(interface, str(error))
 
-    async def _body(
-        self, req: HttpRequest, head: bytes, *, has_file: bool
-    ) -> arena_body.ArenaBuffer:
+    async def _body(self, req: HttpRequest, head: bytes, *, has_file: bool) -> ArenaBuffer:
         """Return the body behind a head; its files lie where models read them."""
         coding, limit = req.header(b"content-encoding"), self._max_bytes
         size = int(req.header(b"content-length") or 0)
-        if has_file and coding is None and arena_body.MIN_BYTES <= size <= limit:
+        if has_file and coding is None and MIN_BYTES <= size <= limit:
             return await self._large_body(req, head, size)
         pieces: list[Any]
         pieces, size = await req.read_pieces(limit)
@@ -152,9 +154,9 @@ class Functions:
         size += len(head)
         return await self._gateway.payload.gather(pieces, size, 0 if has_file else size, req.hold)
 
-    async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> arena_body.ArenaBuffer:
+    async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> ArenaBuffer:
         """Receive a body of a known size behind a head; it lies in memory once."""
-        form = arena_body.ArenaBody(self._gateway.payload, len(head) + size, self._budget, _file_at)
+        form = ArenaBody(self._gateway.payload, len(head) + size, self._budget, _file_at)
         try:
             read = req.begin_body()
             form.add(memoryview(b"".join([head, *read.pieces])))
@@ -296,11 +298,9 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, own, own._replace(method="GET")]
 
 
-_DESCRIPTIONS = extension.RouteDescriptions(
+_DESCRIPTIONS = RouteDescriptions(
     {
-        "Functions.call": extension.Operation(
-            "Call the function with this name, by POST; GET describes it"
-        ),
+        "Functions.call": Operation("Call the function with this name, by POST; GET describes it"),
     }
 )
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client
 from zmqtriton.sdk.wire import InvalidArgument, logs
 from zmqtriton_extras.inspection.files import BY_FORM
@@ -95,7 +94,7 @@ def profile(
     arguments = {"model": model, "seconds": seconds, "instance": instance, "request": request}
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         return client.call("profile", arguments, seconds + _GRACE_S)
 
     answer = run_with_client(context, question)

@@ -20,14 +20,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.process import (
-    Client,
-    ToolListener,
-    control_client,
-    describe_listener,
-    user_of_client,
-)
+from zmqtriton.sdk.process import Client, ToolListener, describe_listener, user_of_client
 from zmqtriton.sdk.wire import Unavailable, logs
 from zmqtriton_extras.inspection.debugger import EDITOR_BEGINS
 from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
@@ -85,8 +78,8 @@ def debug(
     arguments = {"model": model, "instance": instance, "seconds": timeout}
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
-        return client.call("debug", arguments, control_client.QUICK_TIMEOUT_S)
+        client.check_model(model)
+        return client.call("debug", arguments, Client.QUICK_TIMEOUT_S)
 
     answer = run_with_client(context, question)
     where = f" at {answer['place']}" if answer["place"] else ""

@@ -18,9 +18,7 @@ from zmqtriton.sdk.supervisor import (
     Promise,
     StubPlace,
     Verb,
-    Verbs,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, numbers, wire
 from zmqtriton_extras.inspection.feature import named_in, running, text_of
 
@@ -55,9 +53,9 @@ class Debugging(Feature):
         self._broker = 0
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
-            "debug": Verb(self._debug, changes=control_verbs.always),
+            "debug": Verb(self._debug, changes=Verb.always),
             "breakpoint": Verb(self._await_operator, of_models=True),
             "debug.at": Verb(self._move, of_models=True),
         }
@@ -118,12 +116,15 @@ class Debugging(Feature):
 
     async def _debug(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments
-        control_verbs.check_names("a debugger", arguments, ("model", "instance", "seconds"))
-        model, chosen = control_verbs.required_model_name(arguments), text_of(arguments, "instance")
+        ControlCall.check_names("a debugger", arguments, ("model", "instance", "seconds"))
+        model, chosen = (
+            ControlCall.required_model_name(arguments),
+            text_of(arguments, "instance"),
+        )
         seconds = numbers.number(
             "seconds", arguments.get("seconds", _SILENT_S), 1e-3, _MOST_SILENT_S
         )
-        control_verbs.find_model(self._server.models, model)
+        self._find_model(model)
         instance = self._choose(model, chosen)
         address, token = (secrets.token_hex(16) for _ in range(2))
         # who may connect to the control socket

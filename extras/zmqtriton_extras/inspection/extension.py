@@ -14,9 +14,11 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpExtension,
     HttpRequest,
+    JsonSchema,
+    Operation,
     Route,
+    RouteDescriptions,
     Threads,
-    extension,
     json_documents,
 )
 from zmqtriton.sdk.wire import InvalidArgument, wire
@@ -26,15 +28,15 @@ from zmqtriton_standard.cockpit import operations
 _threads = Threads("profiles", 2, 16)
 _SETTINGS = {
     "seconds": {"type": "number", "exclusiveMinimum": 0},
-    "instance": extension.STRING,
-    "request": extension.STRING,
+    "instance": JsonSchema.STRING,
+    "request": JsonSchema.STRING,
     "form": {"type": "string", "enum": ["svg", "speedscope", "pprof"]},
 }
 _FIGURE = {
-    "name": extension.STRING,
-    "description": extension.STRING,
+    "name": JsonSchema.STRING,
+    "description": JsonSchema.STRING,
     "kind": {"type": "string", "enum": ["counter", "gauge", "histogram"]},
-    "labels": {"type": "object", "additionalProperties": extension.STRING},
+    "labels": {"type": "object", "additionalProperties": JsonSchema.STRING},
     "value": {"type": "number"},
     "count": {"type": "integer"},
 }
@@ -94,26 +96,24 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     ]
 
 
-def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
     summary = "Where a model spends its time: a flame graph (SVG), or a file for other programs"
-    operation = extension.Operation(
-        summary, "ProfileRequest", media="image/svg+xml", is_body_required=False
-    )
+    operation = Operation(summary, "ProfileRequest", media="image/svg+xml", is_body_required=False)
     schemas = {
-        "ProfileRequest": extension.object_of(_SETTINGS),
-        "Figures": extension.object_of(
-            {"figures": {"type": "array", "items": extension.object_of(_FIGURE)}}
+        "ProfileRequest": JsonSchema.object_of(_SETTINGS),
+        "Figures": JsonSchema.object_of(
+            {"figures": {"type": "array", "items": JsonSchema.object_of(_FIGURE)}}
         ),
     }
     described = {
         "Profiling.profile": operation,
-        "Figures.figures": extension.Operation(
+        "Figures.figures": Operation(
             "The metrics that a model reports of itself",
             response="Figures",
             media="application/json",
         ),
     }
-    return extension.RouteDescriptions(described, schemas=schemas)
+    return RouteDescriptions(described, schemas=schemas)
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, StubPlace, Verb, Verbs, states
-from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, InstanceState, StubPlace, Verb
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
 
 #: The tasks, as the declaration names them.
@@ -22,9 +21,7 @@ _GRACE_S = {PROFILE: 15.0, MEMORY: 45.0}
 _MOST_BYTES = 8 << 20
 _MOST_BYTES_OF_INSTANCE = 1 << 20
 #: States of an instance whose process runs the model's code.
-_STATES = frozenset(
-    {states.InstanceState.LOADING, states.InstanceState.READY, states.InstanceState.DRAINING}
-)
+_STATES = frozenset({InstanceState.LOADING, InstanceState.READY, InstanceState.DRAINING})
 
 
 class Inspections(Feature):
@@ -35,11 +32,11 @@ class Inspections(Feature):
         self._inspected: set[int] = set()
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         # the log names who has looked into a model
         return {
-            "profile": Verb(self._profile, changes=control_verbs.always),
-            "memory": Verb(self._measure, changes=control_verbs.always),
+            "profile": Verb(self._profile, changes=Verb.always),
+            "memory": Verb(self._measure, changes=Verb.always),
         }
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -48,9 +45,7 @@ class Inspections(Feature):
 
     async def _profile(self, call: ControlCall) -> dict[str, Any]:
         arguments = call.arguments
-        control_verbs.check_names(
-            "a profile", arguments, ("model", "seconds", "instance", "request")
-        )
+        ControlCall.check_names("a profile", arguments, ("model", "seconds", "instance", "request"))
         seconds, request = _seconds(arguments, 10.0), text_of(arguments, "request")
         instances = self._choose(arguments)
         values = {
@@ -63,7 +58,7 @@ class Inspections(Feature):
     async def _measure(self, call: ControlCall) -> dict[str, Any]:
         """Measure which memory of one instance grows: a traced one is slower."""
         arguments = call.arguments
-        control_verbs.check_names(
+        ControlCall.check_names(
             "a measurement of memory", arguments, ("model", "seconds", "instance")
         )
         values = {"seconds": _seconds(arguments, 60.0)}
@@ -95,8 +90,11 @@ class Inspections(Feature):
 
     def _choose(self, arguments: dict[str, Any]) -> list[StubPlace]:
         """Return the chosen instances. Raises InvalidArgument, or Unavailable for busy ones."""
-        model, chosen = control_verbs.required_model_name(arguments), text_of(arguments, "instance")
-        control_verbs.find_model(self._server.models, model)
+        model, chosen = (
+            ControlCall.required_model_name(arguments),
+            text_of(arguments, "instance"),
+        )
+        self._find_model(model)
         instances = [one for one, name in running(self._server.generations) if name == model]
         if chosen:
             named = named_in(instances, chosen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking, figures
+from zmqtriton.sdk.models import figures
 from zmqtriton.sdk.process import Client
 from zmqtriton.sdk.wire import InternalError, logs
 from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
@@ -72,7 +72,7 @@ def memory(context: click.Context, model: str, seconds: float, instance: str, fo
     arguments = {"model": model, "seconds": seconds, "instance": instance}
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         answer = client.call("memory", arguments, seconds + _GRACE_S)
         return answer, [row for row in client.call("status")["held"] if row["model"] == model]
 

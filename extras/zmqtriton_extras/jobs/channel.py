@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from zmqtriton.sdk.frontend import Gateway
-from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.process import local_service_path
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs import messages
 from zmqtriton_extras.jobs.messages import PART_BYTES, SERVICE, Document
@@ -83,7 +83,7 @@ class Channel:
     @classmethod
     def of(cls, gateway: Gateway) -> Channel:
         """Return a channel from a process with this gateway to the process of jobs."""
-        return cls(endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE))
+        return cls(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
     def keep(self, connection: _Connection) -> None:
         """Take back an idle connection, for the next question; close it if there are enough."""

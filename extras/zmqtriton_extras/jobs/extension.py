@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, extension
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, RouteDescriptions
 
 _PREFER = (b"prefer",)
 
@@ -34,9 +34,9 @@ def _headers(gateway: Gateway) -> tuple[bytes, ...]:
     return _PREFER if _is_on(gateway) else ()
 
 
-def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
     if not _is_on(gateway):
-        return extension.RouteDescriptions()
+        return RouteDescriptions()
     from zmqtriton_extras.jobs.routes import DESCRIPTIONS
 
     return DESCRIPTIONS

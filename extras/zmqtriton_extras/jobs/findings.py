@@ -5,26 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Finding, decisions, error, files
-from zmqtriton.sdk.models import target as doctor_target
+from zmqtriton.sdk.models import Chapter, FileSystem, Finding, Target, error, state_root
 
 
-def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
+def chapters(target: Target) -> Iterator[Chapter]:
     """Yield the doctor's chapter."""
     name, findings = "the directory of the jobs", judge_jobs(target)
-    yield doctor_target.Chapter(name, findings, reads_files=True, is_of_server=True)
+    yield Chapter(name, findings, reads_files=True, is_of_server=True)
 
 
-def judge_jobs(target: doctor_target.Target) -> Iterator[Finding]:
+def judge_jobs(target: Target) -> Iterator[Finding]:
     """Judge the place of jobs, which a server that runs has made."""
     options, is_running = target.options, target.server is not None
     if not options.get("jobs"):
         return
     named = options.get("state-directory", "")
-    folder = os.path.join(named or decisions.default_root(), "jobs")
+    folder = os.path.join(named or state_root(), "jobs")
     if is_running and not os.path.isabs(named) and not os.path.isdir(folder):
         return  # it is where the variables and the working directory of the server say
-    place = files.read_place(folder)
+    place = FileSystem.of(folder)
     if is_running and not os.path.isfile(os.path.join(folder, "jobs.sqlite")):
         pids = [pid for pid, name in target.processes.items() if name == "jobs"]
         yield error(
@@ -39,6 +38,6 @@ def judge_jobs(target: doctor_target.Target) -> Iterator[Finding]:
             "Correct the rights, or name another place with --state-directory.",
             f"ls -ld {place.folder}",
         )
-    elif place.free_bytes < files.LEAST_FREE_BYTES:
+    else:
         effect = "New jobs are refused with 507 when it is full."
-        yield files.full_disk(folder, place, "jobs and batches", effect)
+        yield from place.full(folder, "jobs and batches", effect)

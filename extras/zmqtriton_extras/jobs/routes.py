@@ -18,11 +18,13 @@ import falcon.asgi
 from zmqtriton.sdk.frontend import (
     Gateway,
     HttpRequest,
+    JsonSchema,
     NotLoaded,
+    Operation,
     Route,
+    RouteDescriptions,
     attempt,
     bearer_tokens,
-    extension,
     json_documents,
 )
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, errors, numbers
@@ -67,47 +69,43 @@ _MAX_PLACE = 1 << 62
 _NONE = "there is no such job; GET /v2/jobs lists yours"
 _UNDER_WAY = ("queued", "running")
 _JSON = "application/json"
-DESCRIPTIONS = extension.RouteDescriptions(
+DESCRIPTIONS = RouteDescriptions(
     operations={
-        "JobRoutes.list_all": extension.Operation(
-            "The newest jobs of the client's token", "", "Jobs", _JSON
-        ),
-        "JobRoutes.show": extension.Operation(
+        "JobRoutes.list_all": Operation("The newest jobs of the client's token", "", "Jobs", _JSON),
+        "JobRoutes.show": Operation(
             "State of a job; with the outputs once it has succeeded", "", "Job", _JSON
         ),
-        "JobRoutes.result": extension.Operation(
-            "The answer of a job, as the model's route would give it"
-        ),
-        "JobRoutes.responses": extension.Operation(
+        "JobRoutes.result": Operation("The answer of a job, as the model's route would give it"),
+        "JobRoutes.responses": Operation(
             "The responses of a stream so far, from the place `after` on", "", "Responses", _JSON
         ),
-        "JobRoutes.delete": extension.Operation("Cancel a job, or remove one that has ended"),
+        "JobRoutes.delete": Operation("Cancel a job, or remove one that has ended"),
     },
     schemas={
-        "Job": extension.object_of(
+        "Job": JsonSchema.object_of(
             {
-                "id": extension.STRING,
-                "path": extension.STRING,
+                "id": JsonSchema.STRING,
+                "path": JsonSchema.STRING,
                 "state": {
                     "type": "string",
                     "enum": ["queued", "running", "succeeded", "failed", "cancelled"],
                 },
-                "place": extension.COUNT,
+                "place": JsonSchema.COUNT,
                 "progress": {"type": "number"},
-                "status": extension.COUNT,
-                "reason": extension.STRING,
-                "result": extension.STRING,
+                "status": JsonSchema.COUNT,
+                "reason": JsonSchema.STRING,
+                "result": JsonSchema.STRING,
                 "response": {},
-                "webhook": extension.object_of(
+                "webhook": JsonSchema.object_of(
                     {
-                        "url": extension.STRING,
+                        "url": JsonSchema.STRING,
                         "state": {
                             "type": "string",
                             "enum": ["pending", "sending", "delivered", "failed"],
                         },
-                        "tries": extension.COUNT,
+                        "tries": JsonSchema.COUNT,
                         "next": {"type": "number"},
-                        "problem": extension.STRING,
+                        "problem": JsonSchema.STRING,
                     },
                     "url",
                     "state",
@@ -118,20 +116,20 @@ DESCRIPTIONS = extension.RouteDescriptions(
             "path",
             "state",
         ),
-        "Responses": extension.object_of(
+        "Responses": JsonSchema.object_of(
             {
-                "state": extension.STRING,
-                "tries": extension.COUNT,
-                "next": extension.COUNT,
-                "responses": extension.array_of({}),
+                "state": JsonSchema.STRING,
+                "tries": JsonSchema.COUNT,
+                "next": JsonSchema.COUNT,
+                "responses": JsonSchema.array_of({}),
             },
             "state",
             "tries",
             "next",
             "responses",
         ),
-        "Jobs": extension.object_of(
-            {"jobs": extension.array_of(extension.schema_named("Job"))}, "jobs"
+        "Jobs": JsonSchema.object_of(
+            {"jobs": JsonSchema.array_of(JsonSchema.named("Job"))}, "jobs"
         ),
     },
 )

@@ -14,6 +14,7 @@ import falcon.asgi
 import orjson
 
 from zmqtriton.sdk.frontend import (
+    ArenaBuffer,
     Ask,
     Content,
     Gateway,
@@ -22,7 +23,6 @@ from zmqtriton.sdk.frontend import (
     ModelVersion,
     NotLoaded,
     StreamItem,
-    arena_body,
     bearer_tokens,
     json_documents,
 )
@@ -56,7 +56,7 @@ class Calls:
             req.hold, text, lambda text: reader(json_documents.parse(text))
         )
 
-    async def receive(self, req: HttpRequest) -> arena_body.ArenaBuffer:
+    async def receive(self, req: HttpRequest) -> ArenaBuffer:
         """Return the body, a large one where models can read it. Raises InvalidArgument."""
         pieces, size = await req.read_pieces(self._max_input_size)
         _refuse_coding(req)

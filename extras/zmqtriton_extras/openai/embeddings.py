@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
@@ -86,11 +87,7 @@ class Batch:
         tensors = [wire.Tensor(declaration.name, datatypes.BYTES, self._shape(declaration), data)]
         for wish in self._names.wishes((self._names.prompt_tokens,)):
             shape = self._shape(wish)
-            tensors.append(
-                wire.Tensor(
-                    wish.name, wish.datatype, shape, b"\1" * datatypes.count_elements(shape)
-                )
-            )
+            tensors.append(wire.Tensor(wish.name, wish.datatype, shape, b"\1" * math.prod(shape)))
         return wire.RequestBody(own_id, {}, [], tensors)
 
     def take(self, body: wire.ResponseBody) -> None:
@@ -125,7 +122,7 @@ def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
     declaration = _text_input(names)
     if not names.embedding:
         raise _unfit(names, "openai_embedding_output", "output")
-    if datatypes.count_elements([max(1, dim) for dim in declaration.dims]) != 1:
+    if math.prod([max(1, dim) for dim in declaration.dims]) != 1:
         raise _unfit(names, "openai_text_input", "input", " for one text")
     step = 1
     if declaration.dims and declaration.dims[0] < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import falcon.asgi
@@ -11,9 +11,11 @@ from zmqtriton.sdk.frontend import (
     Gateway,
     HttpExtension,
     HttpRequest,
+    JsonSchema,
     ModelVersion,
+    Operation,
     Route,
-    extension,
+    RouteDescriptions,
 )
 from zmqtriton_extras.openai import fields, problems
 from zmqtriton_extras.openai.tensor_names import names_of
@@ -28,42 +30,42 @@ _HEALTH = ("/health", "/health/ready")
 _JSON = "application/json"
 
 _OPERATIONS = {
-    "Texts.chat": extension.Operation(
+    "Texts.chat": Operation(
         "Continue a chat; with `stream` as server-sent events, the last one `[DONE]`",
         "ChatCompletionRequest",
         "ChatCompletion",
         _JSON,
     ),
-    "Texts.complete": extension.Operation(
+    "Texts.complete": Operation(
         "Continue a text; with `stream` as server-sent events, the last one `[DONE]`",
         "CompletionRequest",
         "Completion",
         _JSON,
     ),
-    "Texts.respond": extension.Operation(
+    "Texts.respond": Operation(
         "Continue a chat; with `stream` as server-sent events, each with its type",
         "ResponseRequest",
         "ResponseDocument",
         _JSON,
     ),
-    "Realtime.converse": extension.Operation(
+    "Realtime.converse": Operation(
         "A WebSocket: a chat in the events of OpenAI's Realtime API, as far as texts go",
-        query={"model": extension.STRING},
+        query={"model": JsonSchema.STRING},
     ),
-    "Embeddings.embed": extension.Operation(
+    "Embeddings.embed": Operation(
         "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
     ),
-    "Speech.speak": extension.Operation("Say a text: a sound, as it is made", "SpeechRequest"),
-    "Transcriptions.transcribe": extension.Operation(
+    "Speech.speak": Operation("Say a text: a sound, as it is made", "SpeechRequest"),
+    "Transcriptions.transcribe": Operation(
         "Write down a sound, the `file` of a form; with `stream` as server-sent events",
         "",
         "Transcription",
         _JSON,
     ),
-    "Models.list_all": extension.Operation(
+    "Models.list_all": Operation(
         "All models that serve, and their adapters", "", "OpenAIModels", _JSON
     ),
-    "Models.show": extension.Operation("One model that serves", "", "OpenAIModel", _JSON),
+    "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
 }
 
 
@@ -92,7 +94,7 @@ def _speech(model: ModelVersion) -> dict[str, Any] | None:
     return {"model": model.name, "input": _TEXT} if names_of(model).makes_sounds else None
 
 
-_EXAMPLES: dict[str, extension.Example] = {
+_EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
     "Texts.chat": _chat,
     "Texts.complete": _completion,
     "Texts.respond": _response,
@@ -108,58 +110,60 @@ def _number(values: fields.Range) -> dict[str, Any]:
 
 _TEXTS = {
     "type": ["string", "array"],
-    "items": extension.STRING,
+    "items": JsonSchema.STRING,
     "description": "One, or a list of them.",
 }
 _ANY = {"type": "object"}
-_USAGE = extension.object_of(
+_USAGE = JsonSchema.object_of(
     {
-        "prompt_tokens": extension.COUNT,
-        "completion_tokens": extension.COUNT,
-        "total_tokens": extension.COUNT,
+        "prompt_tokens": JsonSchema.COUNT,
+        "completion_tokens": JsonSchema.COUNT,
+        "total_tokens": JsonSchema.COUNT,
     },
     "prompt_tokens",
     "total_tokens",
 )
 _SAMPLING: dict[str, Any] = {
     **{field: _number(values) for field, values in fields.SAMPLING.items()},
-    **dict.fromkeys(fields.FLAGS, extension.BOOLEAN),
+    **dict.fromkeys(fields.FLAGS, JsonSchema.BOOLEAN),
     "stop": _TEXTS,
     "logit_bias": {"type": "object", "description": "By the numbers of tokens, from -100 to 100."},
 }
 _COMMON: dict[str, Any] = {
     **_SAMPLING,
-    "stream": extension.BOOLEAN,
-    "stream_options": extension.object_of({"include_usage": extension.BOOLEAN}),
-    "n": extension.COUNT,
-    "response_format": extension.object_of({"type": extension.STRING, "json_schema": _ANY}, "type"),
+    "stream": JsonSchema.BOOLEAN,
+    "stream_options": JsonSchema.object_of({"include_usage": JsonSchema.BOOLEAN}),
+    "n": JsonSchema.COUNT,
+    "response_format": JsonSchema.object_of(
+        {"type": JsonSchema.STRING, "json_schema": _ANY}, "type"
+    ),
 }
 _TOOLS: dict[str, Any] = {
-    "tools": extension.array_of(_ANY),
+    "tools": JsonSchema.array_of(_ANY),
     "tool_choice": {"type": ["string", "object"]},
-    "parallel_tool_calls": extension.BOOLEAN,
+    "parallel_tool_calls": JsonSchema.BOOLEAN,
     "top_logprobs": _number(fields.TOP_LOGPROBS),
 }
-_MESSAGE = extension.object_of(
+_MESSAGE = JsonSchema.object_of(
     {
-        "role": extension.STRING,
+        "role": JsonSchema.STRING,
         "content": {"type": ["string", "array", "null"], "items": _ANY},
-        "tool_calls": extension.array_of(_ANY),
+        "tool_calls": JsonSchema.array_of(_ANY),
     },
     "role",
 )
 
 
 def _answer(choice: dict[str, Any]) -> dict[str, Any]:
-    choice = {"index": extension.COUNT, **choice, "finish_reason": extension.STRING}
-    return extension.object_of(
+    choice = {"index": JsonSchema.COUNT, **choice, "finish_reason": JsonSchema.STRING}
+    return JsonSchema.object_of(
         {
-            "id": extension.STRING,
-            "object": extension.STRING,
-            "created": extension.COUNT,
-            "model": extension.STRING,
-            "choices": extension.array_of(extension.object_of(choice, "index")),
-            "usage": extension.schema_named("Usage"),
+            "id": JsonSchema.STRING,
+            "object": JsonSchema.STRING,
+            "created": JsonSchema.COUNT,
+            "model": JsonSchema.STRING,
+            "choices": JsonSchema.array_of(JsonSchema.object_of(choice, "index")),
+            "usage": JsonSchema.named("Usage"),
         },
         "id",
         "object",
@@ -170,12 +174,12 @@ def _answer(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 _SCHEMAS: dict[str, Any] = {
-    "OpenAIError": extension.object_of(
+    "OpenAIError": JsonSchema.object_of(
         {
-            "error": extension.object_of(
+            "error": JsonSchema.object_of(
                 {
-                    "message": extension.STRING,
-                    "type": extension.STRING,
+                    "message": JsonSchema.STRING,
+                    "type": JsonSchema.STRING,
                     "param": {"type": ["string", "null"]},
                     "code": {"type": ["string", "null"]},
                 },
@@ -188,11 +192,11 @@ _SCHEMAS: dict[str, Any] = {
         "error",
     ),
     "Usage": _USAGE,
-    "ChatCompletionRequest": extension.object_of(
+    "ChatCompletionRequest": JsonSchema.object_of(
         {
-            "model": extension.STRING,
-            "messages": extension.array_of(_MESSAGE),
-            "logprobs": extension.BOOLEAN,
+            "model": JsonSchema.STRING,
+            "messages": JsonSchema.array_of(_MESSAGE),
+            "logprobs": JsonSchema.BOOLEAN,
             **_TOOLS,
             **_COMMON,
         },
@@ -200,40 +204,40 @@ _SCHEMAS: dict[str, Any] = {
         "messages",
     ),
     "ChatCompletion": _answer({"message": _MESSAGE}),
-    "CompletionRequest": extension.object_of(
+    "CompletionRequest": JsonSchema.object_of(
         {
-            "model": extension.STRING,
+            "model": JsonSchema.STRING,
             "prompt": _TEXTS,
-            "echo": extension.BOOLEAN,
+            "echo": JsonSchema.BOOLEAN,
             "logprobs": _number(fields.COMPLETION_LOGPROBS),
             **_COMMON,
         },
         "model",
         "prompt",
     ),
-    "Completion": _answer({"text": extension.STRING}),
-    "ResponseRequest": extension.object_of(
+    "Completion": _answer({"text": JsonSchema.STRING}),
+    "ResponseRequest": JsonSchema.object_of(
         {
-            "model": extension.STRING,
+            "model": JsonSchema.STRING,
             "input": {"type": ["string", "array"], "items": _ANY},
-            "instructions": extension.STRING,
-            "max_output_tokens": extension.COUNT,
-            "text": extension.object_of({"format": _ANY}),
-            "stream": extension.BOOLEAN,
+            "instructions": JsonSchema.STRING,
+            "max_output_tokens": JsonSchema.COUNT,
+            "text": JsonSchema.object_of({"format": _ANY}),
+            "stream": JsonSchema.BOOLEAN,
             **_TOOLS,
             **_SAMPLING,
         },
         "model",
         "input",
     ),
-    "ResponseDocument": extension.object_of(
+    "ResponseDocument": JsonSchema.object_of(
         {
-            "id": extension.STRING,
-            "object": extension.STRING,
-            "created_at": extension.COUNT,
-            "status": extension.STRING,
-            "model": extension.STRING,
-            "output": extension.array_of(_ANY),
+            "id": JsonSchema.STRING,
+            "object": JsonSchema.STRING,
+            "created_at": JsonSchema.COUNT,
+            "status": JsonSchema.STRING,
+            "model": JsonSchema.STRING,
+            "output": JsonSchema.array_of(_ANY),
             "usage": _ANY,
         },
         "id",
@@ -242,24 +246,24 @@ _SCHEMAS: dict[str, Any] = {
         "model",
         "output",
     ),
-    "EmbeddingRequest": extension.object_of(
+    "EmbeddingRequest": JsonSchema.object_of(
         {
-            "model": extension.STRING,
+            "model": JsonSchema.STRING,
             "input": _TEXTS,
             "encoding_format": {"type": "string", "enum": ["float", "base64"]},
         },
         "model",
         "input",
     ),
-    "EmbeddingResponse": extension.object_of(
+    "EmbeddingResponse": JsonSchema.object_of(
         {
-            "object": extension.STRING,
-            "model": extension.STRING,
-            "data": extension.array_of(
-                extension.object_of(
+            "object": JsonSchema.STRING,
+            "model": JsonSchema.STRING,
+            "data": JsonSchema.array_of(
+                JsonSchema.object_of(
                     {
-                        "object": extension.STRING,
-                        "index": extension.COUNT,
+                        "object": JsonSchema.STRING,
+                        "index": JsonSchema.COUNT,
                         "embedding": {"type": ["array", "string"], "items": {"type": "number"}},
                     },
                     "object",
@@ -267,56 +271,56 @@ _SCHEMAS: dict[str, Any] = {
                     "embedding",
                 )
             ),
-            "usage": extension.schema_named("Usage"),
+            "usage": JsonSchema.named("Usage"),
         },
         "object",
         "data",
         "model",
         "usage",
     ),
-    "SpeechRequest": extension.object_of(
+    "SpeechRequest": JsonSchema.object_of(
         {
-            "model": extension.STRING,
-            "input": extension.STRING,
-            "voice": extension.STRING,
-            "instructions": extension.STRING,
+            "model": JsonSchema.STRING,
+            "input": JsonSchema.STRING,
+            "voice": JsonSchema.STRING,
+            "instructions": JsonSchema.STRING,
             "response_format": {"type": "string", "enum": ["wav", "pcm"]},
         },
         "model",
         "input",
     ),
-    "Transcription": extension.object_of(
+    "Transcription": JsonSchema.object_of(
         {
-            "text": extension.STRING,
-            "task": extension.STRING,
-            "language": extension.STRING,
+            "text": JsonSchema.STRING,
+            "task": JsonSchema.STRING,
+            "language": JsonSchema.STRING,
             "duration": {"type": ["number", "null"]},
         },
         "text",
     ),
-    "OpenAIModel": extension.object_of(
+    "OpenAIModel": JsonSchema.object_of(
         {
-            "id": extension.STRING,
-            "object": extension.STRING,
-            "created": extension.COUNT,
-            "owned_by": extension.STRING,
+            "id": JsonSchema.STRING,
+            "object": JsonSchema.STRING,
+            "created": JsonSchema.COUNT,
+            "owned_by": JsonSchema.STRING,
         },
         "id",
         "object",
         "created",
         "owned_by",
     ),
-    "OpenAIModels": extension.object_of(
+    "OpenAIModels": JsonSchema.object_of(
         {
-            "object": extension.STRING,
-            "data": extension.array_of(extension.schema_named("OpenAIModel")),
+            "object": JsonSchema.STRING,
+            "data": JsonSchema.array_of(JsonSchema.named("OpenAIModel")),
         },
         "object",
         "data",
     ),
 }
 
-DESCRIPTIONS = extension.RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
+DESCRIPTIONS = RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")
 
 
 class Realtime:
@@ -370,10 +374,8 @@ def _with_health(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     return [*table, *(ready._replace(path=path) for path in _HEALTH)]
 
 
-def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
-    return (
-        DESCRIPTIONS if gateway.settings.option("allow_openai") else extension.RouteDescriptions()
-    )
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
+    return DESCRIPTIONS if gateway.settings.option("allow_openai") else RouteDescriptions()
 
 
 EXTENSION = HttpExtension(

@@ -17,7 +17,7 @@ from typing import Any, cast
 import falcon.asgi
 import orjson
 
-from zmqtriton.sdk.frontend import Arrivals, Gateway, HttpRequest, json_documents, ledger
+from zmqtriton.sdk.frontend import Arrivals, Gateway, HttpRequest, Share, json_documents
 from zmqtriton.sdk.wire import (
     InternalError,
     InvalidArgument,
@@ -215,7 +215,7 @@ class _Turn:
 
     def __init__(self, req: HttpRequest) -> None:
         self._req = req
-        self.share: ledger.Share = req.connection.share.another()
+        self.share: Share = req.connection.share.another()
         self._promised = 0
 
     def __getattr__(self, name: str) -> Any:

@@ -5,6 +5,7 @@ A model that lacks an ability is named with the field that needs it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -300,6 +301,6 @@ def _boolean(target: signature.Input, value: bool) -> wire.Tensor:
 def shape_of_one(target: signature.Input) -> list[int]:
     """Return the shape of one element. Raises InvalidArgument if the input takes more."""
     shape = [1 if dim < 0 else dim for dim in target.dims]
-    if datatypes.count_elements(shape) != 1:
+    if math.prod(shape) != 1:
         raise InvalidArgument(f"input '{target.name}' must take one element")
     return shape

@@ -329,7 +329,9 @@ async def _check(request: TextRequest, choices: Choices) -> None:
     for choice in choices.all:
         if choice.reason == "stop" and not choice.call_count:
             # in a thread: how long it takes is up to the client's schema
-            fault = await json_documents.aside(choice.size, form.fault, choice.text)
+            fault = await json_documents.perform(
+                choice.size, form.fault, choice.text, large_bytes=0
+            )
             if fault:
                 raise UnfitAnswer(request.model, fault, form.field)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.frontend import Gateway, Threads
-from zmqtriton.sdk.process import otlp_destination, prctl, run_local
+from zmqtriton.sdk.process import Destination, prctl, run_local
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.otlp_logs.options import LOGS, SERVICE, url
 from zmqtriton_extras.otlp_metrics.pusher import POST_WITHIN_S, Exporter, Pusher
@@ -81,7 +81,7 @@ class LogsExporter(Exporter):
     """Posts lines of the log, and counts what becomes of them. Blocks."""
 
     def __init__(
-        self, destination: otlp_destination.Destination, jitter: Callable[[], float] = random.random
+        self, destination: Destination, jitter: Callable[[], float] = random.random
     ) -> None:
         super().__init__("logs", "lines of the log", destination, jitter)
         self._resource = destination.resource
@@ -122,7 +122,7 @@ class LogsPusher(Pusher):
         """Set up with a bound socket, at which the figures of this process are read."""
         super().__init__("OtlpLogs", gateway, listener, _LOOK_EVERY_S)
         server = gateway.settings.server
-        destination = otlp_destination.read(
+        destination = Destination.read(
             [("url", url({SERVICE: gateway.settings.option(SERVICE)}))],
             os.environ,
             *LOGS,

@@ -41,11 +41,11 @@ def problem(options: Mapping[str, Any]) -> str:
 def destination_problem(url: str, kind: str, option: str) -> str:
     """Return the fault of the destination of metrics or logs; "" without one."""
     # only now, since it costs memory
-    from zmqtriton.sdk.process import otlp_destination
+    from zmqtriton.sdk.process import Destination, DestinationError
 
     try:
-        otlp_destination.read([("url", url)], os.environ, kind, option)
-    except otlp_destination.DestinationError as error:
+        Destination.read([("url", url)], os.environ, kind, option)
+    except DestinationError as error:
         return str(error)
     return ""
 

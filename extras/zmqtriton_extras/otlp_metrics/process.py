@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from zmqtriton.sdk.frontend import Gateway, Threads
-from zmqtriton.sdk.process import otlp_destination, prctl, run_local
+from zmqtriton.sdk.process import Destination, prctl, run_local
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.otlp_metrics import conversion
 from zmqtriton_extras.otlp_metrics.conversion import MetricsConverter
@@ -46,7 +46,7 @@ class MetricsExporter(Exporter):
     """Posts pages to a collector, one at a time, and judges its answers. Blocks."""
 
     def __init__(
-        self, destination: otlp_destination.Destination, jitter: Callable[[], float] = random.random
+        self, destination: Destination, jitter: Callable[[], float] = random.random
     ) -> None:
         super().__init__("metrics", "points of metrics", destination, jitter)
         self._converter = MetricsConverter(destination.resource)
@@ -85,7 +85,7 @@ class MetricsPusher(Pusher):
         super().__init__(
             "OtlpMetrics", gateway, listener, interval_s(settings.option(INTERVAL), os.environ)
         )
-        destination = otlp_destination.read(
+        destination = Destination.read(
             [("url", complete_url(settings.option(SERVICE)))], os.environ, *METRICS
         )
         self._exporter = MetricsExporter(self.with_instance(destination))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from zmqtriton.sdk.frontend import Gateway
-from zmqtriton.sdk.process import Service, otlp_destination
+from zmqtriton.sdk.process import Destination, Service
 from zmqtriton_standard.tracing import otlp
 from zmqtriton_standard.tracing.posting import poster_to
 
@@ -39,7 +39,7 @@ class Exporter:
         self,
         what: str,
         parts: str,
-        destination: otlp_destination.Destination,
+        destination: Destination,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Set up; `what` and its `parts` are words for the log."""
@@ -105,9 +105,7 @@ class Pusher(Service):
     async def await_last(self, until_s: float) -> None:
         """Wait until the last push has all final figures, but not after this time."""
 
-    def with_instance(
-        self, destination: otlp_destination.Destination
-    ) -> otlp_destination.Destination:
+    def with_instance(self, destination: Destination) -> Destination:
         """Return the destination, whose resource says which server this is."""
         resource = {"service.instance.id": _instance_id(self.gateway), **destination.resource}
         return destination._replace(resource=resource)

@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from zmqtriton.sdk.process import Server
 from zmqtriton.sdk.process import options as option_values
-from zmqtriton.sdk.process import server
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.pytriton import constants
 from zmqtriton_extras.pytriton.constants import TRITON_ACCESS_HEADER
 from zmqtriton_extras.pytriton.exceptions import PyTritonValidationError
@@ -264,8 +265,8 @@ def _unrestricted(
 def unsupported_options(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return warnings about options that the server does not honour."""
     try:
-        return option_values.parse([*server.command_words(options)]).warnings
-    except option_values.OptionError as error:
+        return Server.check(options)
+    except InvalidArgument as error:
         raise PyTritonValidationError(str(error)) from None
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton.sdk.process import NoServerError
+from zmqtriton.sdk.process import NoServerError, Server
 from zmqtriton.sdk.process import connection as connections
-from zmqtriton.sdk.process import server as servers
 from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_extras.pytriton.binding import Binding, check_model_name
 from zmqtriton_extras.pytriton.client.wire.calls import TritonUrl
@@ -302,7 +301,7 @@ class Triton(TritonBase):
             triton_lifecycle_policy,
             self._security.access_token,
         )
-        self._server: servers.Server | None = None
+        self._server: Server | None = None
 
     def _set_up_tracing(self, trace_config: list[str] | None) -> None:
         super()._set_up_tracing(trace_config or self._config.trace_config)
@@ -333,7 +332,7 @@ class Triton(TritonBase):
             model_repository=self._workspace.model_store_path,
             token_file=token_file,
         )
-        server = servers.Server(**options)
+        server = Server(**options)
         try:
             server.start(timeout_s=DEFAULT_TRITON_STARTUP_TIMEOUT_S)
         except Unavailable as error:

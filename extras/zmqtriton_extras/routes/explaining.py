@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import Finding, causes, error, figures, note, places, served, warning
+from zmqtriton.sdk.models import (
+    AnswerReader,
+    Facts,
+    Finding,
+    Frame,
+    error,
+    explain_reason,
+    figures,
+    note,
+    warning,
+)
 from zmqtriton_extras.routes import names
 
 #: A line of the log about a route that has raised.
@@ -23,10 +33,10 @@ class Routes(NamedTuple):
     #: The path at which they are served; "" if they are not.
     path: str = ""
     #: Lines of the log about them, oldest first.
-    log: Sequence[served.Document] = ()
+    log: Sequence[Mapping[str, Any]] = ()
 
 
-def read(reader: served.AnswerReader, facts: served.Facts) -> Routes:
+def read(reader: AnswerReader, facts: Facts) -> Routes:
     """Ask the server about the routes of a model."""
     routed = facts.model + names.SUFFIX
     entries = [entry for entry in reader.index if entry["name"] == routed]
@@ -37,40 +47,40 @@ def read(reader: served.AnswerReader, facts: served.Facts) -> Routes:
     return Routes(names.path_of(reader.ask("config", {"model": routed}), facts.model), log)
 
 
-def notes(facts: served.Facts, routes: Routes) -> list[Finding]:
+def notes(facts: Facts, routes: Routes) -> list[Finding]:
     """Return notes on where the routes are served."""
     return [note(f"its routes are served at {routes.path}", "")] if routes.path else []
 
 
-def findings(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
+def findings(facts: Facts, routes: Routes) -> Iterator[Finding]:
     """Tell why the model's own routes, which are a model themselves, are not served."""
     yield from _failures(facts, routes)
     routed = f"{facts.model}{names.SUFFIX}"
     for entry in facts.index:
-        reason = served.reason_of(entry)
+        reason = Facts.reason_of(entry)
         if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
-            why = causes.explain_reason(routed, reason)
+            why = explain_reason(routed, reason)
             command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
             yield warning(f"its routes are not served: {why.text}", why.advice, command)
 
 
-def _failures(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
+def _failures(facts: Facts, routes: Routes) -> Iterator[Finding]:
     """Tell of routes that have raised, by the last time of each."""
-    failures: dict[str, list[served.Document]] = {}
+    failures: dict[str, list[Mapping[str, Any]]] = {}
     for line in routes.log:
         if match := _ROUTE_FAILURE.match(str(line["text"]).replace("\\n", "\n")):
             failures.setdefault(match["route"], []).append({**line, **match.groupdict()})
     for route, lines in failures.items():
         last = lines[-1]
         at_s = last.get("time_s", facts.now_s)
-        if facts.is_overview and facts.now_s - at_s > served.RECENT_S:
+        if facts.is_overview and facts.now_s - at_s > Facts.RECENT_S:
             continue
         frames = [
             (file, line, function)
             for file, line, function in _TRACED.findall(last["stack"])
             if _ROUTES_CODE not in file
         ]
-        at = places.place_text(*places.own_frame(frames[::-1])) if frames else ""
+        at = Frame.text_of(*Frame.own_of(frames[::-1])) if frames else ""
         times = figures.count_of(len(lines), "time")
         text = f"its route {route} has failed {times}, the last {facts.ago(at_s)}: it raises "
         yield error(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zmqtriton.sdk.frontend import Gateway, HttpExtension, HttpRequest, Route, extension
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpExtension,
+    HttpRequest,
+    Operation,
+    Route,
+    RouteDescriptions,
+)
 
 _SUMMARY = "A route of the model's own: whatever its routes.py makes of it"
 
@@ -23,9 +30,9 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     return routes(gateway)
 
 
-def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
     responders = ("Forwarding.forward", "Forwarding.forward_path") if is_on(gateway) else ()
-    return extension.RouteDescriptions(dict.fromkeys(responders, extension.Operation(_SUMMARY)))
+    return RouteDescriptions(dict.fromkeys(responders, Operation(_SUMMARY)))
 
 
 async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
     Ask,
+    Catalogue,
     Content,
     Gateway,
     HttpEntrance,
@@ -32,7 +33,6 @@ from zmqtriton.sdk.frontend import (
     Threads,
     bearer_tokens,
 )
-from zmqtriton.sdk.frontend import catalogue as catalogues
 from zmqtriton.sdk.wire import InternalError, Unavailable, ZmqTritonError, datatypes, wire
 from zmqtriton_extras.routes import names
 
@@ -163,7 +163,7 @@ class _Place(NamedTuple):
 class Paths:
     """The models that have paths of their own for their routes, read anew after changes alone."""
 
-    def __init__(self, catalogue: catalogues.Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._changes = -1
         #: Models by these paths: with routes that are served, and with routes that will be.

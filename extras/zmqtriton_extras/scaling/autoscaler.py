@@ -18,15 +18,11 @@ from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
     Generation,
+    HelperOwner,
+    Scale,
     ServedModel,
     Verb,
-    Verbs,
-    blueprint,
-    helper_processes,
-    model_report,
-    serving_generations,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError
 from zmqtriton_extras.scaling.limits import AutoscaleLimits
 from zmqtriton_standard.memory.measurements import (
@@ -163,10 +159,10 @@ class Autoscaler(Feature):
         self._processes = ModelProcesses(core.plan)
         self._scaled: dict[str, _ScaledModel] = {}
         #: The last number that was asked for, by model and group.
-        self._last: dict[tuple[str, str], blueprint.Scale] = {}
+        self._last: dict[tuple[str, str], Scale] = {}
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             "scale": Verb(
                 self._answer,
@@ -177,10 +173,10 @@ class Autoscaler(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
+    def helpers(self) -> Iterable[HelperOwner]:
         return (self._processes,)
 
-    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the numbers of instances that clients have set."""
         for name, model in self._server.models.items():
             if (scale := model.history.scale) is not None:
@@ -227,7 +223,7 @@ class Autoscaler(Feature):
         self, model: ServedModel, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
         """Compare the instances of a model with the need of its busiest version."""
-        serving = serving_generations(model.versions)
+        serving = model.serving_generations
         by_version = {each.version: each for each in serving}
         scaled.targets = {
             each.number: scaled.targets.get(each.number) or _target_of(each) for each in serving
@@ -263,7 +259,7 @@ class Autoscaler(Feature):
     ) -> None:
         """Start as many more as there is room for."""
         scaled.is_changing, scaled.obstacle = False, ""
-        serving = serving_generations(model.versions)
+        serving = model.serving_generations
         present = max(map(_count, serving), default=0)
         sizes = memory.by_model.get(model.name, Sizes())
         count = max(1, sum(map(_count, serving)))
@@ -305,7 +301,7 @@ class Autoscaler(Feature):
 
     async def _change(self, model: ServedModel, scaled: _ScaledModel, instances: int) -> None:
         try:
-            await model.scale(blueprint.Scale(instances))
+            await model.scale(Scale(instances))
         except ZmqTritonError as error:
             self._postpone(model, scaled, error.text)
         finally:
@@ -321,9 +317,7 @@ class Autoscaler(Feature):
 
     async def _answer(self, call: ControlCall) -> dict[str, Any]:
         """Scale a model, or only show it; the answer is its instances."""
-        model = control_verbs.find_model(
-            self._server.models, control_verbs.required_model_name(call.arguments)
-        )
+        model = self._find_model(ControlCall.required_model_name(call.arguments))
         is_asked = is_change(call.arguments)
         scaled = await self._scale_as_asked(model, call.arguments) if is_asked else {}
         return self._describe(model) | scaled
@@ -332,7 +326,7 @@ class Autoscaler(Feature):
         self, model: ServedModel, arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """Scale a model; return the further fields of the answer."""
-        control_verbs.check_names("a scale", arguments, ("model", "count", "group"))
+        ControlCall.check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
         if type(count) is not int or type(group) is not str:
             raise InvalidArgument("'count' must be an integer, and 'group' a string")
@@ -342,7 +336,7 @@ class Autoscaler(Feature):
                 f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
                 f"{limits.maximum} instances: choose one of these, not {count}"
             )
-        key, scale = (model.name, group), blueprint.Scale(count, group)
+        key, scale = (model.name, group), Scale(count, group)
         self._last[key] = scale
         try:
             await model.scale(scale)
@@ -354,7 +348,7 @@ class Autoscaler(Feature):
 
     def _describe(self, model: ServedModel) -> dict[str, Any]:
         """Describe the instances of a model, and its scaling by load, if it has any."""
-        document, limits = model_report.describe_instances(model), limits_of(model)
+        document, limits = _describe_instances(model), limits_of(model)
         if limits is None:
             return document
         scaled = self._scaled.get(model.name) or _ScaledModel()
@@ -384,7 +378,7 @@ def is_change(arguments: dict[str, Any]) -> bool:
 def limits_of(model: ServedModel) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
     bounds: list[AutoscaleLimits | None]
-    generations = serving_generations(model.versions)
+    generations = model.serving_generations
     bounds = [each.blueprint.add_on_settings.get("scaling") for each in generations]
     return next((limits for limits in bounds if limits is not None), None)
 
@@ -464,3 +458,17 @@ class InstanceTarget:
         self._needs.append((now_s, count))
         while self._needs[0][0] < now_s - self.limits.down_after_s:
             self._needs.popleft()
+
+
+def _describe_instances(model: ServedModel) -> dict[str, Any]:
+    """Return the numbers of instances and of ready instances of each serving version."""
+    serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
+    versions = {
+        str(number): {
+            "instances": len(one.instances.staying),
+            "ready": one.readiness.ready_count,
+        }
+        for number, one in serving.items()
+        if one is not None
+    }
+    return {"model": model.name, "versions": versions}

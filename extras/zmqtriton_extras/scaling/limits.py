@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import Problem, instances, parameter_text, parameters
+from zmqtriton.sdk.models import MAX_INSTANCES, Problem, parameter_text, whole_number_problem
 
 AUTOSCALE_MIN_INSTANCES = "autoscale_min_instances"
 AUTOSCALE_MAX_INSTANCES = "autoscale_max_instances"
@@ -85,7 +85,7 @@ def _least_problem(value: str) -> str:
 
 
 def _count_problem(value: str) -> str:
-    return parameters.whole_number_problem(value, instances.MAX_INSTANCES)
+    return whole_number_problem(value, MAX_INSTANCES)
 
 
 def _duration_problem(value: str) -> str:

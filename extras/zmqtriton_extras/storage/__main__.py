@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zmqtriton.sdk.process import Lifeline, long_steps, prctl
+from zmqtriton.sdk.process import Lifeline, LifelineReporter, prctl, printable
 from zmqtriton.sdk.wire import InternalError, InvalidArgument, ZmqTritonError, logs, wire
 from zmqtriton_extras.storage.blobs import BlobCache, default_root
 from zmqtriton_extras.storage.file_stores import FileStore
@@ -240,7 +240,7 @@ class StorageProcess:
         self._loop = loop
         self._work: dict[int, asyncio.Task[None]] = {}
         self._mirrors: dict[str, Mirror] = {}
-        self._stores = Stores(partial(long_steps.LifelineReporter(line, 0, "storage").log, "W"))
+        self._stores = Stores(partial(LifelineReporter(line, 0, "storage").log, "W"))
         self.ended = loop.create_future()
         loop.add_reader(line.fileno(), self._receive)
 
@@ -268,11 +268,9 @@ class StorageProcess:
             result = json.dumps(await self._execute(call, arguments))
             answer = wire.CallResult(call.id, 0, "", result)
         except ZmqTritonError as error:
-            answer = wire.CallResult(
-                call.id, error.number, long_steps.printable(error.text), "null"
-            )
+            answer = wire.CallResult(call.id, error.number, printable(error.text), "null")
         except Exception as error:  # noqa: BLE001 - whatever a library raises, a load waits for this
-            text = long_steps.printable(f"{type(error).__name__}: {error}")
+            text = printable(f"{type(error).__name__}: {error}")
             answer = wire.CallResult(call.id, InternalError.number, text, "null")
         finally:
             del self._work[call.id]
@@ -303,9 +301,7 @@ class StorageProcess:
         if directory not in self._mirrors:
             self._mirrors[directory] = Mirror(
                 directory,
-                lambda number, model: long_steps.LifelineReporter(
-                    self._line, number, f"{model}.copy"
-                ),
+                lambda number, model: LifelineReporter(self._line, number, f"{model}.copy"),
             )
         return self._mirrors[directory]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.process import ByteCounter, Reporter
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage.file_stores import FileStore
 from zmqtriton_extras.storage.trees import ModelTree, StoredObject, digest, missing_paths
@@ -41,7 +41,7 @@ _ROOM = 64 << 20
 
 T = TypeVar("T")
 #: Makes the object that reports a copy's progress, given the copy's number and model.
-MakeReporter = Callable[[int, str], long_steps.Reporter]
+MakeReporter = Callable[[int, str], Reporter]
 
 
 class _ObjectsChanged(Exception):
@@ -126,7 +126,7 @@ class Mirror:
         url: str,
         tree: ModelTree,
         store: Store,
-        reporter: long_steps.Reporter,
+        reporter: Reporter,
     ) -> None:
         for folder in {str(Path(path).parent) for path in tree.files} | set(tree.directories):
             (place / folder).mkdir(parents=True, exist_ok=True, mode=_DIRECTORY_MODE)
@@ -137,7 +137,7 @@ class Mirror:
         if needed > free and not isinstance(store, FileStore):
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
-        counter = long_steps.ByteCounter(f"Copying {url}/{model}", needed, reporter)
+        counter = ByteCounter(f"Copying {url}/{model}", needed, reporter)
         await gather_or_cancel(
             self._fetch(store, f"{model}/{path}", tree.files[path], place / path, counter)
             for path in left
@@ -149,7 +149,7 @@ class Mirror:
         name: str,
         entry: StoredObject,
         target: Path,
-        counter: long_steps.ByteCounter,
+        counter: ByteCounter,
     ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         async with self._file_semaphore:
@@ -176,7 +176,7 @@ class Mirror:
         entry: StoredObject,
         file: int,
         start: int,
-        counter: long_steps.ByteCounter,
+        counter: ByteCounter,
     ) -> None:
         async with self._chunk_semaphore:
             end = min(start + _CHUNK_BYTES, entry.size)

@@ -15,14 +15,15 @@ from zmqtriton.sdk.models import is_remote
 from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
+    FileSource,
+    HelperOwner,
     ModelSource,
+    PreparationStatus,
     Promise,
+    Story,
     actions,
-    blueprint,
-    helper_processes,
-    story,
 )
-from zmqtriton.sdk.wire import InternalError, ZmqTritonError, errors, reasons, wire
+from zmqtriton.sdk.wire import InternalError, Reason, ZmqTritonError, errors, wire
 
 ROLE = "storage"
 #: Maximum age in seconds of a listing that answers a question for all models.
@@ -35,7 +36,7 @@ _UNREACHABLE = "unreachable"
 _COPIES = "it is copied from the store"
 
 
-class ObjectStores(Feature, helper_processes.HelperOwner):
+class ObjectStores(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._claim_storage = core.info.claim_storage
@@ -51,9 +52,9 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
         #: Progress of each copy, by ticket, once something was fetched.
-        self._copy_status: dict[int, helper_processes.PreparationStatus] = {}
+        self._copy_status: dict[int, PreparationStatus] = {}
         #: The listing that is under way.
-        self._listing: story.Story[None] | None = None
+        self._listing: Story[None] | None = None
         self._listed_s = float("-inf")
         #: Models of each repository at the last listing: names with digests. Names that cannot be
         #: used have their problems.
@@ -72,7 +73,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
         return self
 
     @property
-    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
+    def helpers(self) -> Iterable[HelperOwner]:
         return (self,)
 
     # ---------------------------------------------------------- what is asked
@@ -86,9 +87,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
         copy = self._known_copy(model) if is_poll else None
         return copy or await self._copy(ticket, model, {"is_patient": is_patient})
 
-    async def complete(
-        self, ticket: int, model: str, source: blueprint.FileSource
-    ) -> actions.LocalCopy:
+    async def complete(self, ticket: int, model: str, source: FileSource) -> actions.LocalCopy:
         """Copy the files of a model's source and of its own directory, which win."""
         copy = self._last_copies.get(model)
         # the files of a revision never change
@@ -129,7 +128,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
             self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
-    async def list_remote(self) -> actions.RemoteNames:
+    async def list_remote(self) -> tuple[tuple[str, str], ...]:
         """Return the models of all stores."""
         if self._urls and self._plan.now_s - self._listed_s >= _FRESH_S:
             if self._listing is None:
@@ -186,7 +185,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
             if not error:
                 self._models[url], self._unusable_models[url] = answer["models"], answer["odd"]
 
-    def _known_names(self) -> actions.RemoteNames:
+    def _known_names(self) -> tuple[tuple[str, str], ...]:
         missing = [url for url in self._urls if url not in self._models]
         if missing and not self._may_start_without:
             raise InternalError(self._errors[missing[0]])
@@ -223,9 +222,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
         """Record the progress of a copy."""
         if serial == self._serial and message.call in self._copying:
-            begun = helper_processes.PreparationStatus(
-                self._copying[message.call], self._plan.now_s
-            )
+            begun = PreparationStatus(self._copying[message.call], self._plan.now_s)
             self._copy_status.setdefault(message.call, begun).update(message)
 
     def _end_copy(self, ticket: int) -> None:
@@ -252,7 +249,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
                 self._revisions[url] = revision
                 self._plan.log("I", f"{url} is {revision}, as long as this server runs")
 
-    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         """Fail all questions to a dead process. The next question starts another one."""
         if serial != self._serial:
             return

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.sdk.process import Model as AskedModel
-from zmqtriton.sdk.process import server as servers
+from zmqtriton.sdk.process import Server
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.tritonserver.enums import (
     InternalError,
@@ -47,7 +47,7 @@ class RunningServer:
 
         Raises InternalError if the server ends instead.
         """
-        self.connection = servers.Server(**options)
+        self.connection = Server(**options)
         within_s = options["exit_timeout_secs"] + _END_S
         stop: Callable[[], object] = partial(self.connection.stop, within_s)
         try:

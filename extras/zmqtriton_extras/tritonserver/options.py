@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from zmqtriton.sdk.process import options as option_values
-from zmqtriton.sdk.process import server
+from zmqtriton.sdk.process import Server
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.tritonserver.enums import (
     InstanceGroupKind,
     InvalidArgumentError,
@@ -207,6 +207,6 @@ def _check_types(options: Options) -> None:
 def _check(words: dict[str, Any]) -> None:
     """Raise InvalidArgumentError for options that the server would refuse."""
     try:
-        option_values.parse([*server.command_words({"model_repository": "/", **words})])
-    except option_values.OptionError as error:
+        Server.check({"model_repository": "/", **words})
+    except InvalidArgument as error:
         raise InvalidArgumentError(str(error)) from None

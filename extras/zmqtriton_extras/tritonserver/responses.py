@@ -156,9 +156,7 @@ class _Reading:
         numbers = [
             datatypes.BY_CONFIG_NAME[o["data_type"]].number for o in outputs if o["name"] == name
         ]
-        return next(
-            (DataType(number) for number in numbers if number in datatypes.WITHOUT_NUMPY), None
-        )
+        return next((DataType(n) for n in numbers if not datatypes.BY_NUMBER[n].numpy_name), None)
 
     def _deliver(self, response: InferenceResponse) -> InferenceResponse:
         """Return the response, or with `raise_on_error` raise its error."""

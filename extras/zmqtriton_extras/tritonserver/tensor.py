@@ -289,7 +289,7 @@ def _of_array(array: Any) -> Tensor:
         return Tensor(
             DataType.BYTES,
             array.shape,
-            over(np.frombuffer(tensors.encode_bytes(elements), np.byte)),
+            over(np.frombuffer(tensors.from_numpy(elements), np.byte)),
         )
     try:
         number = tensors.datatype_of(array).number

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import falcon.asgi
 
-from zmqtriton.sdk.frontend import Gateway, HttpExtension, HttpRequest, Route, extension
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpExtension,
+    HttpRequest,
+    Operation,
+    Route,
+    RouteDescriptions,
+)
 
 if TYPE_CHECKING:
     from zmqtriton_extras.web_sockets.stream import Streams
@@ -38,9 +45,9 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     ]
 
 
-def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
     summary = "A WebSocket: requests of `infer` in, responses out, in any number"
-    return extension.RouteDescriptions({"WebSockets.stream": extension.Operation(summary)})
+    return RouteDescriptions({"WebSockets.stream": Operation(summary)})
 
 
 EXTENSION = HttpExtension(routes=_routes, descriptions=_descriptions)

@@ -30,15 +30,15 @@ from zmqtriton.sdk.frontend import (
     HttpRequest,
     ModelVersion,
     OpenSequences,
+    RequestShares,
+    Share,
     StreamItem,
     TakesLong,
     infer,
     is_large,
     json_documents,
-    ledger,
     now_ns,
     response_encoding,
-    turns,
     wake,
 )
 from zmqtriton.sdk.wire import (
@@ -80,7 +80,7 @@ class Streams:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._shares = turns.RequestShares()
+        self._shares = RequestShares()
         self._inference = infer.Inference(gateway)
 
     async def converse(
@@ -132,7 +132,7 @@ class _Conversation:
         self,
         gateway: Gateway,
         inference: infer.Inference,
-        shares: turns.RequestShares,
+        shares: RequestShares,
         req: HttpRequest,
         socket: WebSocket,
         target: tuple[str, str],
@@ -299,7 +299,7 @@ class _Conversation:
         self,
         items: Any,
         arrivals: Arrivals,
-        share: ledger.Share,
+        share: Share,
         written: response_encoding.ResponseFormat,
         before: asyncio.Task[None] | None,
     ) -> None:
@@ -321,7 +321,7 @@ class _Conversation:
         self,
         item: StreamItem,
         arrivals: Arrivals,
-        share: ledger.Share,
+        share: Share,
         written: response_encoding.ResponseFormat,
     ) -> None:
         if item.error is not None:

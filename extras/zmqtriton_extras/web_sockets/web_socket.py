@@ -8,7 +8,7 @@ from typing import Any
 
 import falcon
 
-from zmqtriton.sdk.frontend import Gateway, HttpRequest, Upgraded, turns
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, TaskTurn, Upgraded
 from zmqtriton_extras.web_sockets.frames import (
     BINARY,
     CLOSE,
@@ -69,7 +69,7 @@ class WebSocket:
         upgraded: Upgraded,
         reader: FrameReader,
         hold: Callable[[int], None],
-        turn: turns.TaskTurn,
+        turn: TaskTurn,
     ) -> None:
         """Set up; `hold` accounts for bytes of a message, and raises if there is no room."""
         self._upgraded = upgraded

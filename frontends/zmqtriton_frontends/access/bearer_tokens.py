@@ -71,10 +71,9 @@ _BY_CATEGORY = {
     "shared-memory": INFER,
 }
 #: Wrong tokens that an address may present in a burst; after each SECONDS_FOR_ONE it may present
-#: one more. MAX_ADDRESSES are remembered.
+#: one more.
 MAX_AT_ONCE = 20
 SECONDS_FOR_ONE = 3.0
-MAX_ADDRESSES = 4096
 #: Bits of an IPv6 network, which counts as one address: its holder has all others of it, too.
 _OWN_BITS = 64
 _NAME = r"[^\s/'\"`,;:()<>]"
@@ -93,6 +92,9 @@ class Failure(NamedTuple):
 
 
 class FailureLimit:
+    #: The number of addresses that are remembered.
+    MAX_ADDRESSES = 4096
+
     def __init__(self) -> None:
         #: Wrong tokens in the bucket of each address (of IPv6: of its network), and the time of
         #: the last one; the address that failed last comes last.
@@ -105,7 +107,7 @@ class FailureLimit:
         left = max(0.0, level - (now_s - since_s) / SECONDS_FOR_ONE)
         is_over = left + 1 > MAX_AT_ONCE
         self._buckets[holder] = (left if is_over else left + 1, now_s)
-        if len(self._buckets) > MAX_ADDRESSES:
+        if len(self._buckets) > FailureLimit.MAX_ADDRESSES:
             self._buckets.popitem(last=False)
         wait_s = math.ceil((left + 1 - MAX_AT_ONCE) * SECONDS_FOR_ONE) if is_over else 0
         return Failure(begins_burst=not left, wait_s=wait_s)
@@ -203,7 +205,7 @@ class BearerTokens:
             raise TooManyFailures(failure.wait_s)
         if len(values) > 1:
             raise Unauthenticated(_SEVERAL, refusals.SEVERAL)
-        if token_file.digest(tokens[0]) in self._expired:
+        if token_file.Grant.digest_of(tokens[0]) in self._expired:
             raise Unauthenticated(_EXPIRED, refusals.EXPIRED)
         raise Unauthenticated(_UNKNOWN, refusals.UNKNOWN)
 
@@ -231,7 +233,7 @@ class BearerTokens:
 
     def _read(self) -> _Content:
         try:
-            return token_file.read(self._path, counts_text=self._counts_text)
+            return token_file.Grant.read_all(self._path, counts_text=self._counts_text)
         except TokenFileError as error:
             return error
 
@@ -333,7 +335,7 @@ def _token_in(value: str) -> str | None:
 def _digest_of(values: Sequence[str]) -> bytes:
     """Return the digest of the one token in the header's values; b"" without one."""
     token = _token_in(values[0]) if len(values) == 1 else None
-    return b"" if token is None else token_file.digest(token)
+    return b"" if token is None else token_file.Grant.digest_of(token)
 
 
 def _today() -> date:

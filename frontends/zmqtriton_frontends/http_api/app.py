@@ -27,7 +27,7 @@ from zmqtriton_frontends.http_api.administration import (
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
-from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
+from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.asgi_inference import AsgiInferences
 from zmqtriton_frontends.http_api.inference.infer import Inference
@@ -91,7 +91,7 @@ def routes(gateway: Gateway) -> list[Route]:
             "/v2/models/{model:name}/versions/{version:number}",
         )
     ]
-    for extension in extensions(gateway):
+    for extension in HttpExtension.all_of(gateway):
         table += extension.routes(gateway)
         table = list(extension.around(gateway, table) or table)
     return table
@@ -135,7 +135,7 @@ def build(
         paths.setdefault(route.path, []).append(route)
     for template, rows in paths.items():
         app.add_route(template, _Path(rows, access))
-    errors = _Errors(extensions(gateway), table)
+    errors = _Errors(HttpExtension.all_of(gateway), table)
     app.add_error_handler(Exception, errors.answer_fault)
     app.add_error_handler(falcon.HTTPError, errors.answer_http_error)
     app.add_error_handler(ZmqTritonError, errors.answer_error)
@@ -145,7 +145,9 @@ def build(
 def inference_heads(gateway: Gateway, table: list[Route], access: AccessRules) -> InferenceHeads:
     """Return the reader of inferences' heads, behind the checks of their route."""
     row = next(route for route in table if route.path.endswith("/infer"))
-    headers = [name for extension in extensions(gateway) for name in extension.headers(gateway)]
+    headers = [
+        name for extension in HttpExtension.all_of(gateway) for name in extension.headers(gateway)
+    ]
     return InferenceHeads(Inference(gateway), access.checks(row), access.tokens, headers)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
@@ -18,24 +18,28 @@ from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.process.ledger import Application
 
-STRING = {"type": "string"}
-BOOLEAN = {"type": "boolean"}
-COUNT = {"type": "integer", "minimum": 0}
 
+class JsonSchema:
+    """JSON schemas of the bodies and parameters of routes."""
 
-def object_of(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = list(required)
-    return schema
+    STRING: Final = {"type": "string"}
+    BOOLEAN: Final = {"type": "boolean"}
+    COUNT: Final = {"type": "integer", "minimum": 0}
 
+    @staticmethod
+    def object_of(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = list(required)
+        return schema
 
-def array_of(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
+    @staticmethod
+    def array_of(items: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "array", "items": items}
 
-
-def schema_named(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
+    @staticmethod
+    def named(name: str) -> dict[str, str]:
+        return {"$ref": f"#/components/schemas/{name}"}
 
 
 #: Makes an example of a responder's body; None for a model that is not for it.
@@ -105,11 +109,11 @@ class HttpExtension(NamedTuple):
     #: Changes what /openapi.json says to the client of a request.
     describe: Callable[[Gateway, HttpRequest, dict[str, Any]], Awaitable[None]] | None = None
 
+    @staticmethod
+    def all_of(gateway: Gateway) -> list[HttpExtension]:
+        """Return the extensions of all add-ons that this server has, in their order."""
+        return EXTENSION.all_of(gateway.settings.offers)
+
 
 #: Routes, and the form of errors below one path, in each process of HTTP.
 EXTENSION = Hook[HttpExtension]("http.extension")
-
-
-def extensions(gateway: Gateway) -> list[HttpExtension]:
-    """Return the extensions of all add-ons that this server has, in their order."""
-    return EXTENSION.all_of(gateway.settings.offers)

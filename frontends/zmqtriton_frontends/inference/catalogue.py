@@ -237,7 +237,7 @@ class Catalogue:
         return f". Did you mean '{meant}'?" if meant else ""
 
     def _version(self, name: str, version: str) -> ModelVersion:
-        number = parse_version(version)
+        number = Catalogue.parse_version(version)
         model = self._versions_of(name).get(number)
         if model is None:
             raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
@@ -268,7 +268,7 @@ class Catalogue:
         self.check_serving()
         if not name:
             return
-        number = parse_version(version) if version else 0
+        number = Catalogue.parse_version(version) if version else 0
         versions = self._models.get(name)
         if versions is None:
             raise InvalidArgument(f"requested model '{name}' is not available")
@@ -311,19 +311,20 @@ class Catalogue:
             for versions in self._models.values()
         )
 
-
-def parse_version(version: str) -> int:
-    """Parse a client's version. Raises InvalidArgument unless it is a non-negative number."""
-    if re.fullmatch("-[0-9]{1,18}", version):
-        raise InvalidArgument(
-            f"invalid model version specified '{version}' , version should be an integral value > 0"
-        )
-    if not re.fullmatch("[0-9]{1,18}", version):
-        raise InvalidArgument(
-            f"failed to get model version from specified version string '{version}', version "
-            "should be an integral value > 0"
-        )
-    return int(version)
+    @staticmethod
+    def parse_version(version: str) -> int:
+        """Parse a client's version. Raises InvalidArgument unless it is a non-negative number."""
+        if re.fullmatch("-[0-9]{1,18}", version):
+            raise InvalidArgument(
+                f"invalid model version specified '{version}' , version should be an integral "
+                "value > 0"
+            )
+        if not re.fullmatch("[0-9]{1,18}", version):
+            raise InvalidArgument(
+                f"failed to get model version from specified version string '{version}', version "
+                "should be an integral value > 0"
+            )
+        return int(version)
 
 
 def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,25 @@ class Threads:
     def _end(self, *outcome: Any) -> None:
         with self._lock:
             self._calls -= 1
-        settle(*outcome)
+        self.settle(*outcome)
+
+    @staticmethod
+    def settle(
+        future: asyncio.Future[Any], result: Any, error: BaseException | None = None
+    ) -> None:
+        """Settle a future from another thread, unless it is done or its loop has ended."""
+        with suppress(RuntimeError):  # the loop has ended
+            future.get_loop().call_soon_threadsafe(Threads.settle_here, future, result, error)
+
+    @staticmethod
+    def settle_here(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        """Settle a future in its loop's thread, unless it is done: its waiter may have left."""
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
 
 
 #: Documents from these sizes on wait for each other only.
@@ -130,19 +148,3 @@ async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
     """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
     lane = _lanes[bisect(_LANES, size) - 1]
     return await lane.run(_uncollected(work), *arguments)
-
-
-def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
-    """Settle a future of a loop from another thread, unless it is done or its loop has ended."""
-    with suppress(RuntimeError):  # the loop has ended
-        future.get_loop().call_soon_threadsafe(settle_here, future, result, error)
-
-
-def settle_here(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    """Settle a future in its loop's thread, unless it is done: its waiter may have left."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -18,7 +18,7 @@ import orjson
 from zmqtriton.sdk.frontend import Gateway, bearer_tokens, refusals
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.lines.values import timestamp
-from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.process import local_service_path
 from zmqtriton.sdk.wire import logs
 from zmqtriton_standard.access_log.options import QUESTION, SERVICE
 from zmqtriton_standard.metrics.services import Figures, at_socket
@@ -48,7 +48,7 @@ class RefusalLog:
         """Write the line of a request without access, unless its client has had many."""
         source = refusal.source
         if self._recent.add(source.address, self._clock()).wait_s:
-            is_full = len(self._left_out) >= bearer_tokens.MAX_ADDRESSES
+            is_full = len(self._left_out) >= bearer_tokens.FailureLimit.MAX_ADDRESSES
             is_counted = source.address in self._left_out or not is_full
             self._left_out[source.address if is_counted else "others"] += 1
             if self._timer is None:
@@ -79,9 +79,7 @@ def log_refusals(gateway: Gateway) -> Line:
 
     A process may serve inferences and the page of metrics, and logs each refusal once.
     """
-    return _line_to(
-        endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE)
-    )
+    return _line_to(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
 
 @cache
@@ -110,7 +108,10 @@ def send(line: Line, document: dict[str, Any], begun_ns: int = 0) -> None:
         return
     if line.dropped:
         document["dropped"], line.dropped = line.dropped, 0
-    line.send(logs.escape_json(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)))
+    text = orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+    # its control characters are escaped already
+    is_plain = text.isascii() and b"\x7f" not in text
+    line.send(text if is_plain else logs.escape_lines(text.decode()).encode())
 
 
 def metrics(gateway: Gateway) -> Figures:

@@ -7,6 +7,7 @@ the routes of extensions in theirs. Examples are made of signatures, small, and 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,15 +17,16 @@ import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
     Gateway,
+    HttpExtension,
     HttpRequest,
+    JsonSchema,
     ModelVersion,
+    Operation,
     Route,
-    access,
     bearer_tokens,
     json_documents,
 )
-from zmqtriton.sdk.frontend import extension as http_extension
-from zmqtriton.sdk.wire import datatypes, signature, token_file
+from zmqtriton.sdk.wire import Grant, datatypes, signature
 from zmqtriton_standard.cockpit.openapi_text import OPERATIONS, SCHEMAS
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
@@ -63,7 +65,7 @@ class Description:
         text_of = signature.EXAMPLE.first_of(gateway.settings.offers) or (lambda config, name: "")
         infer, generate = partial(_infer_example, text_of), partial(_generate_example, text_of)
         #: Function that makes an example body, by the responder's qualified name.
-        self._examples_of: dict[str, http_extension.Example] = {
+        self._examples_of: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
             "AsgiInferences.infer": infer,
             "Generate.generate": generate,
             "Generate.generate_stream": generate,
@@ -73,7 +75,7 @@ class Description:
         self._streams = set(_STREAMS)
         #: The schemas of errors by responder, where that is another than ours.
         self._errors: dict[str, str] = {}
-        for extension in http_extension.extensions(gateway):
+        for extension in HttpExtension.all_of(gateway):
             more = extension.descriptions(gateway)
             self._examples_of = {**more.examples, **self._examples_of}
             self._schemas = {**more.schemas, **self._schemas}
@@ -83,12 +85,12 @@ class Description:
     async def document(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         document = self.describe(req.grant)
         for describe in filter(
-            None, (each.describe for each in http_extension.extensions(self._gateway))
+            None, (each.describe for each in HttpExtension.all_of(self._gateway))
         ):
             await describe(self._gateway, req, document)
         resp.data = json_documents.write(document)
 
-    def describe(self, grant: token_file.Grant | None) -> dict[str, Any]:
+    def describe(self, grant: Grant | None) -> dict[str, Any]:
         """Return the document for a caller with this grant."""
         settings = self._gateway.settings
         paths: dict[str, dict[str, Any]] = {}
@@ -127,9 +129,9 @@ class Description:
             return {}
         return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
 
-    def _operation(self, route: Route, path: str, grant: token_file.Grant | None) -> dict[str, Any]:
+    def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
         responder = str(getattr(route.responder, "__qualname__", ""))
-        entry = self._operations.get(responder, http_extension.Operation(responder))
+        entry = self._operations.get(responder, Operation(responder))
         parameters = [_parameter(*match) for match in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
             "operationId": _operation_id(route.method, path),
@@ -140,19 +142,12 @@ class Description:
                 "default": {
                     "description": "What was wrong.",
                     "content": {
-                        _JSON: {
-                            "schema": http_extension.schema_named(
-                                self._errors.get(responder, "Error")
-                            )
-                        }
+                        _JSON: {"schema": JsonSchema.named(self._errors.get(responder, "Error"))}
                     },
                 },
             },
         }
-        if (
-            self._gateway.settings.access.tokens
-            and access.need_of_route(route) != bearer_tokens.OPEN
-        ):
+        if self._gateway.settings.access.tokens and route.need:
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)
@@ -163,7 +158,7 @@ class Description:
         if parameters:
             operation["parameters"] = parameters
         if entry.request:
-            content: dict[str, Any] = {"schema": http_extension.schema_named(entry.request)}
+            content: dict[str, Any] = {"schema": JsonSchema.named(entry.request)}
             if responder in self._examples_of:
                 content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
@@ -172,7 +167,7 @@ class Description:
             }
         return operation
 
-    def _examples(self, responder: str, grant: token_file.Grant | None) -> dict[str, Any]:
+    def _examples(self, responder: str, grant: Grant | None) -> dict[str, Any]:
         make, examples = self._examples_of[responder], {}
         for model in self._gateway.catalogue.newest():
             if model.signature.is_decoupled and responder not in self._streams:
@@ -185,11 +180,10 @@ class Description:
         return examples
 
 
-def all_operations(gateway: Gateway) -> dict[str, http_extension.Operation]:
+def all_operations(gateway: Gateway) -> dict[str, Operation]:
     """Return the descriptions of all responders of this server, by their qualified names."""
     more = [
-        extension.descriptions(gateway).operations
-        for extension in http_extension.extensions(gateway)
+        extension.descriptions(gateway).operations for extension in HttpExtension.all_of(gateway)
     ]
     return {name: text for texts in (*more, OPERATIONS) for name, text in texts.items()}
 
@@ -211,11 +205,11 @@ def _operation_id(method: str, path: str) -> str:
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 
 
-def _response(entry: http_extension.Operation) -> dict[str, Any]:
+def _response(entry: Operation) -> dict[str, Any]:
     if not entry.media:
         return {"description": "Done; the body is empty."}
     schema: dict[str, Any] = (
-        http_extension.schema_named(entry.response) if entry.response else {"type": "string"}
+        JsonSchema.named(entry.response) if entry.response else {"type": "string"}
     )
     return {"description": "The answer.", "content": {entry.media: {"schema": schema}}}
 
@@ -257,8 +251,7 @@ def _presentable_inputs(model: ModelVersion) -> list[signature.Input] | None:
     """Return the inputs that a request needs; None if JSON cannot have them all in a few lines."""
     inputs = [each for each in model.signature.inputs.values() if not each.optional]
     is_presentable = all(
-        datatypes.BY_NUMBER[each.datatype].json_kind
-        and datatypes.count_elements(_shape(each)) <= _MAX_ELEMENTS
+        datatypes.BY_NUMBER[each.datatype].json_kind and math.prod(_shape(each)) <= _MAX_ELEMENTS
         for each in inputs
     )
     return inputs if is_presentable else None
@@ -269,7 +262,7 @@ def _shape(declaration: signature.Input) -> list[int]:
 
 
 def _elements(text_of: _TextOf, model: ModelVersion, declaration: signature.Input) -> list[Any]:
-    count = datatypes.count_elements(_shape(declaration))
+    count = math.prod(_shape(declaration))
     if declaration.datatype == datatypes.BYTES:
         return [text_of(model.config, declaration.name) or _TEXT] * count
     make = _ELEMENTS.get(datatypes.BY_NUMBER[declaration.datatype].json_kind, int)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.sdk.frontend import extension
+from zmqtriton.sdk.frontend import JsonSchema, Operation
 from zmqtriton.sdk.wire import datatypes
 
 
-def _answers(summary: str, response: str, request: str = "", **more: Any) -> extension.Operation:
-    return extension.Operation(summary, request, response, "application/json", **more)
+def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
+    return Operation(summary, request, response, "application/json", **more)
 
 
 _HTML = "text/html"
@@ -20,9 +20,9 @@ _NUMBER = {"type": "number"}
 
 #: Descriptions of the HTTP operations, by the qualified name of their responder.
 OPERATIONS = {
-    "Metadata.live": extension.Operation("Whether the server is alive: 200, or no answer"),
-    "Metadata.ready": extension.Operation("Whether all models can execute: 200, else 400"),
-    "Metadata.model_ready": extension.Operation("Whether a model can execute: 200, else 400"),
+    "Metadata.live": Operation("Whether the server is alive: 200, or no answer"),
+    "Metadata.ready": Operation("Whether all models can execute: 200, else 400"),
+    "Metadata.model_ready": Operation("Whether a model can execute: 200, else 400"),
     "Metadata.server": _answers("Name, version and extensions of the server", "Server"),
     "Metadata.model": _answers("Versions, inputs and outputs of a model", "Model"),
     "Metadata.config": _answers("The complete configuration of a model", "Configuration"),
@@ -37,15 +37,13 @@ OPERATIONS = {
         "IndexRequest",
         is_body_required=False,
     ),
-    "RepositoryResponders.load": extension.Operation(
+    "RepositoryResponders.load": Operation(
         "Load a model, or load it anew", "LoadRequest", is_body_required=False
     ),
-    "RepositoryResponders.unload": extension.Operation(
+    "RepositoryResponders.unload": Operation(
         "Unload a model", "UnloadRequest", is_body_required=False
     ),
-    "RepositoryResponders.named_repository": extension.Operation(
-        "Answers 501: repositories have no names"
-    ),
+    "RepositoryResponders.named_repository": Operation("Answers 501: repositories have no names"),
     "Operations.scale": _answers("How many instances each version of a model has", "Scale"),
     "Operations.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
@@ -77,13 +75,13 @@ OPERATIONS = {
     "Status.history": _answers(
         "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds",
         "History",
-        query={"seconds": _NUMBER, "model": extension.STRING},
+        query={"seconds": _NUMBER, "model": JsonSchema.STRING},
     ),
     "Status.logs": _answers(
         "The last lines of the log, of all or of a model",
         "Log",
         query={
-            "model": extension.STRING,
+            "model": JsonSchema.STRING,
             **{name: _NUMBER for name in ("lines", "since", "after")},
         },
     ),
@@ -95,12 +93,12 @@ OPERATIONS = {
         "Generated",
         "GenerateRequest",
     ),
-    "Generate.generate_stream": extension.Operation(
+    "Generate.generate_stream": Operation(
         "Run a model with flat JSON, or bytes for its one such input; responses as events (SSE)",
         "GenerateRequest",
         media="text/event-stream",
     ),
-    "InferStream.infer_stream": extension.Operation(
+    "InferStream.infer_stream": Operation(
         "Run a model; responses with names and shapes as server-sent events, as they come",
         "InferRequest",
         media="text/event-stream",
@@ -116,68 +114,69 @@ OPERATIONS = {
     "RegionResponders.status": _answers(
         "The regions of shared memory that are registered", "Regions"
     ),
-    "RegionResponders.register": extension.Operation(
-        "Register a region of shared memory", "RegisterRequest"
-    ),
-    "RegionResponders.register_nameless": extension.Operation("Answers 400: a region needs a name"),
-    "RegionResponders.unregister": extension.Operation(
-        "Forget one region of shared memory, or all"
-    ),
+    "RegionResponders.register": Operation("Register a region of shared memory", "RegisterRequest"),
+    "RegionResponders.register_nameless": Operation("Answers 400: a region needs a name"),
+    "RegionResponders.unregister": Operation("Forget one region of shared memory, or all"),
     "Description.document": _answers("This description", "Description"),
-    "Pages.front": extension.Operation(
-        "A page for browsers, for others where to look", media=_HTML
-    ),
-    "Pages.docs": extension.Operation("This description as a page", media=_HTML),
-    "Pages.asset": extension.Operation("What the pages load", media="text/plain"),
+    "Pages.front": Operation("A page for browsers, for others where to look", media=_HTML),
+    "Pages.docs": Operation("This description as a page", media=_HTML),
+    "Pages.asset": Operation("What the pages load", media="text/plain"),
 }
 
 
 _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
-_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.DATATYPES]}
-_DATA = {**extension.array_of({}), "description": "Elements in row-major order, nested or flat."}
+_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in datatypes.BY_NAME.values()]}
+_DATA = {
+    **JsonSchema.array_of({}),
+    "description": "Elements in row-major order, nested or flat.",
+}
 _TENSOR = {
-    "name": extension.STRING,
+    "name": JsonSchema.STRING,
     "datatype": _DATATYPE,
-    "shape": extension.array_of(extension.COUNT),
+    "shape": JsonSchema.array_of(JsonSchema.COUNT),
     "data": _DATA,
 }
 _LOAD = {
-    **{"name": extension.STRING, "version": extension.STRING, "ready": extension.BOOLEAN},
-    **{key: extension.COUNT for key in ("queued", "executing", "unanswered", "limit")},
-    "instances": extension.object_of({"ready": extension.COUNT, "all": extension.COUNT}),
+    **{
+        "name": JsonSchema.STRING,
+        "version": JsonSchema.STRING,
+        "ready": JsonSchema.BOOLEAN,
+    },
+    **{key: JsonSchema.COUNT for key in ("queued", "executing", "unanswered", "limit")},
+    "instances": JsonSchema.object_of({"ready": JsonSchema.COUNT, "all": JsonSchema.COUNT}),
     **{key: _NUMBER for key in ("utilization", "mean_queue_ms", "mean_compute_ms")},
 }
-_DURATION = extension.object_of({"count": extension.COUNT, "ns": extension.COUNT}, "count", "ns")
+_DURATION = JsonSchema.object_of({"count": JsonSchema.COUNT, "ns": JsonSchema.COUNT}, "count", "ns")
 
 SCHEMAS: dict[str, Any] = {
-    "Error": extension.object_of({"error": extension.STRING}, "error"),
-    "Server": extension.object_of(
+    "Error": JsonSchema.object_of({"error": JsonSchema.STRING}, "error"),
+    "Server": JsonSchema.object_of(
         {
-            "name": extension.STRING,
-            "version": extension.STRING,
-            "extensions": extension.array_of(extension.STRING),
+            "name": JsonSchema.STRING,
+            "version": JsonSchema.STRING,
+            "extensions": JsonSchema.array_of(JsonSchema.STRING),
         },
         "name",
         "version",
     ),
-    "TensorMetadata": extension.object_of(
+    "TensorMetadata": JsonSchema.object_of(
         {
-            "name": extension.STRING,
+            "name": JsonSchema.STRING,
             "datatype": _DATATYPE,
-            "shape": extension.array_of({"type": "integer"}),
+            "shape": JsonSchema.array_of({"type": "integer"}),
         },
         "name",
         "datatype",
         "shape",
     ),
-    "Model": extension.object_of(
+    "Model": JsonSchema.object_of(
         {
-            "name": extension.STRING,
-            "versions": extension.array_of(extension.STRING),
-            "platform": extension.STRING,
-            "inputs": extension.array_of(extension.schema_named("TensorMetadata")),
-            "outputs": extension.array_of(extension.schema_named("TensorMetadata")),
+            "name": JsonSchema.STRING,
+            "versions": JsonSchema.array_of(JsonSchema.STRING),
+            "platform": JsonSchema.STRING,
+            "inputs": JsonSchema.array_of(JsonSchema.named("TensorMetadata")),
+            "outputs": JsonSchema.array_of(JsonSchema.named("TensorMetadata")),
         },
         "name",
         "versions",
@@ -187,16 +186,16 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
     "Duration": _DURATION,
-    "ModelStatistics": extension.object_of(
+    "ModelStatistics": JsonSchema.object_of(
         {
-            "name": extension.STRING,
-            "version": extension.STRING,
-            "last_inference": {**extension.COUNT, "description": "Milliseconds since 1970."},
-            "inference_count": extension.COUNT,
-            "execution_count": extension.COUNT,
+            "name": JsonSchema.STRING,
+            "version": JsonSchema.STRING,
+            "last_inference": {**JsonSchema.COUNT, "description": "Milliseconds since 1970."},
+            "inference_count": JsonSchema.COUNT,
+            "execution_count": JsonSchema.COUNT,
             "inference_stats": {
                 "type": "object",
-                "additionalProperties": extension.schema_named("Duration"),
+                "additionalProperties": JsonSchema.named("Duration"),
             },
         },
         "name",
@@ -205,92 +204,96 @@ SCHEMAS: dict[str, Any] = {
         "execution_count",
         "inference_stats",
     ),
-    "Statistics": extension.object_of(
-        {"model_stats": extension.array_of(extension.schema_named("ModelStatistics"))},
+    "Statistics": JsonSchema.object_of(
+        {"model_stats": JsonSchema.array_of(JsonSchema.named("ModelStatistics"))},
         "model_stats",
     ),
-    "IndexRequest": extension.object_of(
-        {"ready": {**extension.BOOLEAN, "description": "Only those that are ready."}}
+    "IndexRequest": JsonSchema.object_of(
+        {"ready": {**JsonSchema.BOOLEAN, "description": "Only those that are ready."}}
     ),
-    "Index": extension.array_of(
-        extension.object_of(
+    "Index": JsonSchema.array_of(
+        JsonSchema.object_of(
             {
-                "name": extension.STRING,
-                "version": extension.STRING,
-                "state": extension.STRING,
-                "reason": extension.STRING,
+                "name": JsonSchema.STRING,
+                "version": JsonSchema.STRING,
+                "state": JsonSchema.STRING,
+                "reason": JsonSchema.STRING,
             },
             "name",
         )
     ),
-    "LoadRequest": extension.object_of(
-        {"parameters": extension.object_of({"config": extension.STRING})}
+    "LoadRequest": JsonSchema.object_of(
+        {"parameters": JsonSchema.object_of({"config": JsonSchema.STRING})}
     ),
-    "UnloadRequest": extension.object_of(
-        {"parameters": extension.object_of({"unload_dependents": extension.BOOLEAN})}
+    "UnloadRequest": JsonSchema.object_of(
+        {"parameters": JsonSchema.object_of({"unload_dependents": JsonSchema.BOOLEAN})}
     ),
-    "Load": extension.object_of(_LOAD),
-    "ServerLoad": extension.object_of(
-        {**_LOAD, "models": extension.array_of(extension.schema_named("Load"))}
+    "Load": JsonSchema.object_of(_LOAD),
+    "ServerLoad": JsonSchema.object_of(
+        {**_LOAD, "models": JsonSchema.array_of(JsonSchema.named("Load"))}
     ),
-    "DrainRequest": extension.object_of(
+    "DrainRequest": JsonSchema.object_of(
         {
-            "instance": extension.STRING,
+            "instance": JsonSchema.STRING,
             "then": {"type": "string", "enum": ["nothing", "unload", "restart", "stop"]},
             **{key: _NUMBER for key in ("within_s", "quiet_s")},
-            "wait": extension.BOOLEAN,
+            "wait": JsonSchema.BOOLEAN,
         }
     ),
-    "UndrainRequest": extension.object_of({"instance": extension.STRING}),
-    "DrainState": extension.object_of(
+    "UndrainRequest": JsonSchema.object_of({"instance": JsonSchema.STRING}),
+    "DrainState": JsonSchema.object_of(
         {
-            **{key: extension.STRING for key in ("model", "instance", "state", "then")},
+            **{key: JsonSchema.STRING for key in ("model", "instance", "state", "then")},
             "under_way": {"type": ["integer", "null"]},
             "seconds": _NUMBER,
-            "is_late": extension.BOOLEAN,
+            "is_late": JsonSchema.BOOLEAN,
         }
     ),
-    "ScaleRequest": extension.object_of(
-        {"count": extension.COUNT, "group": extension.STRING}, "count"
+    "ScaleRequest": JsonSchema.object_of(
+        {"count": JsonSchema.COUNT, "group": JsonSchema.STRING}, "count"
     ),
-    "Scale": extension.object_of(
+    "Scale": JsonSchema.object_of(
         {
-            "model": extension.STRING,
+            "model": JsonSchema.STRING,
             "versions": {
                 "type": "object",
-                "additionalProperties": extension.object_of(
-                    {"instances": extension.COUNT, "ready": extension.COUNT}
+                "additionalProperties": JsonSchema.object_of(
+                    {"instances": JsonSchema.COUNT, "ready": JsonSchema.COUNT}
                 ),
             },
-            "autoscale": extension.object_of(
+            "autoscale": JsonSchema.object_of(
                 {
-                    "least": extension.COUNT,
-                    "most": extension.COUNT,
-                    "last_change": extension.STRING,
-                    "obstacle": extension.STRING,
+                    "least": JsonSchema.COUNT,
+                    "most": JsonSchema.COUNT,
+                    "last_change": JsonSchema.STRING,
+                    "obstacle": JsonSchema.STRING,
                 }
             ),
         }
     ),
-    "Restarted": extension.object_of(
-        {"model": extension.STRING, "ended": extension.COUNT}, "model", "ended"
+    "Restarted": JsonSchema.object_of(
+        {"model": JsonSchema.STRING, "ended": JsonSchema.COUNT}, "model", "ended"
     ),
-    "Status": extension.object_of(
+    "Status": JsonSchema.object_of(
         {
-            "server": extension.object_of(
-                {"id": extension.STRING, "version": extension.STRING, "ready": extension.STRING}
+            "server": JsonSchema.object_of(
+                {
+                    "id": JsonSchema.STRING,
+                    "version": JsonSchema.STRING,
+                    "ready": JsonSchema.STRING,
+                }
             ),
-            **{name: extension.array_of({"type": "object"}) for name in ("processes", "models")},
-            "environments": extension.array_of(extension.schema_named("Preparation")),
+            **{name: JsonSchema.array_of({"type": "object"}) for name in ("processes", "models")},
+            "environments": JsonSchema.array_of(JsonSchema.named("Preparation")),
         },
         "server",
         "processes",
         "models",
         "environments",
     ),
-    "Preparation": extension.object_of(
+    "Preparation": JsonSchema.object_of(
         {
-            **{name: extension.STRING for name in ("model", "step")},
+            **{name: JsonSchema.STRING for name in ("model", "step")},
             "progress": {
                 "type": ["number", "null"],
                 "description": "Between 0 and 1; null: nobody knows how much there is to do.",
@@ -304,47 +307,47 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Columns": {
         "type": "object",
-        "additionalProperties": extension.array_of({"type": ["number", "null"]}),
+        "additionalProperties": JsonSchema.array_of({"type": ["number", "null"]}),
         "description": "A column for each figure, a value for each time; null: no value.",
     },
-    "History": extension.object_of(
+    "History": JsonSchema.object_of(
         {
             "interval_s": _NUMBER,
-            "times": {**extension.array_of(_NUMBER), "description": "Seconds since 1970."},
-            "server": extension.schema_named("Columns"),
-            "models": {"type": "object", "additionalProperties": extension.schema_named("Columns")},
-            "models_left_out": extension.COUNT,
+            "times": {**JsonSchema.array_of(_NUMBER), "description": "Seconds since 1970."},
+            "server": JsonSchema.named("Columns"),
+            "models": {"type": "object", "additionalProperties": JsonSchema.named("Columns")},
+            "models_left_out": JsonSchema.COUNT,
         },
         "interval_s",
         "times",
         "server",
         "models",
     ),
-    "Log": extension.object_of(
+    "Log": JsonSchema.object_of(
         {
-            "lines": extension.array_of(
-                extension.object_of(
+            "lines": JsonSchema.array_of(
+                JsonSchema.object_of(
                     {
-                        **{name: extension.COUNT for name in ("number", "pid", "line")},
+                        **{name: JsonSchema.COUNT for name in ("number", "pid", "line")},
                         "time_s": _NUMBER,
                         **{
-                            name: extension.STRING
+                            name: JsonSchema.STRING
                             for name in ("level", "file", "model", "instance", "text")
                         },
                     }
                 )
             ),
-            "last": extension.COUNT,
-            "lost": extension.COUNT,
+            "last": JsonSchema.COUNT,
+            "lost": JsonSchema.COUNT,
             **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
         "lines",
         "last",
         "lost",
     ),
-    "CanaryRequest": extension.object_of(
+    "CanaryRequest": JsonSchema.object_of(
         {
-            "version": extension.COUNT,
+            "version": JsonSchema.COUNT,
             **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
             **{
                 name: {}
@@ -356,42 +359,42 @@ SCHEMAS: dict[str, Any] = {
                     "promote_after",
                 )
             },
-            **{name: extension.STRING for name in ("header", "sticky", "latency")},
+            **{name: JsonSchema.STRING for name in ("header", "sticky", "latency")},
         }
     ),
-    "Canary": extension.object_of(
+    "Canary": JsonSchema.object_of(
         {
-            "model": extension.STRING,
-            "phase": extension.STRING,
-            "stable": extension.COUNT,
-            "canary": extension.COUNT,
+            "model": JsonSchema.STRING,
+            "phase": JsonSchema.STRING,
+            "stable": JsonSchema.COUNT,
+            "canary": JsonSchema.COUNT,
             "weight": _NUMBER,
-            "reason": extension.STRING,
+            "reason": JsonSchema.STRING,
         }
     ),
-    "InferRequest": extension.object_of(
+    "InferRequest": JsonSchema.object_of(
         {
-            "id": extension.STRING,
+            "id": JsonSchema.STRING,
             "parameters": _PARAMETERS,
-            "inputs": extension.array_of(
-                extension.object_of(
+            "inputs": JsonSchema.array_of(
+                JsonSchema.object_of(
                     {**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape"
                 )
             ),
-            "outputs": extension.array_of(
-                extension.object_of({"name": extension.STRING, "parameters": _PARAMETERS}, "name")
+            "outputs": JsonSchema.array_of(
+                JsonSchema.object_of({"name": JsonSchema.STRING, "parameters": _PARAMETERS}, "name")
             ),
         },
         "inputs",
     ),
-    "InferResponse": extension.object_of(
+    "InferResponse": JsonSchema.object_of(
         {
-            "id": extension.STRING,
-            "model_name": extension.STRING,
-            "model_version": extension.STRING,
+            "id": JsonSchema.STRING,
+            "model_name": JsonSchema.STRING,
+            "model_version": JsonSchema.STRING,
             "parameters": _PARAMETERS,
-            "outputs": extension.array_of(
-                extension.object_of(_TENSOR, "name", "datatype", "shape")
+            "outputs": JsonSchema.array_of(
+                JsonSchema.object_of(_TENSOR, "name", "datatype", "shape")
             ),
         },
         "model_name",
@@ -404,27 +407,30 @@ SCHEMAS: dict[str, Any] = {
     },
     "Generated": {
         "type": "object",
-        "properties": {"model_name": extension.STRING, "model_version": extension.STRING},
+        "properties": {
+            "model_name": JsonSchema.STRING,
+            "model_version": JsonSchema.STRING,
+        },
         "description": "Outputs by their names, with the name and the version of the model.",
     },
-    "RegisterRequest": extension.object_of(
+    "RegisterRequest": JsonSchema.object_of(
         {
             "key": {
-                **extension.STRING,
+                **JsonSchema.STRING,
                 "description": "Name of the shared memory, as shm_open takes it.",
             },
-            "offset": extension.COUNT,
-            "byte_size": extension.COUNT,
+            "offset": JsonSchema.COUNT,
+            "byte_size": JsonSchema.COUNT,
         },
         "byte_size",
     ),
-    "Regions": extension.array_of(
-        extension.object_of(
+    "Regions": JsonSchema.array_of(
+        JsonSchema.object_of(
             {
-                "name": extension.STRING,
-                "key": extension.STRING,
-                "offset": extension.COUNT,
-                "byte_size": extension.COUNT,
+                "name": JsonSchema.STRING,
+                "key": JsonSchema.STRING,
+                "offset": JsonSchema.COUNT,
+                "byte_size": JsonSchema.COUNT,
             },
             "name",
         )

@@ -5,12 +5,13 @@ Clients may steer where they may load and unload models, and wherever a key or a
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, access, by_category, json_documents
+from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, by_category, json_documents
 from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import InvalidArgument
 
@@ -69,7 +70,7 @@ class Operations:
             ),
         ]
 
-    def _route(self, method: str, path: str, responder: access.Responder) -> Route:
+    def _route(self, method: str, path: str, responder: Callable[..., Awaitable[None]]) -> Route:
         return Route(method, path, CATEGORY, responder, _GENERAL_CATEGORY)
 
     async def scale(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:

@@ -24,12 +24,14 @@ from zmqtriton.sdk.frontend import (
 )
 from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import (
+    ASLEEP,
+    AT_REST,
+    Grant,
     InvalidArgument,
+    Kind,
     ZmqTritonError,
     is_loopback,
     numbers,
-    reasons,
-    token_file,
 )
 from zmqtriton_standard.cockpit import operations
 
@@ -91,7 +93,7 @@ class Status:
         )
         now_s = time.time()
         started_s = document["processes"][0]["started_s"]
-        may_control = req.grant is None or token_file.CONTROL in req.grant.scopes
+        may_control = req.grant is None or "control" in req.grant.scopes
         visible = bearer_tokens.visible_entries(index, req.grant)
         document = _visible(document, visible, req.grant)
         document["server"] |= {
@@ -109,7 +111,7 @@ class Status:
                 row.pop("last_error", None)
         document["models"] = _models(visible, counts, latest["rates"])
         slow = [*latest["machine"], *document.pop("slow_loops", ())]
-        document["machine"] = slow if bearer_tokens.may_see_places(req.grant) else []
+        document["machine"] = slow if req.grant is None or req.grant.is_for_all_models else []
         _add_troubles(document, now_s)
         resp.data = json_documents.write(document)
 
@@ -161,7 +163,7 @@ def _number(req: HttpRequest, name: str, default: float, *, least: int = 0) -> f
 
 
 def _visible(
-    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: token_file.Grant | None
+    document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: Grant | None
 ) -> dict[str, Any]:
     """Return a status without what the holder of a token may not see."""
     if grant is None or grant.is_for_all_models:
@@ -177,12 +179,12 @@ def _visible(
 
 def _how_many_are_ready(index: Iterable[Mapping[str, Any]]) -> str:
     versions = (entry for entry in index if "version" in entry)
-    expected = [each for each in versions if each.get("why", {}).get("kind") not in reasons.AT_REST]
+    expected = [each for each in versions if each.get("why", {}).get("kind") not in AT_REST]
     ready = sum(entry.get("state") == "READY" for entry in expected)
     return f"{ready} of {len(expected)} model versions are ready"
 
 
-def _visible_row(row: dict[str, Any], grant: token_file.Grant) -> dict[str, Any]:
+def _visible_row(row: dict[str, Any], grant: Grant) -> dict[str, Any]:
     """Return a row of a table as the holder of a token may see it; {} if he may not."""
     if "model" in row:
         return (
@@ -220,7 +222,7 @@ def _models(
                 "version": version,
                 "state": entry.get("state", ""),
                 "reason": entry.get("reason", ""),
-                "is_asleep": entry.get("why", {}).get("kind") in reasons.ASLEEP,
+                "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
                 **_counts(row),
                 "last_error": (row or {}).get("last_error"),
                 **(rates or {}).get(f"{name}:{version}", at_rest),
@@ -278,7 +280,7 @@ _MOST = 2
 _MIB = 1 << 20
 _PACE = "max_executions_per_second"
 #: Reasons of restarts that a user or a drain has asked for; they are no trouble.
-_ON_PURPOSE = frozenset((reasons.Kind.RESTARTED, reasons.Kind.REPLACED_LATE))
+_ON_PURPOSE = frozenset((Kind.RESTARTED, Kind.REPLACED_LATE))
 
 Row = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, timezone
 
 from zmqtriton.sdk.process import table
-from zmqtriton.sdk.wire import token_file
+from zmqtriton.sdk.wire import Grant
 
 #: Prefix of tokens. It lets secret scanners recognize a token that was committed by accident.
 _PREFIX = "zmqt_"
@@ -28,7 +28,7 @@ def run_token(words: list[str]) -> int:
     arguments = _parser().parse_args(words)
     try:
         arguments.run(arguments)
-    except (token_file.TokenFileError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         sys.stderr.write(f"error: {arguments.file}: {reason}\n")
         return 1
@@ -47,46 +47,46 @@ def _parser() -> argparse.ArgumentParser:
         "--scopes",
         "--scope",
         required=True,
-        type=token_file.parse_scopes,
+        type=Grant.reader("scopes"),
         help="what it is good for: infer, control and metrics, with commas between them",
     )
     new.add_argument(
         "--models",
-        default=token_file.ALL_MODELS,
-        type=token_file.parse_models,
+        default="*",
+        type=Grant.reader("models"),
         help="models that it is for, with commas between them; may have * and ? (default: all)",
     )
     new.add_argument(
         "--expires",
         metavar="DAY",
-        type=token_file.parse_day,
+        type=Grant.reader("expires"),
         help="last day on which it is valid, in UTC, such as 2027-01-31 (default: never)",
     )
     new.add_argument(
         "--requests-per-second",
         metavar="N",
-        type=token_file.parse_rate,
+        type=Grant.reader("requests_per_second"),
         default=0.0,
         help="inferences that it may ask for, with bursts of a second (default: any number)",
     )
     new.add_argument(
         "--concurrency",
         metavar="N",
-        type=token_file.parse_count,
+        type=Grant.reader("concurrency"),
         default=0,
         help="inferences that may be unanswered at a time (default: any number)",
     )
     new.add_argument(
         "--highest-priority",
         metavar="LEVEL",
-        type=token_file.parse_count,
+        type=Grant.reader("highest_priority"),
         default=0,
         help="level before which its inferences never come; 1 is the first (default: any)",
     )
     new.add_argument(
         "--tokens-per-minute",
         metavar="N",
-        type=token_file.parse_count,
+        type=Grant.reader("tokens_per_minute"),
         default=0,
         help="tokens of text of its prompts and answers; the server needs --token-metrics "
         "(default: any number)",
@@ -104,17 +104,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _make(arguments: argparse.Namespace) -> None:
     token = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
-    digest = token_file.digest(token)
-    limits = (getattr(arguments, name) for name in token_file.LIMITS)
-    grant = token_file.Grant(
-        arguments.name, digest, arguments.scopes, arguments.models, arguments.expires, *limits
-    )
+    digest = Grant.digest_of(token)
+    of_user = {name: getattr(arguments, name) for name in Grant._fields if name != "digest"}
+    grant = Grant(digest=digest, **of_user)
     if grant.expires is not None and grant.expires < _today():
         raise ValueError(f"{grant.expires} is over")
     with _locked(arguments.file, create=True) as path:
         before = _lines(path)
         # the whole is checked, so that a server can read it in any case
-        token_file.parse("\n".join([*before, grant.line()]))
+        Grant.parse_all("\n".join([*before, grant.line()]))
         _replace(path, [*before, grant.line()])
     sys.stdout.write(f"{token}\n")
     sys.stderr.write(f"The token of {grant.name}, which is shown this once: {_summary(grant)}\n")
@@ -123,7 +121,7 @@ def _make(arguments: argparse.Namespace) -> None:
 def _list(arguments: argparse.Namespace) -> None:
     today = _today()
     rows = []
-    for grant in token_file.read(arguments.file):
+    for grant in Grant.read_all(arguments.file):
         day = "never" if grant.expires is None else str(grant.expires)
         is_over = grant.expires is not None and grant.expires < today
         scopes = ", ".join(sorted(grant.scopes))
@@ -135,7 +133,7 @@ def _list(arguments: argparse.Namespace) -> None:
 def _remove(arguments: argparse.Namespace) -> None:
     with _locked(arguments.file) as path:
         before = _lines(path)
-        token_file.parse("\n".join(before))
+        Grant.parse_all("\n".join(before))
         left = [line for line in before if line.split()[:1] != [arguments.name]]
         if len(left) == len(before):
             raise ValueError(
@@ -144,14 +142,14 @@ def _remove(arguments: argparse.Namespace) -> None:
         _replace(path, left)
 
 
-def _summary(grant: token_file.Grant) -> str:
+def _summary(grant: Grant) -> str:
     models = "all models" if grant.is_for_all_models else f"models {', '.join(grant.models)}"
     until = "" if grant.expires is None else f", until {grant.expires}"
     limits = "".join(f", {limit}" for limit in _limits(grant))
     return f"{', '.join(sorted(grant.scopes))} for {models}{until}{limits}"
 
 
-def _limits(grant: token_file.Grant) -> list[str]:
+def _limits(grant: Grant) -> list[str]:
     return [f"{name}={value}" for name, value in grant.limits.items()]
 
 
@@ -169,7 +167,7 @@ def _locked(name: str, *, create: bool = False) -> Iterator[str]:
 
 
 def _lines(path: str) -> list[str]:
-    token_file.read(path)  # which raises for a file that is not safe
+    Grant.read_all(path)  # which raises for a file that is not safe
     with open(path, encoding="utf-8") as file:
         return file.read().splitlines()
 

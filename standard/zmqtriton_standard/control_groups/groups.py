@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from zmqtriton.sdk.models import parameters
+from zmqtriton.sdk.models import Quota
 from zmqtriton.sdk.supervisor import NoControlGroups
 
 #: A group of systemd's is its own unless it was delegated.
@@ -98,7 +98,7 @@ _NEXT = "zmqtriton-next-"
 #: Group of the commands of ExecReload=, made by systemd if the service's group is delegated.
 _OF_RELOADS = ".control"
 #: Broker and frontends serve all models, and must not wait for any.
-_SERVER_CPU_WEIGHT = 10 * parameters.USUAL_CPU_WEIGHT
+_SERVER_CPU_WEIGHT = 10 * Quota().cpu_weight
 _ODD_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
 _MAX_CHARACTERS = 100
 #: The second counts kills for the limits of groups above, too.
@@ -165,7 +165,7 @@ class ControlGroups:
 
     # --------------------------------------------------------------- instances
 
-    def add(self, serial: int, pid: int, quota: parameters.Quota) -> None:
+    def add(self, serial: int, pid: int, quota: Quota) -> None:
         """Put the process of an instance into a group with its model's limits. Raises OSError."""
         instance = self._model_group(quota.model) / str(serial)
         instance.mkdir()

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.process import Client, NoServerError
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.ctl.output import print_error, print_note
 
@@ -35,7 +34,7 @@ def run_with_client(
     context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
 ) -> Any:
     """Return the server's answer; end the program if it refuses or does not answer."""
-    with exit_on_error(), control_client.connect(context.obj, to_change=to_change) as client:
+    with exit_on_error(), context.obj.connect(to_change=to_change) as client:
         if client.other_count:
             which = f"{client.other_count + 1} servers run; this is {client.describe()}"
             print_note(f"{which}. Others by --server, see `zmqtriton-ctl servers`.")
@@ -53,7 +52,7 @@ def change_model(
     """Have the server do something with a model, and return the answer; "" names no model."""
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         return client.call(verb, {"model": model, **arguments}, timeout_s)
 
     return run_with_client(context, question, to_change=True)

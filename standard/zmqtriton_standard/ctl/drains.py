@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.process import Client, NoServerError
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.ctl.asking import change_model, run_with_client
 from zmqtriton_standard.ctl.output import print_note, print_result, with_format
@@ -54,9 +53,11 @@ def drain(
     wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
 
     def question(client: Client) -> Any:
-        asking.check_name(client, model)
+        client.check_model(model)
         client.call(
-            "drain", {**wish, "within_s": within, "wait": False}, control_client.QUICK_TIMEOUT_S
+            "drain",
+            {**wish, "within_s": within, "wait": False},
+            Client.QUICK_TIMEOUT_S,
         )
         try:
             return _follow(client, model, instance)
@@ -78,7 +79,11 @@ def drain(
 def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
     """End the drain of MODEL, an instance, or the server."""
     state = change_model(
-        context, "undrain", model, timeout_s=control_client.QUICK_TIMEOUT_S, instance=instance
+        context,
+        "undrain",
+        model,
+        timeout_s=Client.QUICK_TIMEOUT_S,
+        instance=instance,
     )
     _print_state(form, model, instance, state)
 
@@ -102,9 +107,7 @@ def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
     name, shown = _name(model, instance), ""
     while True:
         arguments = {"model": model, "instance": instance}
-        state: dict[str, Any] = client.call(
-            "drain.state", arguments, control_client.QUICK_TIMEOUT_S
-        )
+        state: dict[str, Any] = client.call("drain.state", arguments, Client.QUICK_TIMEOUT_S)
         if state["state"] not in _UNDER_WAY:
             break
         line = f"{name}: {state['state']}, {state['under_way']} under way"

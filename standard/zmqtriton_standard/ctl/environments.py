@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zmqtriton.sdk.process import NoServerError, control_client
+from zmqtriton.sdk.process import Client, NoServerError
 from zmqtriton.sdk.wire import NotFound, ZmqTritonError, logs
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error
 from zmqtriton_standard.ctl.output import (
@@ -28,7 +28,7 @@ from zmqtriton_standard.ctl.selecting import CommandGroup
 from zmqtriton_standard.ctl.tables import print_table
 
 if TYPE_CHECKING:
-    from zmqtriton.sdk.process import long_steps
+    from zmqtriton.sdk.process import StepProgress
     from zmqtriton_standard.environments.ahead import ModelEnvironment
     from zmqtriton_standard.environments.cache import CacheEntry, EnvironmentCache
 
@@ -55,17 +55,12 @@ def env(context: click.Context, environment_directory: str, stub_user: str) -> N
 
 
 def _become(name: str, parent: str) -> str:
-    """Run as this user from here on; return the directory of its environments."""
     from zmqtriton.sdk.models import users
 
     try:
-        user = users.find_user(name)
-        cache = users.give_directory(parent or users.default_root(is_shared=True), user)
-        user.become()
-    except (users.UserError, OSError) as error:
+        return users.become(name, parent)
+    except OSError as error:
         raise click.ClickException(str(error)) from None
-    os.environ["XDG_CACHE_HOME"] = users.downloads_directory(cache)
-    return cache
 
 
 @env.command()
@@ -115,14 +110,14 @@ def prepare(
 
 def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
-    from zmqtriton.sdk.models import demand as demands
+    from zmqtriton.sdk.models import Environment
     from zmqtriton_standard.environments.prepare import prepare_environment
 
     result = {"model": demand.model, "python": "", "error": ""}
     try:
         if isinstance(demand.result, ZmqTritonError):
             raise demand.result
-        if not isinstance(demand.result, demands.Environment):
+        if not isinstance(demand.result, Environment):
             with LiveLine(f"{demand.model}: preparing {demand.result}") as line:
                 steps = _ShownSteps(line, verbose=verbose)
                 environment = prepare_environment(demand.result, cache, steps)
@@ -143,7 +138,7 @@ class _ShownSteps:
         if level in self._levels:
             print_note(text)
 
-    def progress(self, latest: long_steps.StepProgress) -> None:
+    def progress(self, latest: StepProgress) -> None:
         self._line.show(str(latest))
 
 
@@ -160,8 +155,8 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
     if what and not names:
         return
     try:
-        with control_client.connect(context.find_root().obj) as client:
-            status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+        with context.find_root().obj.connect() as client:
+            status = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
     except NoServerError as error:
         subject = ", ".join(names) or "the models"
         raise NotFound(f"{subject}: no such directory, and {error}") from error

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.process import Client
 from zmqtriton.sdk.wire import InvalidArgument, errors, logs
 from zmqtriton_standard.ctl.asking import run_with_client
@@ -208,7 +207,7 @@ def infer(context: click.Context, request_options: RequestOptions, form: str) ->
                 }
             return _ask(service, path, request)
         except (errors.DeadlineExceeded, RefusedRequest) as error:
-            asking.check_name(client, request_options.model)
+            client.check_model(request_options.model)
             if isinstance(error, RefusedRequest) and error.status in _ABOUT_ACCESS:
                 raise
             hint = f"`zmqtriton-ctl explain {request_options.model}` may say why"

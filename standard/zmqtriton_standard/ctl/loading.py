@@ -15,8 +15,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.process import Client, NoServerError, ServerSelector
 from zmqtriton.sdk.wire import Unavailable, ZmqTritonError
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, change_model, run_with_client
 from zmqtriton_standard.ctl.output import LiveLine, print_note, print_result, with_format
@@ -33,7 +32,7 @@ def shown_load(client: Client, model: str) -> Iterator[None]:
     with LiveLine(model or "loading") as line:
         watcher = threading.Thread(
             target=_watch,
-            args=(control_client.ServerSelector(str(client.directory)), model, line, done),
+            args=(ServerSelector(str(client.directory)), model, line, done),
         )
         watcher.start()
         try:
@@ -43,18 +42,14 @@ def shown_load(client: Client, model: str) -> Iterator[None]:
             watcher.join()
 
 
-def _watch(
-    server: control_client.ServerSelector, model: str, line: LiveLine, done: threading.Event
-) -> None:
+def _watch(server: ServerSelector, model: str, line: LiveLine, done: threading.Event) -> None:
     """Look again and again; the command reports a server that does not answer."""
     if done.wait(_PROGRESS_EVERY_S):
         return  # most loads take less, and need no second connection
     try:
-        with control_client.connect(server) as client:
+        with server.connect() as client:
             while not done.wait(_PROGRESS_EVERY_S):
-                line.show(
-                    describe(client.call("loads", timeout_s=control_client.QUICK_TIMEOUT_S), model)
-                )
+                line.show(describe(client.call("loads", timeout_s=Client.QUICK_TIMEOUT_S), model))
     except (NoServerError, ZmqTritonError):
         return
 
@@ -95,7 +90,7 @@ def _load(client: Client, model: str) -> Any:
         with shown_load(client, model):
             return client.call("load", {"model": model, "parameters": {}})
     except ZmqTritonError:
-        asking.check_name(client, model)
+        client.check_model(model)
         raise
 
 
@@ -170,13 +165,13 @@ def _print_reloaded(model: str, report: dict[str, Any]) -> None:
 
 
 def _reload(client: Client, model: str, *, renews: bool) -> Any:
-    asking.check_name(client, model)
+    client.check_model(model)
     with shown_load(client, model):
         return client.call("reload", {"model": model, "renews": renews})
 
 
 def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any:
-    asking.check_name(client, model)
+    client.check_model(model)
 
     def stubs() -> list[dict[str, Any]]:
         # an older generation answers its last requests, some of which may never end
@@ -190,7 +185,7 @@ def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any
     arguments = {"model": model, "wait": not no_wait}
     arguments |= {"instance": instance} if instance else {}
     if no_wait:
-        return client.call("restart", arguments, control_client.QUICK_TIMEOUT_S)
+        return client.call("restart", arguments, Client.QUICK_TIMEOUT_S)
     with shown_load(client, model):
         ended = client.call("restart", arguments)
         while ended and not _is_back(stubs(), before):
@@ -199,7 +194,7 @@ def _restart(client: Client, model: str, *, instance: str, no_wait: bool) -> Any
 
 
 def _stubs(client: Client, model: str) -> list[dict[str, Any]]:
-    processes = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)["processes"]
+    processes = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)["processes"]
     return [one for one in processes if one["role"] == "stub" and one["model"] == model]
 
 
@@ -310,7 +305,7 @@ def _change_repositories(context: click.Context, verb: str, path: str, form: str
     arguments = {"path": os.path.abspath(path)}
     paths = run_with_client(
         context,
-        lambda client: client.call(verb, arguments, control_client.QUICK_TIMEOUT_S),
+        lambda client: client.call(verb, arguments, Client.QUICK_TIMEOUT_S),
         to_change=True,
     )
     print_result(form, {"repositories": paths}, "\n".join(paths))

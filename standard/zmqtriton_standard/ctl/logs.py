@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.process import Client, control_client, standard_output
+from zmqtriton.sdk.process import Client, standard_output
 from zmqtriton.sdk.wire import NotFound
 from zmqtriton.sdk.wire import logs as log_text
 from zmqtriton_standard.ctl.asking import run_with_client
@@ -127,7 +126,7 @@ def _read_last(
     answer = _ask(client, selection, 0, selection.lines if is_all else _ALL_LINES)
     lines = [line for line in answer["lines"] if selection.has(line)][-selection.lines :]
     if selection.model and not answer["lines"]:
-        asking.check_name(client, selection.model)
+        client.check_model(selection.model)
     if selection.since_s and selection.since_s < answer.get("begins_s", 0.0):
         begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["begins_s"]))
         print_note(
@@ -156,19 +155,19 @@ def _read_following(
 
 def _ask(client: Client, selection: _Selection, after: int, lines: int) -> dict[str, Any]:
     arguments = {"model": selection.model, "after": after, "lines": lines}
-    answer: dict[str, Any] = client.call(
-        "logs", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
-    )
+    answer: dict[str, Any] = client.call("logs", arguments, timeout_s=Client.QUICK_TIMEOUT_S)
     return answer
 
 
 def _read_previous(
     client: Client, selection: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
-    asking.check_name(client, selection.model)
-    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    client.check_model(selection.model)
+    status = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
     kept = client.call(
-        "logs.processes", {"model": selection.model}, timeout_s=control_client.QUICK_TIMEOUT_S
+        "logs.processes",
+        {"model": selection.model},
+        timeout_s=Client.QUICK_TIMEOUT_S,
     )
     processes = find_previous(selection.model, selection.instance, status, kept)
     if not processes:
@@ -308,9 +307,7 @@ def log_settings(
     changes = {name: value for name, value in options.items() if value is not None}
     settings = run_with_client(
         context,
-        lambda client: client.call(
-            "log.settings", {"changes": changes}, control_client.QUICK_TIMEOUT_S
-        ),
+        lambda client: client.call("log.settings", {"changes": changes}, Client.QUICK_TIMEOUT_S),
         to_change=bool(changes),
     )
     lines = [

@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from zmqtriton.sdk.process import (
+    ServerSelector,
     addons,
-    control_client,
     full_version,
     load_reference,
     prctl,
@@ -34,10 +34,7 @@ class _Commands(CommandGroup):
         return super().parse_args(ctx, move_to_front(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, those of a group together."""
-        groups = addons.verbs()
-        order = [*(group for group, _ in addons.offers().pairs(addons.GROUPS.name)), ""]
-        return sorted(groups, key=lambda name: (order.index(groups[name]), name))
+        return [*addons.verbs()]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group, names in groupby(self.list_commands(ctx), addons.verbs().__getitem__):
@@ -88,7 +85,7 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     """
     if os.environ.get("NO_COLOR"):  # https://no-color.org
         context.color = False
-    context.obj = control_client.ServerSelector(runtime_directory, server)
+    context.obj = ServerSelector(runtime_directory, server)
 
 
 @click.command()

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.sdk.process import Client, NoServerError, control_client, systemd
+from zmqtriton.sdk.process import Client, NoServerError, ServerSelector, systemd
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.output import print_note, print_result, with_format
@@ -103,8 +103,8 @@ def _replace(
 
     `directory` is the servers' runtime directory, if the user has named one.
     """
-    client.begin("succession.start", {"invocation": systemd.invocation(os.environ)})
-    start, output = client.finish_with_descriptors(control_client.QUICK_TIMEOUT_S)
+    client.begin("succession.start", {"invocation": os.environ.get("INVOCATION_ID", "")})
+    start, output = client.finish_with_descriptors(Client.QUICK_TIMEOUT_S)
     words = program_words(start, program)
     options = options or start["words"]
     environment = _environment(start, os.environ)
@@ -169,9 +169,9 @@ def program_words(start: Mapping[str, Any], named: str) -> Sequence[str]:
 
 def _forecast(client: Client) -> str:
     """Return the longest wait of requests in words, estimated from the last loads of models."""
-    rows = client.call("options", {}, control_client.QUICK_TIMEOUT_S)
+    rows = client.call("options", {}, Client.QUICK_TIMEOUT_S)
     rest_s = next(float(r["value"]) for r in rows if r["option"] == "exit-timeout-secs")
-    loads = client.call("status", {}, control_client.QUICK_TIMEOUT_S)["loads"]
+    loads = client.call("status", {}, Client.QUICK_TIMEOUT_S)["loads"]
     seconds = sorted(((max(each.values()), name) for name, each in loads.items()), reverse=True)
     load_s = sum(each for each, _ in seconds)
     longest = ", ".join(f"{name} {each:.1f}" for each, name in seconds[:_MAX_LINES])
@@ -184,7 +184,7 @@ def _forecast(client: Client) -> str:
 def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, str]:
     """Return the running server's environment; in its service, what the service has now."""
     before: Mapping[str, str] = start["environment"]
-    is_reload = start["invocation"] and start["invocation"] == systemd.invocation(own)
+    is_reload = start["invocation"] and start["invocation"] == own.get("INVOCATION_ID", "")
     kept = {name: before[name] for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC") if name in before}
     if "NOTIFY_SOCKET" not in kept or not is_reload:
         own = before
@@ -245,7 +245,7 @@ def _wait(
         if deadline_s is not None and time.monotonic() > deadline_s:
             raise Unavailable(f"the new server does not serve after {timeout_s:g} s; {_GOES_ON}")
     try:
-        client.finish(control_client.QUICK_TIMEOUT_S)
+        client.finish(Client.QUICK_TIMEOUT_S)
     except NoServerError:
         raise Unavailable(
             f"the running server has ended; pid {process.pid} serves when its models are loaded"
@@ -268,14 +268,14 @@ def _start_again(directory: str, begin: Callable[[], subprocess.Popen[Any]]) -> 
 
 def _is_open(client: Client) -> bool:
     """Return whether a server has tried its models."""
-    return bool(client.call("is_open", timeout_s=control_client.QUICK_TIMEOUT_S))
+    return bool(client.call("is_open", timeout_s=Client.QUICK_TIMEOUT_S))
 
 
 def _ask(directory: str, pid: int, question: Callable[[Client], Any]) -> Any:
     """Return the answer of a server; None if it cannot be asked."""
     with (
         suppress(NoServerError),
-        control_client.connect(control_client.ServerSelector(directory, f"pid:{pid}")) as client,
+        ServerSelector(directory, f"pid:{pid}").connect() as client,
     ):
         return question(client)
     return None

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from zmqtriton.sdk.process import NoServerError, control_client
+from zmqtriton.sdk.process import NoServerError, ServerSelector
 from zmqtriton.sdk.wire import ZmqTritonError, errors
 
 _OPTIONS = ("--server", "--runtime-directory")
@@ -94,9 +94,9 @@ class _ModelName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     ) -> list[CompletionItem]:
         chosen = ctx.find_root().params
         directory = chosen.get("runtime_directory") or ""
-        selector = control_client.ServerSelector(directory, chosen.get("server") or "")
+        selector = ServerSelector(directory, chosen.get("server") or "")
         try:
-            with control_client.connect(selector) as client:
+            with selector.connect() as client:
                 index = client.call("index", {"ready": False}, timeout_s=_COMPLETE_WITHIN_S)
         except (NoServerError, ZmqTritonError):
             return []  # nobody knows any

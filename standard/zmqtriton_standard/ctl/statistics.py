@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.models import figures as shown_figures
-from zmqtriton.sdk.process import Client, addons, control_client
+from zmqtriton.sdk.process import Client, addons
 from zmqtriton.sdk.wire import NotFound, Unavailable, ZmqTritonError, metrics
 from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.output import print_document, with_format
@@ -263,7 +262,7 @@ def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
 
 
 def _read(client: Client, model: str) -> list[dict[str, Any]]:
-    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
+    status = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
     counts = status["counts"]
     if counts is None:
         raise Unavailable(
@@ -271,7 +270,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         )
     rows = [row for row in counts if model in ("", row["model"])]
     if model and not rows:
-        asking.check_name(client, model)
+        client.check_model(model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
     use, tokens = use_of_models(status["processes"]), _made_tokens(client.directory)
@@ -302,7 +301,7 @@ def _gpu_bytes(
 ) -> Mapping[tuple[str, int], int]:
     """Return the bytes of instances on GPUs, by model and version; empty if not measured."""
     try:
-        figures = client.call("latest", timeout_s=control_client.QUICK_TIMEOUT_S)["processes"]
+        figures = client.call("latest", timeout_s=Client.QUICK_TIMEOUT_S)["processes"]
     except ZmqTritonError:
         return {}  # nobody measures
     sums: Counter[tuple[str, int]] = Counter()

@@ -15,7 +15,7 @@ import click
 
 from zmqtriton.sdk.models import asking
 from zmqtriton.sdk.models import figures as shown_figures
-from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.process import Client, NoServerError, ServerIdentity, ServerSelector
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
 from zmqtriton_standard.ctl.output import print_result, with_format
@@ -89,12 +89,12 @@ def only_model(
     }
     names = [entry["name"] for entry in index]
     if not any(kept.values()) and model not in names:
-        raise asking.unknown_model(model, names)
+        raise Client.unknown_model(model, names)
     return {**status, **kept, "resources": [], "on_demand": {}}
 
 
 def print_status(
-    server: control_client.ServerIdentity,
+    server: ServerIdentity,
     status: dict[str, Any],
     index: Iterable[dict[str, Any]],
     now_s: float,
@@ -250,8 +250,8 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 def servers(context: click.Context, form: str) -> None:
     """List the servers on this machine, the newest first."""
     with exit_on_error():
-        clients = control_client.connect_all(control_client.ServerSelector(context.obj.directory))
-    control_client.identify(clients)
+        clients = ServerSelector(context.obj.directory).connect_all()
+    Client.identify_all(clients)
     print_result(
         form,
         [*map(_json_entry, clients)],
@@ -302,15 +302,15 @@ def status(context: click.Context, model: str, form: str) -> None:
 
 def _read_status(
     client: Client, model: str, *, has_index: bool
-) -> tuple[control_client.ServerIdentity, dict[str, Any], list[Any]]:
+) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
     """Read the status, for people with the index."""
-    document = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
-    server = control_client.ServerIdentity.from_status(document)
+    document = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
+    server = ServerIdentity.from_status(document)
     index = []
     if has_index:
         # whether there is such a model only its repository can say
         arguments = {"ready": False, "reasons": True, "urgent": not model}
-        index = client.call("index", arguments, timeout_s=control_client.QUICK_TIMEOUT_S)
+        index = client.call("index", arguments, timeout_s=Client.QUICK_TIMEOUT_S)
     if model:
         document = only_model(model, document, index)
         index = [entry for entry in index if entry["name"] == model]
@@ -325,9 +325,7 @@ def models(context: click.Context, form: str, ready: bool) -> None:
     """List the models of the repositories and their states."""
     entries = run_with_client(
         context,
-        lambda client: client.call(
-            "index", {"ready": ready}, timeout_s=control_client.QUICK_TIMEOUT_S
-        ),
+        lambda client: client.call("index", {"ready": ready}, timeout_s=Client.QUICK_TIMEOUT_S),
     )
     head = ("Model", "Version", "State", "Reason")
     print_result(form, entries, lambda: print_table(head, [*map(model_row, entries)]))
@@ -353,7 +351,8 @@ def config(
         print_result(form, document, lambda: click.echo(_to_text(document), nl=False))
         return
     rows = run_with_client(
-        context, lambda client: client.call("options", timeout_s=control_client.QUICK_TIMEOUT_S)
+        context,
+        lambda client: client.call("options", timeout_s=Client.QUICK_TIMEOUT_S),
     )
     shown = [row for row in rows if has_all or not row["is_default"]]
     # a server of an older version does not tell the source
@@ -368,11 +367,9 @@ def config(
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:
     arguments = {"model": model, "version": version or -1}
-    config: dict[str, Any] = client.call(
-        "config", arguments, timeout_s=control_client.QUICK_TIMEOUT_S
-    )
+    config: dict[str, Any] = client.call("config", arguments, timeout_s=Client.QUICK_TIMEOUT_S)
     if not config:
-        asking.check_name(client, model)
+        client.check_model(model)
         what = f"version {version} of model '{model}'" if version else f"model '{model}'"
         raise Unavailable(
             f"{what} does not serve, so it uses no config; `zmqtriton-ctl explain {model}` says why"

@@ -122,7 +122,7 @@ def _read_file(path: Path, info: TensorInfo) -> Any:
 
 
 def _to_array(value: Any, info: TensorInfo) -> Any:
-    kind = tensors.number_type(info.datatype)
+    kind = info.datatype.numpy or np.float32
     try:
         array = np.array(value)
         if array.dtype.kind in "biuf" and kind is not np.object_:
@@ -182,7 +182,7 @@ def _zeros(info: TensorInfo) -> Any:
     shape = [1 if dim == -1 else dim for dim in info.shape]
     if info.datatype.number == datatypes.BYTES:
         return np.full(shape, b"", np.object_)
-    return np.zeros(shape, tensors.number_type(info.datatype))
+    return np.zeros(shape, info.datatype.numpy or np.float32)
 
 
 def _random(info: TensorInfo) -> Any:
@@ -201,12 +201,19 @@ def _random(info: TensorInfo) -> Any:
 
 def encode(array: Any, datatype: datatypes.Datatype) -> bytes:
     """Return the bytes of a tensor as they travel."""
-    return bytes(tensors.from_numbers(datatype, array))
+    if datatype.numpy_name:
+        return bytes(tensors.from_numpy(array))
+    halves = np.ascontiguousarray(array).view(np.uint32) >> 16
+    return bytes(halves.astype(datatype.numpy_bits).tobytes())
 
 
 def decode(datatype: str, shape: Sequence[int], data: bytes) -> Any:
-    """Return the array of an output."""
-    return tensors.to_numbers(datatypes.BY_NAME[datatype], shape, data)
+    """Return the array of an output; what numpy lacks comes as float32, to compute with."""
+    row = datatypes.BY_NAME[datatype]
+    if row.numpy_name:
+        return tensors.to_numpy(row.number, shape, data)
+    halves = np.frombuffer(data, row.numpy_bits).astype(np.uint32)
+    return (halves << 16).view(np.float32).reshape(shape)
 
 
 def to_json(array: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.process import Client, NoServerError, control_client
+from zmqtriton.sdk.process import Client, NoServerError, ServerSelector
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_standard.ctl.asking import exit_on_error
 from zmqtriton_standard.ctl.output import print_result, with_format
@@ -53,23 +53,23 @@ def wait(
     print_result(form, document, f"{model or 'the server'} is ready")
 
 
-def _why_not_ready(
-    selector: control_client.ServerSelector, model: str, version: int, *, in_full: bool
-) -> str:
+def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
     """Return why the server or model is not ready, explained if requested; "" if ready."""
-    with control_client.connect(selector) as client:
+    with selector.connect() as client:
         if model:
             arguments = {"model": model, "version": version}
-            if client.call("ready", arguments, timeout_s=control_client.QUICK_TIMEOUT_S):
+            if client.call("ready", arguments, timeout_s=Client.QUICK_TIMEOUT_S):
                 return ""
             if not in_full:
                 return model
             # only now: whoever waits for a model that gets ready needs none of it
-            from zmqtriton.sdk.models import explain
+            from zmqtriton.sdk.models import explain_version
 
-            return f"{model}: {explain.explain_version(client, model, max(0, version)).text}"
+            return f"{model}: {explain_version(client, model, max(0, version)).text}"
         index = client.call(
-            "index", {"ready": False, "reasons": True}, timeout_s=control_client.QUICK_TIMEOUT_S
+            "index",
+            {"ready": False, "reasons": True},
+            timeout_s=Client.QUICK_TIMEOUT_S,
         )
         unready = [_describe(entry) for entry in index if asking.needs_attention(entry)]
         more = len(unready) - _MAX_NAMED
@@ -82,8 +82,8 @@ def _why_not_ready(
 
 def _find_server_reasons(client: Client) -> Iterator[str]:
     """Yield why the server is not ready, apart from its models."""
-    status = client.call("status", timeout_s=control_client.QUICK_TIMEOUT_S)
-    if not client.call("is_open", timeout_s=control_client.QUICK_TIMEOUT_S):
+    status = client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
+    if not client.call("is_open", timeout_s=Client.QUICK_TIMEOUT_S):
         yield "its ports are not open yet"
         yield from (row["text"] for row in status.get("process_troubles", ()))
     elif any("model" not in drain for drain in status.get("drains", ())):

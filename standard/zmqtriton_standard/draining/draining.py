@@ -16,10 +16,7 @@ from zmqtriton.sdk.supervisor import (
     Feature,
     Promise,
     Verb,
-    Verbs,
-    broker_counts,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, wire
 from zmqtriton_standard.draining import DrainingOptions
 from zmqtriton_standard.draining.targets import (
@@ -104,24 +101,24 @@ class Draining(Feature):
     # ---------------------------------------------------------------- the calls
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             "drain": Verb(
                 self._begin,
                 of_operators=True,
-                changes=control_verbs.always,
+                changes=Verb.always,
                 goes_over=lambda call: _to_repeat(call.arguments),
             ),
             "undrain": Verb(
                 self._undrain,
                 of_operators=True,
-                changes=control_verbs.always,
-                goes_over=control_verbs.the_same,
+                changes=Verb.always,
+                goes_over=Verb.the_same,
             ),
             "drain.state": Verb(lambda call: self._state(_key(call.arguments))),
         }
 
-    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the drains of models and of the server that nothing follows."""
         for (model, instance), drained in self._drained.items():
             if not instance and drained.drain.wish.follow is Follow.NOTHING:
@@ -139,7 +136,7 @@ class Draining(Feature):
     def _begin(self, call: ControlCall) -> Any:
         """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
         arguments, key = call.arguments, _key(call.arguments)
-        control_verbs.check_names("a drain", arguments, _SETTINGS)
+        ControlCall.check_names("a drain", arguments, _SETTINGS)
         current = self._drained.get(key)
         target = self._target(key) if current is None else current.target
         wish = DrainWish.parse(arguments, target.allowed)
@@ -155,7 +152,7 @@ class Draining(Feature):
         model, instance = key
         if not model:
             return ServerTarget(self._server, self._audience)
-        target_model = control_verbs.find_model(self._server.models, model)
+        target_model = self._find_model(model)
         target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
@@ -179,11 +176,11 @@ class Draining(Feature):
 
     def _undrain(self, call: ControlCall) -> Any:
         key = _key(call.arguments)
-        control_verbs.check_names("an undrain", call.arguments, _KEY_SETTINGS)
+        ControlCall.check_names("an undrain", call.arguments, _KEY_SETTINGS)
         drained = self._drained.get(key)
         if drained is None:
             if key != _SERVER:
-                control_verbs.find_model(self._server.models, key[0])
+                self._find_model(key[0])
             return _SERVING
         if drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(drained))
@@ -207,7 +204,7 @@ class Draining(Feature):
         if drained is not None:
             return drained.describe(self._plan.now_s)
         if key != _SERVER:
-            control_verbs.find_model(self._server.models, key[0])
+            self._find_model(key[0])
         return self._past.get(key, _SERVING)
 
     # --------------------------------------------------------------- what happens
@@ -236,7 +233,7 @@ class Draining(Feature):
     def _has_draining(self) -> bool:
         return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
 
-    def _observe(self, report: broker_counts.CountsReport) -> None:
+    def _observe(self, report: dict[str, Any]) -> None:
         now_s = self._plan.now_s
         for drained in list(self._drained.values()):
             drain = drained.drain
@@ -312,7 +309,10 @@ def _to_repeat(arguments: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _key(arguments: dict[str, Any]) -> Key:
-    model, instance = control_verbs.optional_model_name(arguments), arguments.get("instance", "")
+    model, instance = (
+        ControlCall.optional_model_name(arguments),
+        arguments.get("instance", ""),
+    )
     if type(instance) is not str:
         raise InvalidArgument("the name of an instance must be a text")
     if instance and not model:

@@ -13,18 +13,27 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.supervisor import (
+    All,
     Audience,
     Generation,
+    GenerationState,
     HostServer,
+    InstanceState,
+    KillRequested,
+    Plan,
     Promise,
     ServedModel,
     StubPlace,
-    serving_generations,
-    states,
-    story,
 )
-from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.wire import InvalidArgument, NotFound, ZmqTritonError, numbers, reasons, wire
+from zmqtriton.sdk.wire import (
+    InvalidArgument,
+    Kind,
+    NotFound,
+    Reason,
+    ZmqTritonError,
+    numbers,
+    wire,
+)
 
 #: Seconds without a new request after which an idle target counts as drained.
 QUIET_S = 1.0
@@ -157,13 +166,13 @@ class Replacement:
     @property
     def is_void(self) -> bool:
         """True if the generation has ended or is ending, so that it cannot serve again."""
-        return self._generation.state is not states.GenerationState.SERVING
+        return self._generation.state is not GenerationState.SERVING
 
-    def end_now(self, reason: reasons.Reason) -> None:
+    def end_now(self, reason: Reason) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
-            if instance.state is states.InstanceState.DRAINING:
-                self._generation.handle(instance, states.KillRequested(reason))
+            if instance.state is InstanceState.DRAINING:
+                self._generation.handle(instance, KillRequested(reason))
 
     def start(self) -> Promise[None]:
         """Start others once the old ones have left; kept when they are ready."""
@@ -181,10 +190,10 @@ class Replacement:
             places = [slot for slot in self._slots if slot not in taken]
             self._new = self._generation.add_instances(places)
         if self._new is not None:
-            failed = next((i for i in self._new if i.state is states.InstanceState.FAILED), None)
+            failed = next((i for i in self._new if i.state is InstanceState.FAILED), None)
             if failed is not None:
                 self._finish(failed.load_failure())
-            elif all(i.state is states.InstanceState.READY for i in self._new):
+            elif all(i.state is InstanceState.READY for i in self._new):
                 self._finish(None)
 
     def _finish(self, error: ZmqTritonError | None) -> None:
@@ -198,8 +207,8 @@ class Replacement:
 #: An entry of the broker's counts.
 Count = Mapping[str, Any]
 #: Why a model is not ready that answers all requests.
-_DRAINING = reasons.Reason.of(reasons.Kind.DRAINING, "draining")
-_LATE = reasons.Reason.of(reasons.Kind.REPLACED_LATE, "the time for its drain was over")
+_DRAINING = Reason.of(Kind.DRAINING, "draining")
+_LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
 #: Seconds for executions to end by themselves after the time of a drain is over. Clients that
 #: never stop sending may cause a late end, and their last requests should not fail for that.
 GRACE_S = 1.0
@@ -250,7 +259,7 @@ class ServerTarget:
     def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         """Take the step after the drain."""
         self._server.stop()
-        return story.kept(None)
+        return Promise.kept(None)
 
     def advance(self) -> None:
         """Go on with that step, after each event; the server ends by itself."""
@@ -260,7 +269,7 @@ class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
     ended_as = "unloaded"
 
-    def __init__(self, plan: plans.Plan, server: HostServer, model: ServedModel) -> None:
+    def __init__(self, plan: Plan, server: HostServer, model: ServedModel) -> None:
         self.name = f"model '{model.name}'"
         self._plan = plan
         self._server = server
@@ -304,7 +313,7 @@ class ModelTarget:
         await unloaded
 
     async def _restart(self, *, is_late: bool) -> None:
-        serving = serving_generations(self._model.versions)
+        serving = self._model.serving_generations
         self._replacements = [
             Replacement(one, list(one.instances)) for one in serving if one.instances
         ]
@@ -314,7 +323,7 @@ class ModelTarget:
                 self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
             results.append(replacement.start())
         # each version comes back by itself, also if another one does not
-        await story.All(results)
+        await All(results)
         for result in results:
             await result
 
@@ -327,14 +336,14 @@ class InstanceTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.RESTART)
     ended_as = "replaced"
 
-    def __init__(self, plan: plans.Plan, model: ServedModel, name: str) -> None:
+    def __init__(self, plan: Plan, model: ServedModel, name: str) -> None:
         """Find the instance. Raises NotFound."""
         matches = [
             (version, instance)
             for version in model.versions.values()
             if version.is_serving and version.generation is not None
             for instance in version.generation.instances
-            if instance.name == name and instance.state is states.InstanceState.READY
+            if instance.name == name and instance.state is InstanceState.READY
         ]
         if not matches:
             raise NotFound(

@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 
-from zmqtriton.sdk.models import demand as demands
-from zmqtriton.sdk.process import Lifeline, long_steps, prctl
-from zmqtriton.sdk.wire import InternalError, ZmqTritonError, reasons, wire
+from zmqtriton.sdk.models import EnvironmentSpec
+from zmqtriton.sdk.process import Lifeline, LifelineReporter, prctl, printable
+from zmqtriton.sdk.wire import InternalError, Kind, Reason, ZmqTritonError, wire
 from zmqtriton_standard.environments.cache import EnvironmentCache
 from zmqtriton_standard.environments.prepare import prepare_environment
 
@@ -27,13 +27,13 @@ def main(arguments: list[str]) -> int:
     os.environ.pop("PYTHONSAFEPATH", None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     line = Lifeline.inherited(int(arguments[1]))
-    demand = demands.EnvironmentSpec(*json.loads(arguments[4]))
+    demand = EnvironmentSpec(*json.loads(arguments[4]))
 
     # once the broker knows of this process, what is started here dies with the supervisor
     line.wait()
     if line.ended or not line.receive():
         return 1
-    reporter = long_steps.LifelineReporter(line, 0, f"{arguments[2]}.environment")
+    reporter = LifelineReporter(line, 0, f"{arguments[2]}.environment")
     try:
         environment = prepare_environment(demand, EnvironmentCache(arguments[3]), reporter)
         answer = wire.CallResult(0, 0, "", json.dumps(environment))
@@ -48,9 +48,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _refusal(error: ZmqTritonError) -> wire.CallResult:
-    text, reason = long_steps.printable(error.text), error.reason
-    if reason.kind == reasons.Kind.OTHER:
-        reason = reasons.Reason.of(reasons.Kind.ENVIRONMENT_FAILED, text, problem=text)
+    text, reason = printable(error.text), error.reason
+    if reason.kind == Kind.OTHER:
+        reason = Reason.of(Kind.ENVIRONMENT_FAILED, text, problem=text)
     return wire.CallResult(0, error.number, text, "", reason._replace(text=text))
 
 

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.sdk.models import demand, model_config, scan
+from zmqtriton.sdk.models import (
+    Environment,
+    EnvironmentSpec,
+    load_config,
+    resolve_environment,
+    scan,
+)
 from zmqtriton.sdk.wire import NotFound, ZmqTritonError
 
 
@@ -17,7 +23,7 @@ class ModelEnvironment(NamedTuple):
     """One model with the environment that it needs, or the error of reading it."""
 
     model: str
-    result: demand.Environment | demand.EnvironmentSpec | ZmqTritonError
+    result: Environment | EnvironmentSpec | ZmqTritonError
     #: True if the configuration was read, so that an error is about the model's Python.
     has_config: bool = True
 
@@ -28,7 +34,7 @@ def read_environments(
     """Read one model's directory, or all models of a repository. Ensembles need nothing."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}; name a repository or a model")
-    if scan.is_model_directory(place, scan.subdirectories(place)):
+    if scan.is_model_directory(place):
         yield from _read_model(place.absolute(), may_build, config_name)
         return
     for model in scan.scan_repositories([place.absolute()], config_name).values():
@@ -37,15 +43,13 @@ def read_environments(
 
 def _read_model(path: Path, may_build: bool, config_name: str) -> Iterator[ModelEnvironment]:
     try:
-        config = model_config.load_config(path.name, path, scan.find_config(path, config_name))
+        config = load_config(path.name, path, scan.find_config(path, config_name))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error, has_config=False)
         return
     if config.HasField("ensemble_scheduling"):
         return
     try:
-        yield ModelEnvironment(
-            path.name, demand.resolve_environment(config, path, may_build=may_build)
-        )
+        yield ModelEnvironment(path.name, resolve_environment(config, path, may_build=may_build))
     except ZmqTritonError as error:
         yield ModelEnvironment(path.name, error)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.models import file_state, users
-from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.process import ByteCounter, Reporter, StepProgress
 from zmqtriton.sdk.wire import InternalError
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
@@ -72,7 +72,7 @@ class EnvironmentCache:
         name: str,
         source: str,
         fill: Callable[[Path], None],
-        reporter: long_steps.Reporter,
+        reporter: Reporter,
     ) -> Path:
         """Return the entry's directory; `fill` is called for an empty one if there is no entry."""
         if self.is_ready(kind, name):
@@ -105,7 +105,7 @@ class EnvironmentCache:
         (self.root / kind / name / _READY).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _entry_lock(self, kind: str, name: str, reporter: long_steps.Reporter) -> Iterator[None]:
+    def _entry_lock(self, kind: str, name: str, reporter: Reporter) -> Iterator[None]:
         # never removed: a process that waits for it would hold a file that nobody else can find
         with open(self.root / kind / f"{name}.lock", "a") as lock:
             try:
@@ -113,7 +113,7 @@ class EnvironmentCache:
             except BlockingIOError:
                 text = "waiting for another process that makes the same environment"
                 reporter.log("I", text)
-                reporter.progress(long_steps.StepProgress(text))
+                reporter.progress(StepProgress(text))
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -157,7 +157,7 @@ class EnvironmentCache:
 
     # ------------------------------------------------------------------ digests
 
-    def file_digest(self, file: Any, path: str, reporter: long_steps.Reporter) -> str:
+    def file_digest(self, file: Any, path: str, reporter: Reporter) -> str:
         """Return the digest of an open file; it is remembered while the file looks the same."""
         stat = os.fstat(file.fileno())
         seen = f"{path} {file_state(stat)} {stat.st_dev}"
@@ -173,8 +173,8 @@ class EnvironmentCache:
         return digest
 
 
-def _hash(file: Any, size: int, path: str, reporter: long_steps.Reporter) -> str:
-    counter = long_steps.ByteCounter(f"Reading {path}", size, reporter)
+def _hash(file: Any, size: int, path: str, reporter: Reporter) -> str:
+    counter = ByteCounter(f"Reading {path}", size, reporter)
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(_CHUNK):

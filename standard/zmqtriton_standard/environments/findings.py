@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.models import (
+    Chapter,
+    Environment,
+    EnvironmentSpec,
+    FileSystem,
     Finding,
     Problem,
     Severity,
+    Target,
     error,
-    files,
     note,
     users,
     warning,
 )
-from zmqtriton.sdk.models import demand as demands
-from zmqtriton.sdk.models import target as doctor_target
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.environments.ahead import ModelEnvironment, read_environments
 from zmqtriton_standard.environments.interpreters import candidate_paths, find_uv, not_found_text
@@ -50,20 +52,18 @@ _UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|
 _warning = partial(Problem, severity=Severity.WARNING)
 
 
-def problems(demand: demands.EnvironmentSpec, where: tuple[str | int, ...]) -> Iterator[Problem]:
+def problems(demand: EnvironmentSpec, where: tuple[str | int, ...]) -> Iterator[Problem]:
     """Yield the problems of a Python that is not run yet; raises the errors of a load."""
-    if demand.kind == demands.ARCHIVE:
+    if demand.kind == "archive":
         check_archive(demand.path)
-    elif demand.kind == demands.REQUIREMENTS:
+    elif demand.kind == "requirements":
         yield from requirement_problems(Path(demand.path))
         if find_uv() is None:
             yield _warning(
                 f"an environment for {demand.path} cannot be built here without uv; install it "
                 f"with: {sys.executable} -m pip install uv"
             )
-    is_named = (
-        demand.kind in (demands.INTERPRETER, demands.REQUIREMENTS) and "/" not in demand.python
-    )
+    is_named = demand.kind in ("interpreter", "requirements") and "/" not in demand.python
     if is_named and not candidate_paths(demand.python):
         yield Problem(not_found_text(demand.python), where)
 
@@ -104,15 +104,11 @@ def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
         yield replace(_warning(f"{error}"), path=str(path), line=line, column=column)
 
 
-def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
+def chapters(target: Target) -> Iterator[Chapter]:
     """Yield the doctor's chapters."""
     places, options = target.repositories, target.options
-    yield doctor_target.Chapter(
-        "the environment cache", judge_cache(places, options), reads_files=True
-    )
-    yield doctor_target.Chapter(
-        "the Pythons of the models", judge_pythons(places, options), reads_files=True
-    )
+    yield Chapter("the environment cache", judge_cache(places, options), reads_files=True)
+    yield Chapter("the Pythons of the models", judge_pythons(places, options), reads_files=True)
 
 
 def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> Iterator[Finding]:
@@ -152,23 +148,20 @@ def _read(
     for path in repositories:
         with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
             for each in read_environments(Path(path), may_build=may_build):
-                if isinstance(each.result, demands.EnvironmentSpec | ZmqTritonError):
+                if isinstance(each.result, EnvironmentSpec | ZmqTritonError):
                     yield Path(path), each
 
 
 def _is_built(environment: Any) -> bool:
-    return (
-        isinstance(environment, demands.EnvironmentSpec)
-        and environment.kind == demands.REQUIREMENTS
-    )
+    return isinstance(environment, EnvironmentSpec) and environment.kind == "requirements"
 
 
 def _problem_of(spec: Any) -> str:
     if isinstance(spec, ZmqTritonError):
         return spec.text
-    if spec.kind == demands.DIRECTORY:
-        return _age_problem(demands.interpreter_path(spec.path))
-    if spec.kind not in (demands.INTERPRETER, demands.REQUIREMENTS):
+    if spec.kind == "directory":
+        return _age_problem(Environment.interpreter_in(spec.path))
+    if spec.kind not in ("interpreter", "requirements"):
         return ""
     candidates = [spec.python] if "/" in spec.python else candidate_paths(spec.python)
     return _age_problem(candidates[0]) if candidates else not_found_text(spec.python)
@@ -196,7 +189,7 @@ def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iter
     path = options.get("environment-directory") or users.default_root(
         is_shared=bool(options.get("stub-user"))
     )
-    place = files.read_place(path)
+    place = FileSystem.of(path)
     advice = "Name another directory with --environment-directory."
     if not place.is_writable:
         yield _judge_by_need(repositories, options)(

@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import demand
-from zmqtriton.sdk.process import long_steps, prctl
-from zmqtriton.sdk.wire import InternalError, reasons
+from zmqtriton.sdk.models import Environment
+from zmqtriton.sdk.process import Reporter, StepProgress, prctl
+from zmqtriton.sdk.wire import InternalError, Kind
 
 _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(prctl.__file__)), "zmqtriton_stub", "probe.py"
@@ -55,7 +55,7 @@ def find_uv() -> str | None:
 def run(
     command: Sequence[str],
     what: str,
-    reporter: long_steps.Reporter,
+    reporter: Reporter,
     *,
     directory: str | None = None,
     variables: Mapping[str, str] | None = None,
@@ -64,7 +64,7 @@ def run(
     """Run a program. Raises InternalError: `what` failed, and the program's last lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
-    reporter.progress(long_steps.StepProgress(what))
+    reporter.progress(StepProgress(what))
     listener = threading.Thread(
         target=_forward_lines, args=(reading, last, what, reporter), daemon=True
     )
@@ -96,7 +96,7 @@ def run(
 
 
 def install_with_uv(
-    uv: str, arguments: Sequence[str], what: str, reporter: long_steps.Reporter, **more: Any
+    uv: str, arguments: Sequence[str], what: str, reporter: Reporter, **more: Any
 ) -> None:
     """Run `uv pip install`; from uv's cache alone where no index can be reached.
 
@@ -119,9 +119,7 @@ def is_unreachable(reason: str) -> bool:
     return _UNREACHABLE.search(reason) is not None
 
 
-def _forward_lines(
-    reading: int, last: deque[str], what: str, reporter: long_steps.Reporter
-) -> None:
+def _forward_lines(reading: int, last: deque[str], what: str, reporter: Reporter) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
             text = line.rstrip()
@@ -130,7 +128,7 @@ def _forward_lines(
                     last.pop()
                 last.append(text)
                 reporter.log("V", text)
-                reporter.progress(long_steps.StepProgress(f"{what}: {text}"))
+                reporter.progress(StepProgress(f"{what}: {text}"))
 
 
 class Interpreter(NamedTuple):
@@ -153,13 +151,13 @@ class Interpreter(NamedTuple):
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
 
-def probe(environment: demand.Environment) -> Interpreter:
+def probe(environment: Environment) -> Interpreter:
     """Ask an interpreter. Raises InternalError if it is of no use."""
     python = environment.python
     try:
         answer = subprocess.run(
             [python, _PROBE_PROGRAM],
-            env=demand.process_variables(environment, os.environ),
+            env=environment.variables(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -208,9 +206,9 @@ def _useless(
     error = InternalError(f"The interpreter {python} {action}: {problem}")
     if is_forbidden:
         return error.because(
-            reasons.Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
+            Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
         )
-    return error.because(reasons.Kind.INTERPRETER_BROKEN, python=python, problem=problem)
+    return error.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
 
 
 def _user() -> str:
@@ -228,7 +226,7 @@ def find_interpreter(named: str) -> str:
     tried = []
     for candidate in candidate_paths(named):
         try:
-            interpreter = probe(demand.Environment(candidate))
+            interpreter = probe(Environment(candidate))
         except InternalError as error:
             tried.append(error.text)  # such as a shim that only complains
             continue
@@ -236,7 +234,7 @@ def find_interpreter(named: str) -> str:
         if version is None or version.group(1) == "{}.{}".format(*interpreter.version):
             return candidate
     missing = InternalError("; ".join([not_found_text(named), *tried]))
-    raise missing.because(reasons.Kind.INTERPRETER_MISSING, python=named)
+    raise missing.because(Kind.INTERPRETER_MISSING, python=named)
 
 
 def not_found_text(named: str) -> str:
@@ -260,4 +258,4 @@ def candidate_paths(named: str) -> list[str]:
 
 
 def server_interpreter() -> Interpreter:
-    return probe(demand.Environment(sys.executable))
+    return probe(Environment(sys.executable))

@@ -16,8 +16,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
 
-from zmqtriton.sdk.models import demand as demands
-from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.models import Environment, EnvironmentSpec
+from zmqtriton.sdk.process import Reporter, StepProgress
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.environments import interpreters
 from zmqtriton_standard.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
@@ -36,7 +36,7 @@ _LOCK_FILE = "uv.lock"
 
 
 def build_environment(
-    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: long_steps.Reporter
+    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the root of the environment.
 
@@ -44,7 +44,9 @@ def build_environment(
     """
     name = _digest(requirements, base)
     tree = cache.tree_path(BUILT, name)
-    if cache.is_ready(BUILT, name) and not os.access(demands.interpreter_path(str(tree)), os.X_OK):
+    if cache.is_ready(BUILT, name) and not os.access(
+        Environment.interpreter_in(str(tree)), os.X_OK
+    ):
         cache.invalidate(BUILT, name)  # the interpreter that it was built on is gone
     source = f"{requirements} with {base.executable}"
     return str(
@@ -81,7 +83,7 @@ def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _install_requirements(
-    tree: Path, requirements: str, base: Interpreter, reporter: long_steps.Reporter
+    tree: Path, requirements: str, base: Interpreter, reporter: Reporter
 ) -> None:
     uv = interpreters.find_uv()
     if uv is None:
@@ -94,7 +96,7 @@ def _install_requirements(
     folder = os.path.dirname(requirements)
     venv = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", base.path]
     interpreters.run([*venv, str(tree)], what, reporter, directory=folder)
-    python = demands.interpreter_path(str(tree))
+    python = Environment.interpreter_in(str(tree))
     locked = os.path.join(folder, _LOCK_FILE)
     if requirements.endswith(".toml") and os.path.exists(locked):
         exported = str(tree / "exported-requirements.txt")
@@ -118,7 +120,7 @@ _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-in
 
 
 def prepare_support_directory(
-    interpreter: Interpreter, cache: EnvironmentCache, reporter: long_steps.Reporter
+    interpreter: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the directory, or "" if nothing is missing.
 
@@ -138,7 +140,7 @@ def prepare_support_directory(
         reporter.log("I", f"{interpreter.path} lacks {lacking}; preparing them once for {kind}")
 
     def fill(tree: Path) -> None:
-        reporter.progress(long_steps.StepProgress(f"Copying {source}"))
+        reporter.progress(StepProgress(f"Copying {source}"))
         if not _copy_server_packages(interpreter, tree):
             _install(interpreter, tree, reporter)
 
@@ -180,7 +182,7 @@ def _copy_distribution(project: Distribution, tree: Path) -> bool:
     return copied > 0
 
 
-def _install(interpreter: Interpreter, tree: Path, reporter: long_steps.Reporter) -> None:
+def _install(interpreter: Interpreter, tree: Path, reporter: Reporter) -> None:
     failures: list[str] = []
     for install in _installers(interpreter, tree, reporter):
         try:
@@ -209,7 +211,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
 
 
 def _installers(
-    interpreter: Interpreter, tree: Path, reporter: long_steps.Reporter
+    interpreter: Interpreter, tree: Path, reporter: Reporter
 ) -> Iterator[Callable[[], None]]:
     """Yield functions that install the support packages into `tree`, the best way first."""
     projects = _projects(interpreter)
@@ -270,21 +272,21 @@ _CONDA_UNPACK_TIMEOUT_S = 600
 
 
 def prepare_environment(
-    demand: demands.EnvironmentSpec, cache: EnvironmentCache, reporter: long_steps.Reporter
-) -> demands.Environment:
+    demand: EnvironmentSpec, cache: EnvironmentCache, reporter: Reporter
+) -> Environment:
     """Prepare an environment. Raises a ZmqTritonError that names cause and cure."""
-    if demand.kind == demands.DIRECTORY:
+    if demand.kind == "directory":
         reporter.log(
             "I",
             "Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. "
             f"Path: {demand.path}",
         )
         environment = _environment_at(demand.path)
-    elif demand.kind == demands.ARCHIVE:
+    elif demand.kind == "archive":
         environment = _environment_at(_unpack_archive(demand.path, cache, reporter))
     else:
-        environment = demands.Environment(find_interpreter(demand.python))
-    if demand.kind == demands.REQUIREMENTS:
+        environment = Environment(find_interpreter(demand.python))
+    if demand.kind == "requirements":
         environment = _environment_at(
             build_environment(demand.path, probe(environment), cache, reporter)
         )
@@ -295,7 +297,7 @@ def prepare_environment(
     return environment._replace(support_directory=support, user=demand.user)
 
 
-def _warn_of_scripts(root: str, reporter: long_steps.Reporter) -> None:
+def _warn_of_scripts(root: str, reporter: Reporter) -> None:
     folder = Path(root, "etc", "conda", "activate.d")
     names = sorted(path.name for path in folder.glob("*.sh"))
     if names:
@@ -306,12 +308,12 @@ def _warn_of_scripts(root: str, reporter: long_steps.Reporter) -> None:
         )
 
 
-def _environment_at(root: str) -> demands.Environment:
+def _environment_at(root: str) -> Environment:
     is_conda = os.path.isdir(os.path.join(root, "conda-meta"))
-    return demands.Environment(demands.interpreter_path(root), root, is_conda=is_conda)
+    return Environment(Environment.interpreter_in(root), root, is_conda=is_conda)
 
 
-def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Reporter) -> str:
+def _unpack_archive(path: str, cache: EnvironmentCache, reporter: Reporter) -> str:
     """Unpack an archive and return the root of its environment."""
     with _open_archive(path) as file:
         before = os.fstat(file.fileno())
@@ -330,9 +332,9 @@ def _unpack_archive(path: str, cache: EnvironmentCache, reporter: long_steps.Rep
 
         tree = cache.get_or_create(ARCHIVES, name, path, fill, reporter)
     root = str(environment_root(tree))
-    if not os.access(demands.interpreter_path(root), os.X_OK):
+    if not os.access(Environment.interpreter_in(root), os.X_OK):
         cache.invalidate(ARCHIVES, name)  # the interpreter that it leads to is gone
-    demands.check_directory(root)
+    Environment.check_directory(root)
     return root
 
 
@@ -345,9 +347,9 @@ def _open_archive(path: str) -> IO[bytes]:
         ) from error
 
 
-def _run_conda_unpack(root: Path, reporter: long_steps.Reporter) -> None:
+def _run_conda_unpack(root: Path, reporter: Reporter) -> None:
     """Run conda-unpack, which replaces the old path in files by the new one."""
-    demands.check_directory(str(root))
+    Environment.check_directory(str(root))
     program = root / "bin" / "conda-unpack"
     if not program.is_file():
         return
@@ -356,6 +358,6 @@ def _run_conda_unpack(root: Path, reporter: long_steps.Reporter) -> None:
         [environment.python, str(program)],
         f"Running {program}",
         reporter,
-        variables=demands.process_variables(environment, os.environ),
+        variables=environment.variables(os.environ),
         within_s=_CONDA_UNPACK_TIMEOUT_S,
     )

@@ -22,8 +22,8 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from zmqtriton.sdk.models import demand
-from zmqtriton.sdk.process import long_steps
+from zmqtriton.sdk.models import Environment
+from zmqtriton.sdk.process import ByteCounter, Reporter, StepProgress
 from zmqtriton.sdk.wire import InternalError, Unsupported
 
 
@@ -33,7 +33,7 @@ class _Silence:
     def log(self, level: str, text: str) -> None:
         pass
 
-    def progress(self, latest: long_steps.StepProgress) -> None:
+    def progress(self, latest: StepProgress) -> None:
         pass
 
 
@@ -46,7 +46,7 @@ def check_archive(path: str) -> None:
     ):
         unpack(path, file, Path(folder), _Silence(), ArchiveLimits(), has_contents=False)
         try:
-            demand.check_directory(str(environment_root(Path(folder))))
+            Environment.check_directory(str(environment_root(Path(folder))))
         except InternalError as error:
             raise InternalError(error.text.replace(folder, path)) from error
 
@@ -91,7 +91,7 @@ def unpack(
     path: str,
     file: IO[bytes],
     target: Path,
-    reporter: long_steps.Reporter,
+    reporter: Reporter,
     bounds: ArchiveLimits,
     *,
     has_contents: bool = True,
@@ -105,7 +105,7 @@ def unpack(
     if has_contents:
         limit = min(limit, shutil.disk_usage(target).free * 9 // 10)
     unpacking = _Unpacker(path, target, limit, bounds.max_members, has_contents=has_contents)
-    counter = long_steps.ByteCounter(f"Extracting Python execution env {path}", size, reporter)
+    counter = ByteCounter(f"Extracting Python execution env {path}", size, reporter)
     try:
         mode: Any = f"r|{_compression(path)}"
         counted: Any = _CountedFile(file, counter)
@@ -130,7 +130,7 @@ def unpack(
 class _CountedFile:
     """A file that reports how much of it was read; one member may be most of the archive."""
 
-    def __init__(self, file: IO[bytes], counter: long_steps.ByteCounter) -> None:
+    def __init__(self, file: IO[bytes], counter: ByteCounter) -> None:
         self._file = file
         self._counter = counter
 

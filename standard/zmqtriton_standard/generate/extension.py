@@ -27,7 +27,6 @@ from zmqtriton.sdk.frontend import (
     now_ns,
     problems,
     response_encoding,
-    tensor_data,
 )
 from zmqtriton.sdk.wire import InternalError, InvalidArgument, wire
 from zmqtriton_standard.generate import request as generate_request
@@ -187,7 +186,7 @@ class InferStream(Generate):
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         with await self._inference.receive(req) as body:
-            length = req.header(tensor_data.JSON_LENGTH)
+            length = req.header(b"inference-header-content-length")
             read = partial(self._inference.read, req.hold, body, length, takes_streams=True)
             ask = self._ask(req, (model, version), read, begun_ns)
             checked = await self._inference.entrance.admit(

@@ -7,6 +7,7 @@ checked by admission.prepare. Texts are Triton's, which takes neither nested lis
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -150,7 +151,7 @@ def _tensor(declaration: signature.Input, value: Any) -> wire.Tensor:
     elements = value if type(value) is list else [value]
     try:
         shape = _shape(name, declaration.dims, len(elements))
-        data = tensor_data.json_to_bytes(name, datatype, datatypes.count_elements(shape), elements)
+        data = tensor_data.json_to_bytes(name, datatype, math.prod(shape), elements)
     except InvalidArgument:
         shape, elements = _unnested(value, len(declaration.dims))
         # a dimension of any length has the list's

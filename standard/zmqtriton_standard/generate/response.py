@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from zmqtriton.sdk.frontend import (
     ModelVersion,
     StreamItem,
+    TaskTurn,
     json_documents,
     response_encoding,
     tensor_data,
-    turns,
     wake,
 )
 from zmqtriton.sdk.wire import (
@@ -61,7 +62,7 @@ class Events(Generic[_Item]):
             error_document(error)
         ),
         *,
-        turn: turns.TaskTurn,
+        turn: TaskTurn,
         made: Callable[[int], None] | None = None,
     ) -> None:
         """Set up with the first chunk, the items that follow, and the way to write them.
@@ -176,7 +177,7 @@ class Writer:
         if size > INLINE_BYTES:
             await self._wait_for_room(size)
         if size >= json_documents.LARGE_BYTES:
-            return await json_documents.aside(
+            return await json_documents.perform(
                 size, self._document, item, frame, json_documents.pieces
             )
         return self._document(item, frame, lambda fields: (json_documents.write(fields),))
@@ -206,8 +207,7 @@ class Writer:
         name, number, shape, data = tensor
         datatype = datatypes.BY_NUMBER.get(number)
         if datatype is None or (
-            number != datatypes.BYTES
-            and len(data) != datatypes.count_elements(shape) * datatype.size
+            number != datatypes.BYTES and len(data) != math.prod(shape) * datatype.size
         ):
             raise InternalError(
                 f"invalid output '{name}' in the response of model '{self.model.name}': correct "

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from zmqtriton.sdk.wire import (
     ZmqTritonError,
     metrics,
     numbers,
-    token_file,
     wire,
 )
 from zmqtriton_standard.history.samples import (
@@ -219,7 +219,9 @@ class Sampler:
             raise InvalidArgument("'model' must be a string")
         offset_s = time.time() - time.clock_gettime(_CLOCK)
         globs = arguments.get("visible_models")  # a reader without them may see all
-        is_visible = None if globs is None else lambda name: token_file.matches(name, globs)
+        is_visible = (
+            None if globs is None else lambda name: any(map(partial(fnmatchcase, name), globs))
+        )
         return self._history.document(seconds, model, is_visible, offset_s)
 
     def _describe_latest(self) -> dict[str, Any]:

@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.sdk.process import available_bytes
-from zmqtriton.sdk.process import gpus as host_gpus
-from zmqtriton.sdk.supervisor import Generation, Policy, Promise, actions, helper_processes
-from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.wire import reasons
+from zmqtriton.sdk.process import NvmlError, available_bytes
+from zmqtriton.sdk.supervisor import Generation, HelperOwner, Plan, Policy, Promise, actions
+from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.memory.readings import (
     family,
     gpu_memory,
@@ -66,7 +64,7 @@ class MemoryQuestion:
         try:
             for name, gpu, size in gpu_memory(models, self.models_by_gpu):
                 sums.setdefault(name, Sizes())[gpu] += size
-        except (OSError, host_gpus.NvmlError) as error:
+        except (OSError, NvmlError) as error:
             problem = str(error)
         of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
         return MemoryReport(sums, available_bytes(), problem, of_forks)
@@ -78,17 +76,17 @@ def _own_bytes(pids: Collection[int]) -> int:
     return sum(sizes) // max(1, len(sizes))
 
 
-class ModelProcesses(helper_processes.HelperOwner):
+class ModelProcesses(HelperOwner):
     """The processes of models: those of their instances, and the templates that these are of."""
 
-    def __init__(self, plan: plans.Plan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._pids: dict[int, int] = {}
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         self._pids[serial] = pid
 
-    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         self._pids.pop(serial, None)
 
     def measure(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.sdk.process import gpus as host_gpus
+from zmqtriton.sdk.process import Gpu, NvmlError
 from zmqtriton_standard.metrics.processes import read_stat
 
 _KIB = 1024
@@ -98,18 +98,18 @@ def gpu_memory(
     counts, divided evenly between the models that have instances there. Raises OSError or NvmlError
     if the driver does not answer; the latter also, at the end, for a GPU that does not exist.
     """
-    gpus = host_gpus.chosen_gpus() if models_by_gpu else []
+    gpus = Gpu.chosen() if models_by_gpu else []
     for number in filter(range(len(gpus)).__contains__, models_by_gpu):
         here = models_by_gpu[number]
-        used = _used_by_process(gpus[number].uuid)
+        used = _used_by_process(gpus[number])
         for pid, size in used.items():
             if pid in models:
                 yield models[pid], number, size
         if here and not used:
-            of_each = host_gpus.used_nvml_memory(gpus[number].uuid)[0] // len(here)
+            of_each = gpus[number].used_memory()[0] // len(here)
             yield from ((model, number, of_each) for model in here)
     if missing := [number for number in models_by_gpu if number >= len(gpus)]:
-        raise host_gpus.NvmlError(f"there is no GPU {missing[0]}; nvidia-smi lists them")
+        raise NvmlError(f"there is no GPU {missing[0]}; nvidia-smi lists them")
 
 
 def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
@@ -118,9 +118,9 @@ def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
     Empty where the library fails or lists none. Raises OSError without a driver.
     """
     sizes: dict[int, dict[str, int]] = {}
-    with suppress(host_gpus.NvmlError):
-        for number, gpu in enumerate(host_gpus.chosen_gpus()):
-            for pid, used in _used_by_process(gpu.uuid).items():
+    with suppress(NvmlError):
+        for number, gpu in enumerate(Gpu.chosen()):
+            for pid, used in _used_by_process(gpu).items():
                 owner = pid
                 while owner and owner not in pids:
                     owner = _parent(owner)
@@ -130,10 +130,10 @@ def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
     return sizes
 
 
-def _used_by_process(uuid: str) -> dict[int, int]:
+def _used_by_process(gpu: Gpu) -> dict[int, int]:
     """Return the bytes that each process has on a GPU, if the library can tell."""
-    with host_gpus.nvml_library() as nvml:
-        count, device = ctypes.c_uint(), host_gpus.nvml_device(nvml, uuid)
+    with gpu.opened() as (nvml, device):
+        count = ctypes.c_uint()
         ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         if ask is None:
             return {}  # a driver before 510

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.frontend import catalogue as catalogues
-from zmqtriton.sdk.wire import reasons
+from zmqtriton.sdk.frontend import Catalogue
+from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.metrics.model_metrics import labels_text, model_labels
 
 _TROUBLE = "zmqtriton_model_trouble_info"
@@ -20,7 +20,7 @@ _TROUBLE_TEXT = (
 _SERVER, _MODEL = "zmqtriton_ready", "zmqtriton_model_ready"
 
 
-def render(catalogue: catalogues.Catalogue) -> str:
+def render(catalogue: Catalogue) -> str:
     """Return the text; models that are unloaded, or wait for a first request, have no series."""
     lines = [
         f"# HELP {_SERVER} 1 if the server and all models that should serve can execute",
@@ -33,7 +33,7 @@ def render(catalogue: catalogues.Catalogue) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _models(catalogue: catalogues.Catalogue) -> Iterator[str]:
+def _models(catalogue: Catalogue) -> Iterator[str]:
     for name, versions in catalogue.versions().items():
         if not versions:  # it cannot be read
             yield f"{_MODEL}{labels_text(**model_labels(name, '', {}))} 0"
@@ -56,7 +56,7 @@ def _rows(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from status.get("troubles", ())
     for process in status["processes"]:
         if process["role"] == "stub" and "why" in process:
-            cause = reasons.Reason.from_document(process["why"]).innermost.kind
+            cause = Reason.from_document(process["why"]).innermost.kind
             yield {**process, "what": "instance", "cause": cause}
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from zmqtriton.sdk.frontend import Gateway
-from zmqtriton.sdk.process import endpoints
+from zmqtriton.sdk.process import local_service_path
 from zmqtriton.sdk.wire import Unavailable
 
 #: Returns the text of one service.
@@ -29,7 +29,7 @@ async def _in_time(figures: Figures) -> str:
 
 def at_socket(gateway: Gateway, service: str, question: bytes = b"") -> Figures:
     """Return the function that gets the text from the socket of a service."""
-    path = endpoints.local_service_path(gateway.settings.server.runtime_directory, service)
+    path = local_service_path(gateway.settings.server.runtime_directory, service)
 
     async def ask() -> str:
         reader, writer = await asyncio.open_unix_connection(path)

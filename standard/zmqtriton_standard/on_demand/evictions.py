@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.supervisor import Policy, ServedModel, reaches
-from zmqtriton.sdk.supervisor import plan as plans
-from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, reasons
+from zmqtriton.sdk.supervisor import Plan, Policy, ServedModel, reaches
+from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError
 from zmqtriton_standard.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
 from zmqtriton_standard.on_demand import OnDemandOptions
 
@@ -36,9 +35,7 @@ class ModelUsage:
     only models that are loaded on demand, and none that is in use or about to be. Does no I/O.
     """
 
-    def __init__(
-        self, plan: plans.Plan, models: Mapping[str, ServedModel], idle_after_s: float
-    ) -> None:
+    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], idle_after_s: float) -> None:
         self._plan = plan
         self._models = models
         self._idle_after_s = idle_after_s
@@ -173,7 +170,7 @@ class Room(NamedTuple):
 
 
 class Evictor:
-    def __init__(self, plan: plans.Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
+    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
         self._plan = plan
         self._models = models
         self._budgets = budgets_of(policy)
@@ -317,7 +314,7 @@ class Evictor:
                 name,
                 IDLE,
                 why,
-                reasons.Reason.of(reasons.Kind.IDLE, _text(why), idle_s=round(idle_s)),
+                Reason.of(Kind.IDLE, _text(why), idle_s=round(idle_s)),
             )
         leaving, _ = self._choose(self._candidates(()), self._excess(self._used))
         return self._make_room(leaving, TOO_MUCH)
@@ -335,7 +332,7 @@ class Evictor:
         sleepers = [name for name in leaving if self._sizes_now.get(name) and self._can_sleep(name)]
         if sleepers:
             return Room(sleepers=sleepers)
-        reason = reasons.Reason.of(reasons.Kind.EVICTED, _text(why), purpose=why)
+        reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
         for name in leaving:
             self._evict(name, MEMORY, why, reason)
         return Room(leaving=leaving)
@@ -416,7 +413,7 @@ class Evictor:
             )
         return names
 
-    def _evict(self, name: str, kind: str, why: str, reason: reasons.Reason) -> None:
+    def _evict(self, name: str, kind: str, why: str, reason: Reason) -> None:
         self._plan.log("I", f"unloading '{name}': {why}")
         self._note(name, kind, f"unloaded {why}")
         self._sizes_now.pop(name, None)

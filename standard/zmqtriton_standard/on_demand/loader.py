@@ -13,25 +13,22 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
+    Change,
     ControlCall,
     CoreParts,
     Feature,
+    HelperOwner,
+    PlanTimer,
     Promise,
+    Scope,
     Verb,
-    Verbs,
-    helper_processes,
-    plan,
-    story,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, errors, reasons
+from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError, errors
 from zmqtriton_standard.memory.measurements import ModelProcesses
 from zmqtriton_standard.on_demand.evictions import TOO_MUCH, Evictor
 
 #: The text of the index for a model that was never requested.
-AWAITING_FIRST_REQUEST = reasons.Reason.of(
-    reasons.Kind.AWAITS_REQUEST, "not loaded: waits for its first request"
-)
+AWAITING_FIRST_REQUEST = Reason.of(Kind.AWAITS_REQUEST, "not loaded: waits for its first request")
 #: The pause after a failed load, doubled each time.
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 #: Unknown names are looked up in the repositories no more often than this.
@@ -46,9 +43,7 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 class _PendingLoad:
     """A requested model."""
 
-    def __init__(
-        self, name: str, until_s: float, scope: story.Scope, *, wakes: bool = False
-    ) -> None:
+    def __init__(self, name: str, until_s: float, scope: Scope, *, wakes: bool = False) -> None:
         self.name = name
         #: Number of callers that wait for the model.
         self.waiting = 0
@@ -62,7 +57,7 @@ class _PendingLoad:
         #: True for a loaded model, False without one.
         self.outcome = Promise[bool]()
         #: Something has happened that it may wait for.
-        self.change = story.Change()
+        self.change = Change()
         #: True once the load has begun; a stop of the server then does not cancel the load.
         self.is_loading = False
 
@@ -81,7 +76,7 @@ class OnDemandLoader(Feature):
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
         #: Changes for the callers whose models are still at another server.
-        self._moves: list[story.Change] = []
+        self._moves: list[Change] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
@@ -89,16 +84,16 @@ class OnDemandLoader(Feature):
         self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: Timers of the sleep calls in progress, by model.
-        self._falling_asleep: dict[str, plan.PlanTimer] = {}
+        self._falling_asleep: dict[str, PlanTimer] = {}
         self._is_refreshing = False
         #: Promises that are kept after the refresh that begins next.
         self._refreshed: list[Promise[None]] = []
-        self._timer: plan.PlanTimer | None = None
+        self._timer: PlanTimer | None = None
 
     # ----------------------------------------------------------- what is asked
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             "demand": Verb(self._demand, needs_repository=True),
             "room": Verb(self._await_room, of_models=True),
@@ -106,7 +101,7 @@ class OnDemandLoader(Feature):
         }
 
     @property
-    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
+    def helpers(self) -> Iterable[HelperOwner]:
         return (self._processes,) if self._evictions.has_budget else ()
 
     def load_ended(self, name: str) -> None:
@@ -114,7 +109,7 @@ class OnDemandLoader(Feature):
 
     async def _demand(self, call: ControlCall) -> bool:
         """Load a model on demand."""
-        name = control_verbs.required_model_name(call.arguments)
+        name = ControlCall.required_model_name(call.arguments)
         await self._until_here(name)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
         if self._server.is_stopping:
@@ -132,7 +127,7 @@ class OnDemandLoader(Feature):
 
     async def _until_here(self, name: str) -> None:
         """Wait while another server has the model as yet."""
-        server, models, change = self._server, self._server.models, story.Change()
+        server, models, change = self._server, self._server.models, Change()
         self._moves.append(change)
         await change.until(
             lambda: (
@@ -149,7 +144,7 @@ class OnDemandLoader(Feature):
 
         One that was loaded by name is not held back, as its load is not.
         """
-        name = control_verbs.required_model_name(call.arguments)
+        name = ControlCall.required_model_name(call.arguments)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
@@ -164,7 +159,7 @@ class OnDemandLoader(Feature):
     def _note_sleep(self, call: ControlCall) -> bool:
         at_s = call.arguments.get("at_s")
         since_s = at_s if isinstance(at_s, float) else self._plan.now_s
-        self._evictions.slept(control_verbs.required_model_name(call.arguments), since_s)
+        self._evictions.slept(ControlCall.required_model_name(call.arguments), since_s)
         return True
 
     def advance(self) -> None:
@@ -405,5 +400,5 @@ class OnDemandLoader(Feature):
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property
-    def why_never_loaded(self) -> reasons.Reason | None:
+    def why_never_loaded(self) -> Reason | None:
         return AWAITING_FIRST_REQUEST if self._is_on else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
@@ -10,39 +10,37 @@ from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
     Generation,
+    InstanceState,
+    KillRequested,
     Promise,
     StubPlace,
     Verb,
-    Verbs,
     actions,
-    states,
-    story,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import InvalidArgument, reasons
+from zmqtriton.sdk.wire import InvalidArgument, Kind, Reason
 
-_REASON = reasons.Reason.of(reasons.Kind.RESTARTED, "it was restarted by an operator")
+_REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
 #: States of an instance with a process to end, and of one that will start by itself.
-_LIVING_STATES = frozenset({states.InstanceState.LOADING, states.InstanceState.READY})
-_RECOVERING_STATES = frozenset({states.InstanceState.STARTING, states.InstanceState.BACKOFF})
+_LIVING_STATES = frozenset({InstanceState.LOADING, InstanceState.READY})
+_RECOVERING_STATES = frozenset({InstanceState.STARTING, InstanceState.BACKOFF})
 
 
 class Operations(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         #: Kept once the stacks that were asked for last were read: a process writes them once.
-        self._last_stacks: Promise[None] = story.kept(None)
+        self._last_stacks: Promise[None] = Promise.kept(None)
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             # the log names who has looked into a model
-            "stacks": Verb(self._read_stacks, changes=control_verbs.always),
+            "stacks": Verb(self._read_stacks, changes=Verb.always),
             "restart": Verb(
                 self._restart,
                 needs_repository=True,
                 of_operators=True,
-                changes=control_verbs.always,
+                changes=Verb.always,
             ),
         }
 
@@ -51,7 +49,7 @@ class Operations(Feature):
 
         Each writes them whatever it is doing. Instances that are threads have their process's.
         """
-        name = control_verbs.optional_model_name(call.arguments)
+        name = ControlCall.optional_model_name(call.arguments)
         earlier, self._last_stacks = self._last_stacks, Promise()
         over = self._last_stacks
         await earlier
@@ -74,7 +72,7 @@ class Operations(Feature):
         it: it is ended and begun again, and what serves meanwhile is left alone. The answer is the
         number of ended stubs, or the load's error; with `wait` false a load is not waited for.
         """
-        name = control_verbs.required_model_name(call.arguments)
+        name = ControlCall.required_model_name(call.arguments)
         model = self._server.models.get(name)
         instances = list(self._instances(name))
         if only := call.arguments.get("instance", ""):
@@ -109,5 +107,5 @@ class Operations(Feature):
 def _end(instances: Sequence[tuple[Generation, StubPlace]]) -> int:
     """End instances, which then come back; return how many."""
     for generation, instance in instances:
-        generation.handle(instance, states.KillRequested(_REASON))
+        generation.handle(instance, KillRequested(_REASON))
     return len(instances)

@@ -10,8 +10,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, Verb, Verbs, actions
-from zmqtriton.sdk.supervisor import verbs as control_verbs
+from zmqtriton.sdk.supervisor import (
+    HOW_TO_BE_EXPLICIT,
+    ControlCall,
+    CoreParts,
+    Feature,
+    Verb,
+    actions,
+)
 from zmqtriton.sdk.wire import InvalidArgument, Unsupported
 
 
@@ -28,23 +34,23 @@ class RepositoryRegistry(Feature):
         self._keys: dict[str, tuple[str, str, str]] = {}
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             "repository.register": Verb(
                 partial(self._change, is_registration=True),
-                changes=control_verbs.always,
-                goes_over=control_verbs.the_same,
+                changes=Verb.always,
+                goes_over=Verb.the_same,
             ),
             "repository.unregister": Verb(
                 partial(self._change, is_registration=False),
-                changes=control_verbs.always,
-                goes_over=control_verbs.the_same,
+                changes=Verb.always,
+                goes_over=Verb.the_same,
             ),
             # lists the repositories that were registered with a key
             "repository.keys": Verb(lambda call: self._known_keys()),
         }
 
-    def repeated_calls(self) -> Iterable[control_verbs.RepeatedCall]:
+    def repeated_calls(self) -> Iterable[tuple[str, dict[str, Any]]]:
         """Return the directories that were added, and those that were taken away."""
         for path in self._paths:
             if path not in self._initial:
@@ -65,7 +71,7 @@ class RepositoryRegistry(Feature):
             noun = "registration" if is_registration else "unregistration"
             raise Unsupported(
                 f"repository {noun} is not allowed if model control mode is not EXPLICIT"
-                + control_verbs.HOW_TO_BE_EXPLICIT
+                + HOW_TO_BE_EXPLICIT
             )
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
@@ -104,5 +110,5 @@ def _names(arguments: dict[str, Any]) -> dict[str, str]:
     if type(names) is not dict or not all(type(name) is str for name in names.values()):
         raise InvalidArgument("the names of models must be an object of texts")
     for name in names.values():
-        control_verbs.required_model_name({"model": name})
+        ControlCall.required_model_name({"model": name})
     return names

@@ -11,21 +11,19 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
+    UNLOADED,
+    All,
     ControlCall,
     CoreParts,
     Feature,
     Promise,
     ServedModel,
     Verb,
-    Verbs,
     actions,
     find_gone,
-    model_report,
-    states,
-    story,
+    is_silent,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import ZmqTritonError
+from zmqtriton.sdk.wire import Reason, ZmqTritonError
 from zmqtriton_standard.reloading import ReloadingOptions
 
 #: Seconds between two looks at the files, and before the look that confirms a change.
@@ -79,7 +77,7 @@ def _why_not_loaded(model: ServedModel) -> str:
     """Return the reason of the last load's failure; "" if it is not known."""
     if model.history.read_problem:
         return model.history.read_problem.text
-    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, states.UNLOADED)]
+    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]
     return "; ".join(reason.text for reason in reasons if reason)
 
 
@@ -124,14 +122,14 @@ class ReloadCalls(Feature):
         self._is_explicit = core.policy.control_mode == "explicit"
 
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {
             "reload": Verb(
                 self._reload,
                 needs_repository=True,
                 of_operators=True,
-                changes=control_verbs.always,
-                goes_over=control_verbs.the_same,
+                changes=Verb.always,
+                goes_over=Verb.the_same,
             )
         }
 
@@ -141,14 +139,14 @@ class ReloadCalls(Feature):
         What has failed and has not changed is tried again if it is named. With `renews` a model
         that is named is loaded with new processes in any case.
         """
-        if name := control_verbs.optional_model_name(call.arguments):
+        if name := ControlCall.optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
             renews = bool(call.arguments.get("renews"))
             await report.of_load(model, self._server.load(name, None, renews=renews))
             return report.document
         return await self._reload_listed(await self._server.list_repository())
 
-    async def _reload_listed(self, listing: actions.RepositoryNames) -> dict[str, Any]:
+    async def _reload_listed(self, listing: dict[str, Reason | None]) -> dict[str, Any]:
         report = _Report()
         gone = find_gone(self._server.models, listing)
         if self._is_explicit:
@@ -158,7 +156,7 @@ class ReloadCalls(Feature):
         reloaded = []
         for model in self._choose(listing):
             problem = listing[model.name]
-            if problem is not None and model_report.is_silent(problem):
+            if problem is not None and is_silent(problem):
                 report.failures[model.name] = problem.text
             else:
                 reloaded.append(model)
@@ -169,7 +167,7 @@ class ReloadCalls(Feature):
         for model in reloaded:
             model.history.is_directory_gone = False
             ends.append(self._plan.tell(report.of_load(model, model.poll(0.0))))
-        await story.All(ends)
+        await All(ends)
         return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:

@@ -15,17 +15,14 @@ from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
+    HelperOwner,
+    InstanceState,
     Promise,
     ServedModel,
     Verb,
-    Verbs,
     actions,
-    helper_processes,
-    serving_generations,
-    states,
 )
-from zmqtriton.sdk.supervisor import verbs as control_verbs
-from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, errors, reasons, wire
+from zmqtriton.sdk.wire import Reason, Unavailable, ZmqTritonError, errors, wire
 
 SLEEP, WAKE = "sleep", "wake"
 #: The numbers of these calls; below are others that stubs answer.
@@ -44,7 +41,7 @@ class _Turn:
         self.error: ZmqTritonError | None = None
 
 
-class Sleeping(Feature, helper_processes.HelperOwner):
+class Sleeping(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
         self._numbers = itertools.count(_FIRST)
@@ -53,12 +50,12 @@ class Sleeping(Feature, helper_processes.HelperOwner):
         self._since_s: dict[str, float] = {}
 
     @property
-    def verbs(self) -> Verbs:
-        verb = partial(Verb, needs_repository=True, of_operators=True, changes=control_verbs.always)
+    def verbs(self) -> Mapping[str, Verb]:
+        verb = partial(Verb, needs_repository=True, of_operators=True, changes=Verb.always)
         return {word: verb(partial(self._answer, word)) for word in (SLEEP, WAKE)}
 
     @property
-    def helpers(self) -> Iterable[helper_processes.HelperOwner]:
+    def helpers(self) -> Iterable[HelperOwner]:
         return (self,)
 
     def load_ended(self, name: str) -> None:
@@ -67,17 +64,15 @@ class Sleeping(Feature, helper_processes.HelperOwner):
     # ------------------------------------------------------------- what is asked
 
     async def _answer(self, word: str, call: ControlCall) -> dict[str, Any]:
-        model = control_verbs.find_model(
-            self._server.models, control_verbs.required_model_name(call.arguments)
-        )
+        model = self._find_model(ControlCall.required_model_name(call.arguments))
         return {"model": model.name, "instances": await self._ask(word, model)}
 
     def _ask(self, word: str, model: ServedModel) -> Promise[int]:
         """Ask all instances of a model."""
         turn = _Turn(word, model.name, self._plan.now_s)
-        generations = serving_generations(model.versions)
+        generations = model.serving_generations
         instances = (one for generation in generations for one in generation.instances)
-        for instance in [one for one in instances if one.state is states.InstanceState.READY]:
+        for instance in [one for one in instances if one.state is InstanceState.READY]:
             number = next(self._numbers)
             turn.waiting[instance.serial, number] = instance.name
             self._plan.enqueue(actions.Send(instance.serial, wire.Call(number, word, "{}")))
@@ -105,7 +100,7 @@ class Sleeping(Feature, helper_processes.HelperOwner):
             return True
         return False
 
-    def process_ended(self, serial: int, reason: reasons.Reason, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         for turn in list(self._turns):
             for key in [key for key in turn.waiting if key[0] == serial]:
                 lost = Unavailable(f"'{turn.waiting.pop(key)}': {reason.text}")

@@ -10,7 +10,6 @@ from dataclasses import replace
 import click
 
 from zmqtriton.sdk.models import Finding, Severity, figures
-from zmqtriton.sdk.process import Client
 from zmqtriton.sdk.wire import logs
 from zmqtriton_standard.ctl.asking import EXIT_REFUSED, exit_on_error, run_with_client
 from zmqtriton_standard.ctl.output import LiveLine, print_document, print_note, with_format
@@ -39,16 +38,12 @@ def doctor(
     systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
     """
     # only now: the other commands do not need all that
-    from zmqtriton.sdk.models import doctor as doctoring
-    from zmqtriton.sdk.models import examination
+    from zmqtriton.sdk.models import diagnose
 
     with exit_on_error():
-        target = doctoring.find_target(context.obj, repositories, options)
-    subjects = examination.list_chapters(target)
-    findings = examination.examine(subjects)
+        about, findings = diagnose(context.obj, repositories, options)
     if form == "table":
-        whom = "a server with these options" if options else doctoring.describe(target)
-        _print_examined(findings, f"{whom}; {len(subjects)} things were looked at")
+        _print_examined(findings, about)
     else:
         names = ("severity", "text", "advice", "commands")
         print_document(form, [each.document(*names) for each in findings])
@@ -80,20 +75,12 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
     """
     # only now: the other commands do not need all that
     from zmqtriton.sdk.models import explain as explaining
-    from zmqtriton.sdk.models import server
 
     with LiveLine(f"explain {model}".rstrip()) as line:
-
-        def ask(client: Client) -> list[tuple[str, list[Finding]]]:
-            answers = server.ServerAnswers(client, line.show, print_note)
-            explained = explaining.explain(answers, model, version or 0)
-            if answers.is_slow:
-                print_note(
-                    f"the server is slow: not all was looked at within {server.WITHIN_S:.0f} s"
-                )
-            return explained
-
-        explained = run_with_client(context, ask)
+        explained = run_with_client(
+            context,
+            lambda client: explaining(client, model, version or 0, line.show, print_note),
+        )
     if form != "table":
         names = ("model", "text", "advice", "commands")
         rows = [replace(each, model=name) for name, findings in explained for each in findings]

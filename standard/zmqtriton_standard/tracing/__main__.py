@@ -17,14 +17,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from zmqtriton.sdk.process import (
-    Lifeline,
-    endpoints,
-    prctl,
-    spans,
-    wall_clock,
-    zmq_sockets,
-)
+from zmqtriton.sdk.process import Lifeline, local_service_path, offset_ns, prctl, spans, zmq_sockets
 from zmqtriton.sdk.wire import errors, logs, wire
 from zmqtriton_standard.tracing.exemplars import EXEMPLARS, Exemplars, ExemplarSocket
 from zmqtriton_standard.tracing.gathering import RequestSpan, TraceAssembler
@@ -112,7 +105,7 @@ class Service:
         logs.configure(settings.log)
         self._sink = _sink(settings.mode, settings.file, settings.opentelemetry)
         if settings.mode == "opentelemetry":
-            path = endpoints.local_service_path(bootstrap.directory, EXEMPLARS)
+            path = local_service_path(bootstrap.directory, EXEMPLARS)
             self._exemplar_socket = ExemplarSocket(path, self._exemplars)
 
     def _read(self) -> bool:
@@ -150,7 +143,7 @@ class Service:
         try:
             self._sink.store(trace)
             if self._exemplar_socket is not None:
-                self._exemplars.add(trace, wall_clock.offset_ns())
+                self._exemplars.add(trace, offset_ns())
         except OSError as error:
             self._warn("a trace could not be written: %s", error.strerror)
         except (TypeError, ValueError) as error:
@@ -167,10 +160,10 @@ def _sink(mode: str, file: str, opentelemetry: tuple[tuple[str, str], ...]) -> S
     if mode == "triton":
         return TraceFile(file)
     # only now, since it costs memory
-    from zmqtriton.sdk.process import otlp_destination
+    from zmqtriton.sdk.process import Destination
     from zmqtriton_standard.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(otlp_destination.read(opentelemetry, os.environ))
+    return OpenTelemetryExporter(Destination.read(opentelemetry, os.environ))
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.sdk.process import otlp_destination, wall_clock
+from zmqtriton.sdk.process import Destination, offset_ns
 from zmqtriton_standard.tracing import otlp
 from zmqtriton_standard.tracing.gathering import RequestSpan
 from zmqtriton_standard.tracing.posting import PostError, poster_to
@@ -29,7 +29,7 @@ _WARN_INTERVAL_S = 60.0
 
 
 class OpenTelemetryExporter:
-    def __init__(self, destination: otlp_destination.Destination) -> None:
+    def __init__(self, destination: Destination) -> None:
         self._public_url = destination.public_url
         self._resource = destination.resource
         self._converter = otlp.SpanConverter()
@@ -49,7 +49,7 @@ class OpenTelemetryExporter:
 
     def store(self, trace: RequestSpan) -> None:
         """Convert and queue a trace. Raises TypeError or ValueError for an unsendable one."""
-        self._backlog.add(self._converter.convert(trace, wall_clock.offset_ns()))
+        self._backlog.add(self._converter.convert(trace, offset_ns()))
 
     def close(self, within_s: float) -> None:
         """Send waiting traces, as far as there is time."""

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.sdk.process import spans
+from zmqtriton.sdk.process import spans as span_rows
 from zmqtriton.sdk.wire import __version__
 from zmqtriton_protos import message
 from zmqtriton_standard.tracing.gathering import RequestSpan
@@ -69,7 +69,7 @@ class SpanConverter:
             add_attribute(made.attributes, "triton.request_id", span.request_id)
         if not computing:
             return [made]
-        own = RequestSpan(spans.among(span.trace_context))
+        own = RequestSpan(span_rows.among(span.trace_context))
         return [made, _span(own, "compute", span.id, computing, offset_ns)]
 
 
@@ -96,7 +96,7 @@ def parse_rejected(answer: bytes) -> tuple[int, str]:
 def _span(
     span: RequestSpan, name: str, parent: str, marks: Mapping[str, int], offset_ns: int
 ) -> Any:
-    traceparent, tracestate = spans.parts(span.trace_context)
+    traceparent, tracestate = span_rows.parts(span.trace_context)
     made = _Span(
         trace_id=bytes.fromhex(traceparent[3:35]),
         span_id=bytes.fromhex(span.id),

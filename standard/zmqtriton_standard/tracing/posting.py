@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from zmqtriton.sdk.wire import __version__
 
 if TYPE_CHECKING:
-    from zmqtriton.sdk.process import otlp_destination
+    from zmqtriton.sdk.process import Destination
 
 #: Statuses after which the same message may be accepted later.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
@@ -71,7 +71,7 @@ class Poster:
             raise PostError("its name can be that of no host", is_retryable=False) from None
 
 
-def poster_to(destination: otlp_destination.Destination) -> Poster:
+def poster_to(destination: Destination) -> Poster:
     """Return a function that posts messages of OpenTelemetry to a collector."""
     headers = {
         "Content-Type": "application/x-protobuf",

@@ -399,7 +399,7 @@ def test_only_a_guest_binds(shared: SharedServer) -> None:
 
     arguments = {"model": "x", "binding": 1, "parameters": {"config": json.dumps(CONFIG)}}
     with (
-        client.connect(client.ServerSelector(_place(shared))) as caller,
+        client.ServerSelector(_place(shared)).connect() as caller,
         pytest.raises(InvalidArgument, match="takes part"),
     ):
         caller.call("load", arguments)

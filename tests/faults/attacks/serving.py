@@ -30,7 +30,7 @@ from tests.support.needs import find_tool
 from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server
 from zmqtriton_floor import execution_progress
-from zmqtriton_floor.token_file import digest
+from zmqtriton_floor.token_file import Grant
 
 #: Those that honest clients ask.
 _HONEST = ("journal", "tokens")
@@ -99,7 +99,9 @@ def _prepare(server: Server, chance: random.Random) -> None:
 def _write_token(path: Path) -> str:
     """Write the file of tokens, with one for everything; return it."""
     token = secrets.token_hex(16)
-    path.write_text(f"attacker sha256:{digest(token).hex()} scopes=infer,control,metrics\n")
+    path.write_text(
+        f"attacker sha256:{Grant.digest_of(token).hex()} scopes=infer,control,metrics\n"
+    )
     path.chmod(0o600)
     return token
 

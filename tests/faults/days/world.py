@@ -21,7 +21,7 @@ from tests.faults.days.nemesis import Nemesis
 from tests.faults.stamps import add_version
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client import NoServerError, ServerSelector, connect
+from zmqtriton.control_client import NoServerError, ServerSelector
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: The model whose state answers tell, and one that comes and goes.
@@ -115,7 +115,7 @@ class World:
         return Answer("", content) if status == 200 else Answer(f"{status} {content['error']}")
 
     def _operate(self, verb: str, arguments: dict[str, Any]) -> Answer:
-        with connect(ServerSelector(str(self.server.directory / "run"))) as client:
+        with ServerSelector(str(self.server.directory / "run")).connect() as client:
             return Answer("", client.call(verb, arguments, BOUND_S))
 
     def look(self, path: str, document: Any = None) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ import pytest
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import ALL_MODELS, Grant, TokenFileError
 
-A, B = (token_file.digest(token) for token in ("a", "b"))
+A, B = (token_file.Grant.digest_of(token) for token in ("a", "b"))
 _SCOPES = "scopes=infer"
 
 
@@ -21,7 +21,7 @@ def line(name: str = "a", digest: bytes = A, rest: str = _SCOPES) -> str:
 
 @pytest.mark.row("L09")
 def test_a_line_says_what_a_token_is_good_for() -> None:
-    grants = token_file.parse(
+    grants = token_file.Grant.parse_all(
         "# tokens of the desk\n\n"
         + line("ann@desk", A, "scopes=infer,control")
         + "\r\n"
@@ -64,7 +64,7 @@ _SECRET = "zmqt_" + "Tg" * 20
 )
 def test_a_line_that_is_wrong_is_named_and_not_shown(text: str, problem: str) -> None:
     with pytest.raises(TokenFileError) as raised:
-        token_file.parse(text)
+        token_file.Grant.parse_all(text)
 
     assert str(raised.value).startswith(problem)
     assert _SECRET not in str(raised.value)
@@ -84,7 +84,7 @@ def test_a_file_that_others_may_write_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
 
     with pytest.raises(TokenFileError, match="others may write it"):
-        token_file.read(str(file))
+        token_file.Grant.read_all(str(file))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -92,7 +92,7 @@ def test_a_file_of_another_user_is_refused(file: Path) -> None:
     os.chown(file, 4711, 4711)
 
     with pytest.raises(TokenFileError, match="others may write it"):
-        token_file.read(str(file))
+        token_file.Grant.read_all(str(file))
 
 
 def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
             path.write_bytes(b"#" * (5 << 20))
 
         with pytest.raises(TokenFileError, match=problem):
-            token_file.read(str(path))
+            token_file.Grant.read_all(str(path))
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
 )
 def test_a_limit_that_is_no_number_is_refused(limit: str) -> None:
     with pytest.raises(TokenFileError, match="expecting a"):
-        token_file.parse(line(rest=f"{_SCOPES} {limit}"))
+        token_file.Grant.parse_all(line(rest=f"{_SCOPES} {limit}"))

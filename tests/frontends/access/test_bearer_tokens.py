@@ -15,7 +15,6 @@ from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant
 from zmqtriton_frontends.access import bearer_tokens
 from zmqtriton_frontends.access.bearer_tokens import (
     ANY,
-    MAX_ADDRESSES,
     MAX_AT_ONCE,
     OPEN,
     SECONDS_FOR_ONE,
@@ -46,7 +45,7 @@ HEADER = f"Bearer {TOKEN}"
 
 
 def grant(name: str = "ann", token: str = TOKEN, scopes: str = INFER, **more: object) -> Grant:
-    return Grant(name, token_file.digest(token), token_file.parse_scopes(scopes), **more)  # type: ignore[arg-type]
+    return Grant(name, token_file.Grant.digest_of(token), token_file.parse_scopes(scopes), **more)  # type: ignore[arg-type]
 
 
 def write(path: Path, *grants: Grant) -> None:
@@ -112,8 +111,8 @@ def test_without_a_token_the_client_is_told_to_send_one(
         (HEADER, "Basic YTpi"),
         ("Bearer \xe9\xff\udc80",),
         ("Bearer " + "x" * 100_000,),
-        (f"Bearer {token_file.digest(TOKEN).hex()}",),
-        (f"Bearer sha256:{token_file.digest(TOKEN).hex()}",),
+        (f"Bearer {token_file.Grant.digest_of(TOKEN).hex()}",),
+        (f"Bearer sha256:{token_file.Grant.digest_of(TOKEN).hex()}",),
     ],
 )
 def test_any_other_token_is_refused(path: Path, values: tuple[str, ...]) -> None:
@@ -324,13 +323,13 @@ def test_however_many_addresses_there_are_the_memory_is_bounded(limit: FailureLi
     for _ in range(MAX_AT_ONCE):
         limit.add("192.0.2.1", 0.0)
 
-    for number in range(2 * MAX_ADDRESSES):
+    for number in range(2 * FailureLimit.MAX_ADDRESSES):
         limit.add(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
-        if number < MAX_ADDRESSES:
+        if number < FailureLimit.MAX_ADDRESSES:
             assert limit.add("192.0.2.1", 0.0).wait_s, "who goes on is not forgotten"
     limit.add("x" * 10_000, 0.0)
 
-    assert len(limit) == MAX_ADDRESSES
+    assert len(limit) == FailureLimit.MAX_ADDRESSES
     # a long address would be kept whole
     assert max(len(holder) for holder in limit._buckets) <= 64
 

@@ -179,10 +179,10 @@ def tokens(tmp_path: Path) -> str:
     """For `good` alone: one that controls, and one that infers. And one that controls all."""
     path = tmp_path / "tokens"
     grants = [
-        Grant(scope, token_file.digest(scope), frozenset({scope}), ("good",))
+        Grant(scope, token_file.Grant.digest_of(scope), frozenset({scope}), ("good",))
         for scope in ("control", "infer")
     ]
-    grants.append(Grant("every", token_file.digest("every"), frozenset({"control"})))
+    grants.append(Grant("every", token_file.Grant.digest_of("every"), frozenset({"control"})))
     path.write_text("".join(f"{grant.line()}\n" for grant in grants))
     path.chmod(0o600)
     return str(path)

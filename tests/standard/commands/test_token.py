@@ -36,8 +36,8 @@ def test_a_new_token_is_printed_once_and_its_hash_is_kept(
 
     token, said = capsys.readouterr()
     assert 0 == status
-    (grant,) = token_file.read(str(file))
-    assert grant.digest == token_file.digest(token.strip())
+    (grant,) = token_file.Grant.read_all(str(file))
+    assert grant.digest == token_file.Grant.digest_of(token.strip())
     assert grant.line().endswith(" scopes=infer,control models=a*,b expires=2099-12-31")
     assert len(token.strip()) >= len("zmqt_") + 40
     assert token.strip() not in file.read_text()
@@ -60,7 +60,7 @@ def test_tokens_are_listed_and_removed(file: Path, capsys: pytest.CaptureFixture
     assert "| ann  | infer  | *      | never   |" in listed
     assert "| bob  | infer  | m?     | never   |" in listed
     assert "sha256" not in listed
-    assert ["bob"] == [grant.name for grant in token_file.read(str(file))]
+    assert ["bob"] == [grant.name for grant in token_file.Grant.read_all(str(file))]
     assert file.read_text().startswith("# of the desk\n")
     assert "#ann" in file.read_text()
     assert 0o640 == file.stat().st_mode & 0o777
@@ -103,4 +103,4 @@ def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
         statuses = list(pool.map(run, names))
 
     assert [0] * len(names) == statuses
-    assert names == sorted(grant.name for grant in token_file.read(str(file)))
+    assert names == sorted(grant.name for grant in token_file.Grant.read_all(str(file)))

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.standard.ctl.fake_server import STATUS, FakeServer, run
-from zmqtriton.control_client import NoServerError, connect
+from zmqtriton.control_client import NoServerError, ServerSelector
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.ctl import tables
@@ -135,7 +135,7 @@ def test_a_path_that_no_socket_can_have_is_told(temporary: Path) -> None:
 
 
 def test_the_newest_server_that_lives_is_asked(temporary: Path, several: list[FakeServer]) -> None:
-    with connect() as client:
+    with ServerSelector().connect() as client:
         assert client.directory == temporary / "zmqtriton-new"
 
 
@@ -211,7 +211,7 @@ def test_a_server_is_named_by_option_or_environment(
 
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/nowhere")
     with pytest.raises(NoServerError, match="/nowhere"):
-        connect()
+        ServerSelector().connect()
 
 
 @pytest.mark.row("L13")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.standard.ctl.fake_server import STATUS, FakeServer, run
-from zmqtriton import control_client as client_module
 
 
 def identity(name: str) -> dict[str, Any]:
@@ -20,8 +19,8 @@ def identity(name: str) -> dict[str, Any]:
 @pytest.fixture
 def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeServer]]:
     """Two servers, one of which says nothing."""
-    for name in ("_IDENTITY_WITHIN_S", "_IDENTITY_AT_LAST_S", "QUICK_TIMEOUT_S"):
-        monkeypatch.setattr(client_module, name, 0.6)
+    for name in ("_IDENTITY_WITHIN_S", "_IDENTITY_AT_LAST_S", "Client.QUICK_TIMEOUT_S"):
+        monkeypatch.setattr(f"zmqtriton.control_client.{name}", 0.6)
     servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("well", "mute")]
     servers[0].answers["identity"] = identity("well")
     servers[1].answers["identity"] = "silence"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.standard.ctl.fake_server import STATUS, FakeServer, run
-from zmqtriton.diagnosis.facts import server as answers
+from zmqtriton.diagnosis.facts.server import ServerAnswers
 
 MANY = [{"name": f"m{n}", "version": "1", "state": "UNAVAILABLE"} for n in range(200)]
 
@@ -34,7 +34,7 @@ def test_a_repository_that_does_not_answer_is_explained(server: FakeServer) -> N
 def test_a_server_that_takes_all_of_the_time_is_asked_nothing_more(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "WITHIN_S", 0.0)
+    monkeypatch.setattr(ServerAnswers, "WITHIN_S", 0.0)
     server.answers["index"] = MANY[:1]
 
     assert "not all was looked at within 0 s" in run("explain").stderr

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.standard.ctl.fake_server import FakeServer, run
-from zmqtriton import control_client
-from zmqtriton.diagnosis.facts import asking
+from zmqtriton.control_client import Client
 
 #: A model without lines in the log.
 LINES: dict[str, Any] = {"lines": [], "last": 0, "lost": 0}
@@ -75,8 +74,7 @@ def test_a_command_that_is_like_none_is_answered_with_no_guess(server: FakeServe
 def test_a_server_that_is_stopped_is_not_waited_for(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    for module in (asking, control_client):
-        monkeypatch.setattr(module, "QUICK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(Client, "QUICK_TIMEOUT_S", 0.01)
     server.answers.update(dict.fromkeys(("index", "drain", "undrain"), "silence"))
 
     refused = run(*words.split())

@@ -12,7 +12,6 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.host import gpus
 from zmqtriton.host.gpus import Gpu
 from zmqtriton.supervisor.actions import Template
 from zmqtriton_floor import wire
@@ -79,9 +78,9 @@ class OneGpu:
     """GPU 0 as NVIDIA's library reports it, in place of a call."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, by_process: dict[int, int]) -> None:
-        monkeypatch.setattr(gpus, "chosen_gpus", lambda: [Gpu("GPU-0", 9.0)])
-        monkeypatch.setattr(readings, "_used_by_process", lambda uuid: by_process)
-        monkeypatch.setattr(gpus, "used_nvml_memory", lambda uuid: (100, 1000))
+        monkeypatch.setattr(Gpu, "chosen", lambda: [Gpu("GPU-0", 9.0)])
+        monkeypatch.setattr(readings, "_used_by_process", lambda gpu: by_process)
+        monkeypatch.setattr(Gpu, "used_memory", lambda gpu: (100, 1000))
         monkeypatch.setattr(measurements, "process_memory_bytes", lambda pid: 0)
 
 

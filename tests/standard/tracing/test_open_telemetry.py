@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.receivers.collector import Collector
 from tests.support.waiting import eventually
-from zmqtriton.otlp_destination import Destination, read
+from zmqtriton.otlp_destination import Destination
 from zmqtriton_standard.tracing import open_telemetry
 from zmqtriton_standard.tracing.gathering import RequestSpan
 from zmqtriton_standard.tracing.open_telemetry import OpenTelemetryExporter, SpanBacklog
@@ -32,7 +32,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixt
 
 
 def to(url: str, *, max_waiting: int = 10, max_sent: int = 1, delay_s: float = 0) -> Destination:
-    return read([("url", url)], {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=k"})._replace(
+    return Destination.read([("url", url)], {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=k"})._replace(
         max_queue_size=max_waiting, max_batch_size=max_sent, export_delay_s=delay_s
     )
 

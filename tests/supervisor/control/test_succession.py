@@ -17,7 +17,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
-from zmqtriton.supervisor.story import Promise, failed, kept
+from zmqtriton.supervisor.story import Promise, failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
@@ -33,7 +33,7 @@ class Leaving:
 
 
 def _succession(plan: Plan, start: Start, beat_s: float | None = None) -> Succession:
-    manager = ServiceManager(plan, beat_s, lambda: kept(None), str)
+    manager = ServiceManager(plan, beat_s, lambda: Promise.kept(None), str)
     return Succession(plan, Leaving(), manager, start, (), leaves_models=False)
 
 

@@ -25,7 +25,7 @@ from tests.standard.ctl.system.commands import ctl
 from tests.support.certificates import Authority
 from tests.support.server import ROOT, Server, ask_add_sub, status_of
 from tests.support.waiting import eventually
-from zmqtriton_floor.token_file import digest
+from zmqtriton_floor.token_file import Grant
 
 pytestmark = [
     pytest.mark.system,
@@ -221,7 +221,7 @@ def test_files_of_tokens_and_certificates_are_read_beside_the_loops(
 
 
 def write_tokens(path: Path, token: str) -> None:
-    path.write_text(f"a sha256:{digest(token).hex()} scopes=infer,control,metrics\n")
+    path.write_text(f"a sha256:{Grant.digest_of(token).hex()} scopes=infer,control,metrics\n")
     path.chmod(0o600)
 
 

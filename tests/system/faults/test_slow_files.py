@@ -12,7 +12,7 @@ import pytest
 from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.slow_files import SlowFiles
 from tests.support.waiting import eventually
-from zmqtriton.control_client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector
 
 pytestmark = [
     pytest.mark.system,
@@ -89,7 +89,7 @@ def test_a_server_names_the_repository_that_does_not_answer(
     server: Server, slow: SlowFiles, tmp_path: Path
 ) -> None:
     def ready() -> str:
-        with connect(ServerSelector(str(tmp_path / "run"))) as client:
+        with ServerSelector(str(tmp_path / "run")).connect() as client:
             return str(client.call("identity")["ready"])
 
     with server:

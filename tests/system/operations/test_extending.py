@@ -58,9 +58,17 @@ def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     options.append("--greeting=hello")
     grants = [
         Grant(
-            "all", token_file.digest(TOKEN), token_file.parse_scopes("infer,metrics"), ALL_MODELS
+            "all",
+            token_file.Grant.digest_of(TOKEN),
+            token_file.parse_scopes("infer,metrics"),
+            ALL_MODELS,
         ),
-        Grant("others", token_file.digest(OF_OTHERS), token_file.parse_scopes("infer"), ("x*",)),
+        Grant(
+            "others",
+            token_file.Grant.digest_of(OF_OTHERS),
+            token_file.parse_scopes("infer"),
+            ("x*",),
+        ),
     ]
     tokens = directory / "tokens"
     tokens.write_text("".join(grant.line() + "\n" for grant in grants))

@@ -33,7 +33,7 @@ from tests.system.operations.switches import (
     words_of_all,
 )
 from zmqtriton import addons
-from zmqtriton.control_client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector
 
 pytestmark = pytest.mark.system
 
@@ -150,7 +150,7 @@ def check_replace(server: Server, words: Sequence[str]) -> None:
     pid = json.loads(ctl(server, "replace", "-o", "json"))["pid"]
     try:
         assert 0 == server.wait(60), server.log_text()[-3000:]
-        with connect(ServerSelector(str(server.directory.parent / "run"))) as client:
+        with ServerSelector(str(server.directory.parent / "run")).connect() as client:
             assert pid == client.identity.pid
             assert client.call("is_open", timeout_s=60)
         check_waiters(server, pid)

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.replacements import clients
 from tests.faults.replacements.__main__ import replace_under_load
 from tests.faults.replacements.ways import Way
-from zmqtriton.control_client import ServerSelector, connect_all
+from zmqtriton.control_client import ServerSelector
 
 FEW = {kind: 1 for kind in clients.CROWD} | {clients.HttpClient: 2, clients.TalkClient: 2}
 #: One of each protocol, and streams that are open meanwhile.
@@ -54,7 +54,7 @@ def lost_in(crowd: list[Any]) -> int:
 
 def pids_in(directory: Path) -> list[int]:
     """Return the pids of the servers in a named directory, first of the one that is meant."""
-    clients = connect_all(ServerSelector(str(directory)))
+    clients = ServerSelector(str(directory)).connect_all()
     try:
         return [client.call("identity", timeout_s=60)["pid"] for client in clients]
     finally:

@@ -80,7 +80,7 @@ def write_tokens(server: Server, *good: str) -> None:
         models = ALL_MODELS if token in good else ("others",)
         scopes = token_file.parse_scopes("infer,control")
         name = f"token{len(lines)}"
-        lines.append(Grant(name, token_file.digest(token), scopes, models).line() + "\n")
+        lines.append(Grant(name, token_file.Grant.digest_of(token), scopes, models).line() + "\n")
     path = server.directory.parent / "tokens.new"
     path.write_text("".join(lines))
     path.chmod(0o600)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.control_client import Client
 from zmqtriton.figures import format_duration
-from zmqtriton_floor.errors import NotFound, closest_match
+from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.reasons import AT_REST
 
 _HEALTHY_STATES = frozenset({"READY", ""})
@@ -22,26 +22,6 @@ _HEAD = re.compile(r"(?:Current thread|Thread|Stack) (0x\w+)?.*most recent call 
 _TAKES_SIGNALS = re.compile(r'  File ".*process\.py", line \d+ in await_signals')
 #: Seconds; each process that serves clients has five of them.
 _CLIENTS_WITHIN_S = 10.0
-
-
-def check_name(client: Client, model: str) -> None:
-    """Raise NotFound for a name that no repository has and that is not served either.
-
-    "" names no model, and is right where a command may do without one.
-    """
-    if not model:
-        return
-    index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
-    names = [entry["name"] for entry in index]
-    if model not in names:
-        raise unknown_model(model, names)
-
-
-def unknown_model(model: str, names: Iterable[str]) -> NotFound:
-    """Return the error for a name outside of these."""
-    close = closest_match(model, names)
-    meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
-    return NotFound(f"there is no model '{model}'{meant}")
 
 
 def needs_attention(entry: Mapping[str, Any]) -> bool:
@@ -62,12 +42,12 @@ def describe_log(log: Mapping[str, Any]) -> str:
 
 
 def read_stacks(
-    client: Client, model: str, within_s: float = QUICK_TIMEOUT_S
+    client: Client, model: str, within_s: float = Client.QUICK_TIMEOUT_S
 ) -> list[dict[str, Any]]:
     """Return each process with the lines that it has written."""
     stubs = client.call("stacks", {"model": model}, within_s)
     if not stubs:
-        check_name(client, model)
+        client.check_model(model)
         raise NotFound(f"no process of model '{model}' runs; `zmqtriton-ctl explain` says why")
     return [{**stub, "lines": lines_of_instance(stub["lines"], stub["instance"])} for stub in stubs]
 

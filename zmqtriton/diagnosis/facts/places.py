@@ -22,25 +22,7 @@ def place_in(text: str) -> str:
     """Return the place in the model that a text names; "" if it names none."""
     # of an error that a called model has answered, the last place is the caller's
     frames = _PLACE.findall(["", *_PLACES.findall(text)][-1])
-    return place_text(*own_frame(frames)) if frames else ""
-
-
-def own_frame(frames: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
-    """Return the innermost frame that is the model's own, and not of a library that it calls.
-
-    The frames have a file, a line and a function, the innermost first; the last is the model's.
-    """
-    directory = frames[-1][0].rpartition("/")[0] + "/"
-    for frame in frames:
-        if frame[0].startswith(directory) and _PACKAGES not in frame[0][len(directory) - 1 :]:
-            return frame
-    return frames[-1]
-
-
-def place_text(file: str, line: str | int, function: str) -> str:
-    """Return a place as in ` (model.py, line 8, in initialize)`."""
-    where = "" if function.startswith("<") else f", in {function}"
-    return f" ({file.rpartition('/')[2]}, line {line}{where})"
+    return Frame.text_of(*Frame.own_of(frames)) if frames else ""
 
 
 class Frame(NamedTuple):
@@ -48,29 +30,47 @@ class Frame(NamedTuple):
     line: str
     function: str
 
+    @staticmethod
+    def own_of(frames: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
+        """Return the innermost frame that is the model's own, and not of a library that it calls.
+
+        The frames have a file, a line and a function, the innermost first; the last is the model's.
+        """
+        directory = frames[-1][0].rpartition("/")[0] + "/"
+        for frame in frames:
+            if frame[0].startswith(directory) and _PACKAGES not in frame[0][len(directory) - 1 :]:
+                return frame
+        return frames[-1]
+
+    @staticmethod
+    def text_of(file: str, line: str | int, function: str) -> str:
+        """Return a place as in ` (model.py, line 8, in initialize)`."""
+        where = "" if function.startswith("<") else f", in {function}"
+        return f" ({file.rpartition('/')[2]}, line {line}{where})"
+
+    @staticmethod
+    def all_in(lines: Iterable[str]) -> Iterator[list[Frame]]:
+        """Yield the frames of each thread, the innermost first."""
+        frames: list[Frame] = []
+        for line in lines:
+            if _STACK.match(line):
+                yield frames
+                frames = []
+            elif match := _FRAME.match(line):
+                frames.append(Frame(*match.groups()))
+        yield frames
+
 
 def find_place(lines: Iterable[str]) -> str:
     """Return the place as in ` (model.py, line 8, in execute)`; "" if no thread is in the model.
 
     If the model waits in a library, the place is the line of the model that has called it.
     """
-    for stack in stacks_of(lines):
+    for stack in Frame.all_in(lines):
         frames = _frames_of_model(stack)
         if frames:
-            return place_text(*own_frame(frames[::-1]))
+            return Frame.text_of(*Frame.own_of(frames[::-1]))
     return ""
-
-
-def stacks_of(lines: Iterable[str]) -> Iterator[list[Frame]]:
-    """Yield the frames of each thread, the innermost first."""
-    frames: list[Frame] = []
-    for line in lines:
-        if _STACK.match(line):
-            yield frames
-            frames = []
-        elif match := _FRAME.match(line):
-            frames.append(Frame(*match.groups()))
-    yield frames
 
 
 def _frames_of_model(stack: Sequence[Frame]) -> list[Frame]:

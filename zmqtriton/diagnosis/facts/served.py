@@ -16,14 +16,7 @@ from zmqtriton.figures import format_duration
 from zmqtriton.findings import Finding
 from zmqtriton_floor.reasons import Kind, Reason
 
-#: Age in seconds of past trouble that an overview of all models leaves out, if it was small.
-RECENT_S = 600.0
 SMALL_SHARE = 0.01
-#: The share of a time that is worth shortening by itself.
-LARGE_SHARE = 2 / 3
-WORTH_MENTIONING_MS = 10.0
-#: Name of the quota that makes requests wait.
-PACE = "max_executions_per_second"
 #: Minimum seconds of an execution that counts as hanging.
 _LONG_EXECUTION_S = 2.0
 #: Counters that grow when something ends; not those of clients that leave.
@@ -65,6 +58,14 @@ class AnswerReader(Protocol):
 @dataclass(frozen=True)
 class Facts:
     """The answers of the server, and what the model's directory shows."""
+
+    #: Age in seconds of past trouble that an overview of all models leaves out, if it was small.
+    RECENT_S = 600.0
+    #: The share of a time that is worth shortening by itself.
+    LARGE_SHARE = 2 / 3
+    WORTH_MENTIONING_MS = 10.0
+    #: Name of the quota that makes requests wait.
+    PACE = "max_executions_per_second"
 
     model: str
     #: 0 is all versions.
@@ -138,7 +139,7 @@ class Facts:
 
     def is_retired(self, entry: Document) -> bool:
         """True of a version that was unloaded in favour of another one."""
-        reason = reason_of(entry)
+        reason = Facts.reason_of(entry)
         return self.serves and reason is not None and reason.kind == Kind.UNLOADED
 
     def _is_meant(self, row: Document) -> bool:
@@ -232,11 +233,11 @@ class Facts:
         if callee is None or not row.get("executed"):
             return None
         compute_ms = row["compute_ns"] / row["executed"] / 1e6
-        return callee if callee.whole_ms > LARGE_SHARE * compute_ms else None
+        return callee if callee.whole_ms > Facts.LARGE_SHARE * compute_ms else None
 
     def slowest(self, models: Iterable[str]) -> StepTimes | None:
         times = [
-            StepTimes(row["model"], queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
+            StepTimes(row["model"], Facts.queue_ms(row), row["compute_ns"] / row["executed"] / 1e6)
             for row in self.status.get("counts") or ()
             if row["model"] in models and row.get("executed")
         ]
@@ -251,26 +252,26 @@ class Facts:
         """True if requests of a version wait because all instances have MAX_STREAMS open."""
         return bool(row.get("pending") and row.get("streams") and not row["streams"]["room"])
 
+    @staticmethod
+    def reason_of(entry: Mapping[str, Any]) -> Reason | None:
+        """Return the reason of an entry of the index, or a process's last one in the status."""
+        if "why" in entry:
+            return Reason.from_document(entry["why"])
+        text = entry.get("reason", "") or entry.get("last_reason", "")
+        return Reason.of(Kind.OTHER, text) if text else None
 
-def reason_of(entry: Mapping[str, Any]) -> Reason | None:
-    """Return the reason of an entry of the index, or the last one of a process in the status."""
-    if "why" in entry:
-        return Reason.from_document(entry["why"])
-    text = entry.get("reason", "") or entry.get("last_reason", "")
-    return Reason.of(Kind.OTHER, text) if text else None
+    @staticmethod
+    def queue_ms(row: Document) -> float:
+        """Return the average queue time of a request in ms."""
+        count = row.get("executed") or row["succeeded"]
+        return row.get("queue_ns", 0) / count / 1e6 if count else 0.0
 
-
-def queue_ms(row: Document) -> float:
-    """Return the average queue time of a request in ms."""
-    count = row.get("executed") or row["succeeded"]
-    return row.get("queue_ns", 0) / count / 1e6 if count else 0.0
+    @staticmethod
+    def answered(row: Document) -> int:
+        """Return the number of requests that have got a response or an error."""
+        return int(row["succeeded"] + row["failed"])
 
 
 def _has_work(row: Document) -> bool:
     """True of a version that executes or has requests; its clients may have left an execution."""
     return bool(row.get("unanswered") or row.get("oldest_execution_ns"))
-
-
-def answered(row: Document) -> int:
-    """Return the number of requests that have got a response or an error."""
-    return int(row["succeeded"] + row["failed"])

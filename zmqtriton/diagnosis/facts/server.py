@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from zmqtriton import addons
-from zmqtriton.control_client import QUICK_TIMEOUT_S, Client, NoServerError
+from zmqtriton.control_client import Client, NoServerError
 from zmqtriton.diagnosis.facts.asking import (
     describe_log,
     needs_attention,
@@ -18,7 +18,7 @@ from zmqtriton.diagnosis.facts.asking import (
     read_stacks,
 )
 from zmqtriton.diagnosis.facts.directories import Directories
-from zmqtriton.diagnosis.facts.served import WORTH_MENTIONING_MS, Facts, queue_ms
+from zmqtriton.diagnosis.facts.served import Facts
 from zmqtriton.diagnosis.facts.target import RunningServer
 from zmqtriton.diagnosis.hooks import MODEL
 from zmqtriton.findings import Finding
@@ -35,8 +35,6 @@ _SECOND_LOOK_S = 1.0
 _STACKS_WITHIN_S = 5.0
 #: Seconds for a check of a directory; a file system that takes longer counts as hanging.
 _DIRECTORIES_WITHIN_S = 5.0
-#: Seconds for all questions to the server; after them the facts so far must do.
-WITHIN_S = 20.0
 _T = TypeVar("_T")
 
 
@@ -45,6 +43,9 @@ class ServerAnswers:
 
     Its status and its index are always read; all else only as long as there is time.
     """
+
+    #: Seconds for all questions to the server; after them the facts so far must do.
+    WITHIN_S = 20.0
 
     def __init__(
         self,
@@ -55,20 +56,22 @@ class ServerAnswers:
         self._client = client
         #: Called with each step, and with what the server's processes leave out.
         self._show, self._tell = show, tell
-        self._deadline_s = time.monotonic() + WITHIN_S
+        self._deadline_s = time.monotonic() + ServerAnswers.WITHIN_S
         #: Something was left out.
         self.is_slow = False
         show("asks the server")
         self.status = self._look()
         self._directories = Directories(self.status.get("repositories", ()))
         arguments = {"ready": False, "reasons": True}
-        self.index: Sequence[Any] = client.call("index", arguments, timeout_s=QUICK_TIMEOUT_S)
+        self.index: Sequence[Any] = client.call(
+            "index", arguments, timeout_s=Client.QUICK_TIMEOUT_S
+        )
         self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
 
     def _look(self) -> Any:
         """Return the status, with the broker's counts unless it never has the time to tell them."""
         for _ in range(_LOOKS):
-            status = self._client.call("status", timeout_s=QUICK_TIMEOUT_S)
+            status = self._client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
             if status.get("counts") is not None or not self._left_s:
                 break
         return status
@@ -83,7 +86,7 @@ class ServerAnswers:
             self.is_slow = True
             return {}
         try:
-            return self._client.call(verb, arguments, min(QUICK_TIMEOUT_S, self._left_s))
+            return self._client.call(verb, arguments, min(Client.QUICK_TIMEOUT_S, self._left_s))
         except NoServerError:
             self.is_slow = True
         except ZmqTritonError:  # nobody measures it, or its processes have ended meanwhile
@@ -187,7 +190,7 @@ class ServerAnswers:
     def _config(self, facts: Facts) -> Mapping[str, Any]:
         """Return the configuration of an ensemble that has had requests, or if requests wait."""
         rows = facts.rows("counts")
-        has_waited = any(queue_ms(row) > WORTH_MENTIONING_MS for row in rows)
+        has_waited = any(Facts.queue_ms(row) > Facts.WORTH_MENTIONING_MS for row in rows)
         is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
         if not is_ensemble and not has_waited:
             return {}

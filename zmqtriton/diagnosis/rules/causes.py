@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from zmqtriton.diagnosis.facts.places import place_in, place_text
+from zmqtriton.diagnosis.facts.places import Frame, place_in
 from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -490,7 +490,7 @@ def _place(reason: Reason) -> str:
     if not reason.values.get("file"):
         return place_in(reason.text)
     file, line, function = (reason.values[key] for key in ("file", "line", "function"))
-    return place_text(file, line, function)
+    return Frame.text_of(file, line, function)
 
 
 def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from zmqtriton.findings import Finding, error, warning
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import TokenFileError
 
-LEAST_FREE_BYTES = 200 << 20
+_LEAST_FREE_BYTES = 200 << 20
 _LEAST_BYTES = 1 << 20
 
 
@@ -28,19 +28,30 @@ class FileSystem(NamedTuple):
     #: The directory, or the nearest one above it that there is.
     folder: str = ""
 
+    @staticmethod
+    def of(path: str) -> FileSystem:
+        folder = Path(path).absolute()
+        # not Path.is_dir(), which raises where looking is forbidden
+        while not os.path.isdir(folder) and folder != folder.parent:
+            folder = folder.parent
+        system = os.statvfs(folder)
+        return FileSystem(
+            system.f_bavail * system.f_frsize,
+            os.access(folder, os.W_OK | os.X_OK),
+            not system.f_flag & os.ST_NOEXEC,
+            str(folder),
+        )
 
-def read_place(path: str) -> FileSystem:
-    folder = Path(path).absolute()
-    # not Path.is_dir(), which raises where looking is forbidden
-    while not os.path.isdir(folder) and folder != folder.parent:
-        folder = folder.parent
-    system = os.statvfs(folder)
-    return FileSystem(
-        system.f_bavail * system.f_frsize,
-        os.access(folder, os.W_OK | os.X_OK),
-        not system.f_flag & os.ST_NOEXEC,
-        str(folder),
-    )
+    def full(
+        self, folder: str, use: str, effect: str, least_bytes: int = _LEAST_FREE_BYTES
+    ) -> Iterator[Finding]:
+        """Yield a warning if less is free than this."""
+        if self.free_bytes < least_bytes:
+            yield warning(
+                f"the disk of {folder}, for {use}, has {self.free_bytes >> 20} MiB left",
+                f"{effect} Free some of it.",
+                f"df -h {self.folder}",
+            )
 
 
 def judge_elsewhere(pid: int) -> Iterator[Finding]:
@@ -121,7 +132,7 @@ def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
     if not path:
         return
     folder = os.path.dirname(os.path.abspath(path))
-    place = read_place(folder)
+    place = FileSystem.of(folder)
     if not os.path.isdir(folder):  # the server makes none for it
         yield error(
             f"{what} cannot be written: there is no directory {folder}",
@@ -134,8 +145,8 @@ def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
             f"Correct the rights, or name another file with {option}.",
             f"ls -ld {folder}",
         )
-    elif place.free_bytes < LEAST_FREE_BYTES:
-        yield full_disk(folder, place, what, "Lines are lost when it is full.")
+    else:
+        yield from place.full(folder, what, "Lines are lost when it is full.")
 
 
 def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:
@@ -149,18 +160,8 @@ def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:
             "ls -ld /run /tmp",
         )
         return
-    place = read_place(folder)
-    if place.free_bytes < _LEAST_BYTES:
-        effect = "A server cannot start when it is full."
-        yield full_disk(folder, place, "runtime directories", effect)
-
-
-def full_disk(folder: str, place: FileSystem, use: str, effect: str) -> Finding:
-    return warning(
-        f"the disk of {folder}, for {use}, has {place.free_bytes >> 20} MiB left",
-        f"{effect} Free some of it.",
-        f"df -h {place.folder}",
-    )
+    effect = "A server cannot start when it is full."
+    yield from FileSystem.of(folder).full(folder, "runtime directories", effect, _LEAST_BYTES)
 
 
 def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
@@ -168,7 +169,7 @@ def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
     if not path:
         return
     try:
-        token_file.read(path)
+        token_file.Grant.read_all(path)
         can_be_read = is_public(path)
     except (TokenFileError, OSError) as problem:
         yield error(

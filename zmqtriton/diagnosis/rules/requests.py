@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from zmqtriton.diagnosis.facts.places import find_place
-from zmqtriton.diagnosis.facts.served import PACE, RECENT_S, SMALL_SHARE, Document, Facts, answered
+from zmqtriton.diagnosis.facts.served import SMALL_SHARE, Document, Facts
 from zmqtriton.diagnosis.rules.causes import explain_known, explain_text
 from zmqtriton.figures import brief, count_of, format_duration
 from zmqtriton.findings import Finding, note, warning
@@ -88,9 +88,9 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
         and (match := _FAILED_REQUEST.search(str(line["text"]).replace("\\n", "\n")))
     ]
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
-    total = sum(map(answered, counts))
+    total = sum(map(Facts.answered, counts))
     last_s = failures[-1][0].get("time_s", facts.now_s) if failures else 0.0
-    is_past = facts.now_s - last_s > RECENT_S and faults < SMALL_SHARE * total
+    is_past = facts.now_s - last_s > Facts.RECENT_S and faults < SMALL_SHARE * total
     if facts.is_overview and is_past:
         return
     if failures and "is not healthy" not in failures[-1][1]:
@@ -148,12 +148,12 @@ def _execution_s(row: Document) -> float:
     These may last long after the execution that began them.
     """
     responses = row.get("direct_responses", 0) + row.get("brokered_responses", 0)
-    is_known = row.get("executed") and responses <= answered(row)
+    is_known = row.get("executed") and responses <= Facts.answered(row)
     return row.get("compute_ns", 0) / row["executed"] / 1e9 if is_known else 0.0
 
 
 def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
-    count, total = _overdue(row), answered(row)
+    count, total = _overdue(row), Facts.answered(row)
     if not count or _is_small(facts, count, total, row["overdue"]["at_s"]):
         return
     share = (
@@ -203,7 +203,7 @@ def _is_too_short(row: Document) -> bool:
 
 def _is_small(facts: Facts, count: int, total: int, at_s: float) -> bool:
     """True of trouble that an overview leaves out."""
-    is_past = facts.now_s - at_s > RECENT_S and count < SMALL_SHARE * total
+    is_past = facts.now_s - at_s > Facts.RECENT_S and count < SMALL_SHARE * total
     return facts.is_overview and is_past
 
 
@@ -211,7 +211,7 @@ def _is_small(facts: Facts, count: int, total: int, at_s: float) -> bool:
 
 
 def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
-    refused, total = row.get("refusals", {}), answered(row)
+    refused, total = row.get("refusals", {}), Facts.answered(row)
     for limit, refusal in _REFUSALS.items():
         count = refused.get(limit, 0)
         if count and not (facts.is_overview and count < SMALL_SHARE * total):
@@ -246,7 +246,7 @@ def _restart(facts: Facts, stub: Document) -> str:
 
 
 def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
-    if row.get("pending") and any(q["quota"] == PACE for q in facts.rows("quotas")):
+    if row.get("pending") and any(q["quota"] == Facts.PACE for q in facts.rows("quotas")):
         return  # the quota is told
     stacks = f"zmqtriton-ctl stacks {facts.word}"
     if hanging := facts.hanging(row):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zmqtriton.diagnosis.facts.served import PACE, RECENT_S, Document, Facts, reason_of
+from zmqtriton.diagnosis.facts.served import Document, Facts
 from zmqtriton.diagnosis.rules.causes import explain_reason, judge_pressure
 from zmqtriton.diagnosis.rules.requests import find_in_requests, find_waits
 from zmqtriton.figures import count_of, format_bytes, format_duration
@@ -118,7 +118,7 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
     entries = facts.entries
     for entry in entries:
         whose = f"version {entry['version']} is " if len(entries) > 1 else ""
-        state, reason = entry.get("state", ""), reason_of(entry)
+        state, reason = entry.get("state", ""), Facts.reason_of(entry)
         if facts.is_retired(entry):
             if facts.version:
                 text = "not ready: it was unloaded, and another version serves"
@@ -166,7 +166,7 @@ def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
         hint = f"; did you mean '{meant}'?" if meant else ""
         advice = "Correct model_name of that step, or add the model to a repository."
         return error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
-    reasons = [one for entry in entries if (one := reason_of(entry))]
+    reasons = [one for entry in entries if (one := Facts.reason_of(entry))]
     why = explain_reason(member, reasons[0] if reasons else reason.cause)
     if any(entry.get("state") == "READY" for entry in entries):
         text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
@@ -214,7 +214,7 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     for stub in stubs:
         if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
             continue
-        reason = reason_of(stub)
+        reason = Facts.reason_of(stub)
         prefix = f"instance {stub['instance']} has died and {_fate(facts, stub)}: "
         finding = explain_reason(facts.model, reason, prefix)
         is_back = stub.get("state") == "READY"
@@ -232,7 +232,7 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
 
 def _is_long_back(facts: Facts, stub: Document) -> bool:
     """True for an instance that has died and runs again, if an overview need not name it."""
-    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > RECENT_S
+    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > Facts.RECENT_S
     return facts.is_overview and is_well
 
 
@@ -280,12 +280,12 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
     reload = f"zmqtriton-ctl reload {facts.word}"
     for row in facts.rows("quotas"):
         quota, limit = row["quota"], row["limit"]
-        if quota == PACE and waiting:
+        if quota == Facts.PACE and waiting:
             held = count_of(waiting, "request")
             text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
             advice = "Raise the parameter in config.pbtxt, or ask it less often."
             yield warning(text, advice, *show, reload)
-        elif row.get("exceeded") and quota not in (PACE, _MEMORY):
+        elif row.get("exceeded") and quota not in (Facts.PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
             yield warning(text, "Raise the parameter in config.pbtxt.", *show, reload)
 
@@ -296,7 +296,7 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
 def _directory_findings(facts: Facts) -> Iterator[Finding]:
     """Report what a check finds beyond what the server says."""
     reasons = " ".join(entry.get("reason", "") for entry in facts.entries)
-    kinds = {reason.kind for entry in facts.entries if (reason := reason_of(entry))}
+    kinds = {reason.kind for entry in facts.entries if (reason := Facts.reason_of(entry))}
     if not facts.serves and not facts.directories and Kind.REPOSITORY_SILENT not in kinds:
         for repository in facts.silent_repositories:
             silent = Reason.of(Kind.REPOSITORY_SILENT, "", repository=repository)

@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton.control_client import user_name
 from zmqtriton.diagnosis.facts.readings import ROOT, read
-from zmqtriton.diagnosis.rules.files import read_place
+from zmqtriton.diagnosis.rules.files import FileSystem
 from zmqtriton.environments.users import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton.start.ports import describe_listener, waits_in_systemd
@@ -275,7 +275,7 @@ def _problem_of(path: Path) -> str:
         owner = path.stat().st_uid
     except FileNotFoundError:
         parent = str(path.absolute().parent)
-        return "" if read_place(parent).is_writable else f"this user may not write to {parent}"
+        return "" if FileSystem.of(parent).is_writable else f"this user may not write to {parent}"
     except OSError as problem:
         return problem.strerror or str(problem)
     if not path.is_dir():

@@ -23,10 +23,6 @@ from zmqtriton.supervisor.control.verbs import (
     RepeatedCall,
     Verb,
     Verbs,
-    always,
-    optional_model_name,
-    required_model_name,
-    the_same,
 )
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import repository_index
@@ -148,15 +144,15 @@ class LoadCalls:
                 self._load,
                 needs_repository=True,
                 of_models=True,
-                changes=always,
+                changes=Verb.always,
                 goes_over=self._to_repeat,
             ),
             "unload": Verb(
                 self._unload,
                 needs_repository=True,
                 of_models=True,
-                changes=always,
-                goes_over=the_same,
+                changes=Verb.always,
+                goes_over=Verb.the_same,
             ),
         }
 
@@ -210,7 +206,7 @@ class LoadCalls:
         try:
             host = self._host(caller, arguments.get("binding"))
             self._check_allowed(is_bound=host is not None or self._is_of_service(call))
-            model = required_model_name(arguments)
+            model = ControlCall.required_model_name(arguments)
             override = _override(arguments, directory, host, source)
             with self._nested_loads.waiting(caller, model):
                 await self._server.load(model, override)
@@ -230,13 +226,13 @@ class LoadCalls:
 
     async def _unload(self, call: ControlCall) -> None:
         arguments = call.arguments
-        model = self._server.models.get(optional_model_name(arguments))
+        model = self._server.models.get(ControlCall.optional_model_name(arguments))
         is_bound = model is not None and call.caller in model.guests
         self._check_allowed(is_bound=is_bound or self._is_of_service(call))
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
-        await self._server.unload(required_model_name(arguments), dependents)
+        await self._server.unload(ControlCall.required_model_name(arguments), dependents)
 
     def _is_of_service(self, call: ControlCall) -> bool:
         """Return whether a process of the server asks for itself, and not for a client."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.server_status import ServerStatus
-from zmqtriton.supervisor.control.verbs import Verb, Verbs, optional_model_name
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import code_of, is_ready, serving_config
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
@@ -47,17 +47,17 @@ class Queries:
             "loads": Verb(lambda call: status.loads()),
             "logs": Verb(lambda call: info.log_lines(*_log_range(call.arguments))),
             "logs.processes": Verb(
-                lambda call: info.process_lines(optional_model_name(call.arguments))
+                lambda call: info.process_lines(ControlCall.optional_model_name(call.arguments))
             ),
         }
 
     def _is_ready(self, arguments: dict[str, Any]) -> bool:
-        name, version = optional_model_name(arguments), _version(arguments)
+        name, version = ControlCall.optional_model_name(arguments), _version(arguments)
         model = self._server.models.get(name)
         return model is not None and is_ready(model, version)
 
     def _config(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        name, version = optional_model_name(arguments), _version(arguments)
+        name, version = ControlCall.optional_model_name(arguments), _version(arguments)
         return serving_config(self._server.models, name, version)
 
     def _code(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Queries:
         return takes_gpu(self._config(arguments))
 
     def _is_hashed(self, arguments: dict[str, Any]) -> bool:
-        name, version = optional_model_name(arguments), _version(arguments)
+        name, version = ControlCall.optional_model_name(arguments), _version(arguments)
         config_of = partial(serving_config, self._server.models)
         return any(map(is_cached, inside(config_of, name, version)))
 

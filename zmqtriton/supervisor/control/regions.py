@@ -15,14 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import CloseRegion, OpenRegion, Send
-from zmqtriton.supervisor.control.verbs import (
-    OWN_CALLER,
-    ControlCall,
-    RepeatedCall,
-    Verb,
-    Verbs,
-    the_same,
-)
+from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.story import All, Promise
@@ -221,8 +214,8 @@ class RegionRegistry:
     @property
     def verbs(self) -> Verbs:
         return {
-            "regions.register": Verb(self._handle_register, goes_over=the_same),
-            "regions.unregister": Verb(self._handle_unregister, goes_over=the_same),
+            "regions.register": Verb(self._handle_register, goes_over=Verb.the_same),
+            "regions.unregister": Verb(self._handle_unregister, goes_over=Verb.the_same),
             "regions.status": Verb(lambda call: self._status(*_kind(call))),
         }
 

@@ -18,18 +18,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import GiveOutput, GiveSockets, PrintError, Send
-from zmqtriton.supervisor.control.verbs import (
-    BY_ACTION,
-    ControlCall,
-    RepeatedCall,
-    Verb,
-    Verbs,
-    always,
-)
+from zmqtriton.supervisor.control.verbs import BY_ACTION, ControlCall, RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError
 
@@ -115,7 +108,7 @@ class Succession:
             "succession.wait": Verb(self._wait, of_operators=True),
             "succession.sockets": Verb(self._give_sockets, of_operators=True),
             "succession.calls": Verb(self._tell_calls, of_operators=True),
-            "succession.leave": Verb(self._leave, of_operators=True, changes=always),
+            "succession.leave": Verb(self._leave, of_operators=True, changes=Verb.always),
         }
 
     # ------------------------------------------------------------ the old server
@@ -255,7 +248,7 @@ class Succession:
 
     def _ask(self, verb: str, arguments: dict[str, Any]) -> Answer:
         if not self._other:
-            return kept(None)
+            return Promise.kept(None)
         number = next(self._ids)
         answer = self._waiting[number] = Answer()
         client = "the server that takes over" if self._is_predecessor else "the server before"

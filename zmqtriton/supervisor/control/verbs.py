@@ -7,10 +7,10 @@ types, and what several tables need, as the arguments that several calls have.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.descriptions import described
-from zmqtriton_floor.errors import InvalidArgument, NotFound
+from zmqtriton_floor.errors import InvalidArgument
 
 #: A verb and its arguments: a call that a server that takes over repeats to get the same state.
 RepeatedCall = tuple[str, dict[str, Any]]
@@ -20,34 +20,6 @@ BY_ACTION = object()
 HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 #: The server itself, in place of the serial of a process.
 OWN_CALLER = 0
-_M = TypeVar("_M")
-
-
-def required_model_name(arguments: Mapping[str, Any]) -> str:
-    """Return the name of the model. Raises InvalidArgument for an impossible one."""
-    name = optional_model_name(arguments)
-    if not name:
-        raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
-    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
-        raise InvalidArgument(
-            f"invalid model name '{name}', model name must not contain path traversal characters"
-        )
-    return name
-
-
-def find_model(models: Mapping[str, _M], name: str) -> _M:
-    """Return a model that the server knows. Raises NotFound."""
-    if name not in models:
-        raise NotFound(f"there is no model '{name}'; `zmqtriton-ctl models` lists them")
-    return models[name]
-
-
-def optional_model_name(arguments: Mapping[str, Any]) -> str:
-    """Return the name of a model; "" if none is named. Raises InvalidArgument."""
-    name = arguments.get("model", "")
-    if type(name) is not str:
-        raise InvalidArgument(f"the name of a model must be a string, got {described(name)}")
-    return name
 
 
 def changes_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,14 +28,6 @@ def changes_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if type(changes) is not dict:
         raise InvalidArgument("changes of settings must be an object")
     return changes
-
-
-def check_names(what: str, arguments: Mapping[str, Any], settings: Collection[str]) -> None:
-    """Raise InvalidArgument for an argument without a meaning, which is a spelling mistake."""
-    for name in arguments:
-        if name not in settings:
-            there_are = ", ".join(sorted(settings))
-            raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")
 
 
 class ControlCall(NamedTuple):
@@ -75,9 +39,41 @@ class ControlCall(NamedTuple):
     #: The number that the caller has given it.
     id: int = 0
 
+    @property
+    def is_of_server(self) -> bool:
+        """True if the server itself calls."""
+        return self.caller == OWN_CALLER
 
-def always(arguments: dict[str, Any]) -> bool:
-    return True
+    @staticmethod
+    def required_model_name(arguments: Mapping[str, Any]) -> str:
+        """Return the name of the model. Raises InvalidArgument for an impossible one."""
+        name = ControlCall.optional_model_name(arguments)
+        if not name:
+            raise InvalidArgument(
+                "Model name cannot be empty. Please enter a valid name to deploy."
+            )
+        if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+            raise InvalidArgument(
+                f"invalid model name '{name}', model name must not contain path traversal "
+                "characters"
+            )
+        return name
+
+    @staticmethod
+    def optional_model_name(arguments: Mapping[str, Any]) -> str:
+        """Return the name of a model; "" if none is named. Raises InvalidArgument."""
+        name = arguments.get("model", "")
+        if type(name) is not str:
+            raise InvalidArgument(f"the name of a model must be a string, got {described(name)}")
+        return name
+
+    @staticmethod
+    def check_names(what: str, arguments: Mapping[str, Any], settings: Collection[str]) -> None:
+        """Raise InvalidArgument for an argument without a meaning, which is a spelling mistake."""
+        for name in arguments:
+            if name not in settings:
+                there_are = ", ".join(sorted(settings))
+                raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")
 
 
 def never(arguments: dict[str, Any]) -> bool:
@@ -86,11 +82,6 @@ def never(arguments: dict[str, Any]) -> bool:
 
 def nothing(call: ControlCall) -> None:
     """Nothing of the call concerns a server that takes over."""
-
-
-def the_same(call: ControlCall) -> dict[str, Any]:
-    """Repeat a call, with its arguments, at a server that takes over."""
-    return call.arguments
 
 
 def the_same_changes(call: ControlCall) -> dict[str, Any] | None:
@@ -117,6 +108,15 @@ class Verb(NamedTuple):
     changes: Callable[[dict[str, Any]], bool] = never
     #: Returns the arguments of the call for the other server during a take-over; None for no call.
     goes_over: Callable[[ControlCall], dict[str, Any] | None] = nothing
+
+    @staticmethod
+    def always(arguments: dict[str, Any]) -> bool:
+        return True
+
+    @staticmethod
+    def the_same(call: ControlCall) -> dict[str, Any]:
+        """Repeat a call, with its arguments, at a server that takes over."""
+        return call.arguments
 
 
 Verbs = Mapping[str, Verb]

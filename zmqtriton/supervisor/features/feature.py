@@ -26,6 +26,7 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.story import Promise
+from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")
@@ -92,6 +93,12 @@ class Feature:
         self._counts = core.counts
         self._audience = core.audience
         self._introductions = core.introductions
+
+    def _find_model(self, name: str) -> ServedModel:
+        """Return a model that the server knows. Raises NotFound."""
+        if name not in self._server.models:
+            raise NotFound(f"there is no model '{name}'; `zmqtriton-ctl models` lists them")
+        return self._server.models[name]
 
     # ------------------------------------------- what it adds, asked for once
 

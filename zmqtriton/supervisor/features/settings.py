@@ -17,7 +17,6 @@ from zmqtriton.supervisor.control.verbs import (
     Verbs,
     changes_of,
     has_changes,
-    optional_model_name,
     the_same_changes,
 )
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
@@ -166,7 +165,9 @@ class TraceSettingsFeature(Feature):
                 yield "trace.settings", {"model": model, "changes": changes}
 
     def _handle(self, call: ControlCall) -> dict[str, Any]:
-        return self.update(optional_model_name(call.arguments), changes_of(call.arguments))
+        return self.update(
+            ControlCall.optional_model_name(call.arguments), changes_of(call.arguments)
+        )
 
     def _count(self, call: ControlCall) -> None:
         """Note what the process that stores traces has counted."""

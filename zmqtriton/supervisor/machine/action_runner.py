@@ -22,7 +22,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
 from zmqtriton.supervisor.models.model_report import serving_config
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -178,7 +178,7 @@ class ActionRunner:
                 action, self._core.plan.tell(self._repositories.register(action.path, action.names))
             )
         else:
-            self._answer(action, kept(self._repositories.unregister(action.path)))
+            self._answer(action, Promise.kept(self._repositories.unregister(action.path)))
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)

@@ -15,9 +15,9 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.load import Load, LoadRequest
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
-from zmqtriton.supervisor.models.version import ServedVersion, serving_generations
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -75,7 +75,7 @@ class ServedModel(GenerationOwner):
         if self.is_loading:
             return self._loads_ended
         if any(version.is_serving for version in self.versions.values()):
-            return kept(None)
+            return Promise.kept(None)
         self.was_explicitly_unloaded = False
         return self._request(LoadRequest(is_poll=not again, retry_failed_members=again))
 
@@ -210,6 +210,15 @@ class ServedModel(GenerationOwner):
                 self._finish_unload(version)
 
     @property
+    def serving_generations(self) -> list[Generation]:
+        """The serving generations, in the order of their versions."""
+        return [
+            version.generation
+            for version in self.versions.values()
+            if version.is_serving and version.generation is not None
+        ]
+
+    @property
     def why_not_loaded(self) -> Reason:
         """Return the reason of the first version that does not serve, or cannot now.
 
@@ -268,7 +277,7 @@ class ServedModel(GenerationOwner):
     @property
     def serving_configs(self) -> list[str]:
         """Return the configurations of the serving versions."""
-        finals = [each.final_config for each in serving_generations(self.versions)]
+        finals = [each.final_config for each in self.serving_generations]
         return [final.config for final in finals if final is not None]
 
     def version_infos(self) -> list[wire.VersionInfo]:

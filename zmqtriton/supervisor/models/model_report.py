@@ -61,20 +61,6 @@ def code_of(model: ServedModel) -> dict[str, Any] | None:
     }
 
 
-def describe_instances(model: ServedModel) -> dict[str, Any]:
-    """Return the numbers of instances and of ready instances of each serving version."""
-    serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
-    versions = {
-        str(number): {
-            "instances": len(one.instances.staying),
-            "ready": one.readiness.ready_count,
-        }
-        for number, one in serving.items()
-        if one is not None
-    }
-    return {"model": model.name, "versions": versions}
-
-
 def index_entries(model: ServedModel) -> Iterator[dict[str, Any]]:
     """Return the model's entries in the repository index."""
     for number, state, reason in _judged(model):

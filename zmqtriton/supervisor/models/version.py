@@ -5,8 +5,6 @@ Owned by its model, which decides; `transition` is the only writer of the state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import UNLOADED, ModelState
@@ -80,9 +78,3 @@ class ServedVersion:
             served.final_config.labels,
             files=served.final_config.files,
         )
-
-
-def serving_generations(versions: Mapping[int, ServedVersion]) -> list[Generation]:
-    """Return the serving generations, in the order of their versions."""
-    generations = [version.generation for version in versions.values() if version.is_serving]
-    return [generation for generation in generations if generation is not None]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan, PlanTimer
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
@@ -46,7 +46,7 @@ class Acknowledgements:
         number = next(self._numbers)
         wait = _PendingSync(set(peers))
         if not wait.peers:
-            return kept(None)
+            return Promise.kept(None)
         self._waits[number] = wait
         wait.timer = self._plan.call_later(
             ACKNOWLEDGEMENT_TIMEOUT_S, lambda: self._on_timeout(number)

@@ -15,7 +15,7 @@ from typing import Any
 
 from zmqtriton.roles import GRPC, HTTP
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, check_names
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
@@ -81,7 +81,7 @@ class ConnectionCalls:
 
 
 def _check(arguments: dict[str, Any]) -> None:
-    check_names("a call about connections", arguments, _SETTINGS)
+    ControlCall.check_names("a call about connections", arguments, _SETTINGS)
     address, token = arguments.get("address", ""), arguments.get("token", "")
     ends = arguments.get("end", False)
     if type(address) is not str or type(token) is not str or type(ends) is not bool:

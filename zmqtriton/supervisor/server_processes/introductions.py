@@ -24,7 +24,7 @@ from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.settings import Settings, bytecode_directory
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings import codec
@@ -384,7 +384,7 @@ class Introductions:
 
     def _broker_ready(self, serial: int) -> Promise[None]:
         if self._is_broker_ready:
-            return kept(None)
+            return Promise.kept(None)
         ready = self._waiting[serial] = Promise()
         return ready
 

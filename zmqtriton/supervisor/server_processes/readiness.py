@@ -14,7 +14,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan, PlanTimer
-from zmqtriton.supervisor.story import All, Promise, kept
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -58,7 +58,7 @@ class ReadinessChecks:
         for number in numbers:
             generation = self._generations.get(number)
             if generation is None or not generation.readiness.ready_count:
-                return kept(False)
+                return Promise.kept(False)
             instances += generation.readiness.with_is_ready()
         answers = {each.serial: self._check_instance(each) for each in instances}
         are_ready = Promise[bool]()
@@ -76,7 +76,7 @@ class ReadinessChecks:
             )
             question = self._open[serial] = _ReadinessCheck(next(self._numbers), timer)
             self._plan.enqueue(Send(serial, wire.Call(question.number, _VERB, "{}")))
-        return kept(False) if question.is_overdue else question.answer
+        return Promise.kept(False) if question.is_overdue else question.answer
 
     def _on_timeout(self, instance: StubPlace, serial: int) -> None:
         text = f"'{instance.name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zmqtriton.sdk.process import command_line
+from zmqtriton.sdk.process import read_options
 from zmqtriton.sdk.supervisor import OpenedServer
 from zmqtriton_extras.authoring.example import copy_missing
+from zmqtriton_extras.authoring.run import ctl_command
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"
@@ -41,7 +42,7 @@ def run_demo(words: list[str]) -> int:
         sys.stderr.write(f"error: cannot write the demo's models: {error}\n")
         return 1
     typed = words[1:] if has_directory else words
-    options = command_line.read_options(server_arguments(directory, typed), ADDRESSES)
+    options = read_options(server_arguments(directory, typed), ADDRESSES)
     if isinstance(options, int):
         return options
 
@@ -69,7 +70,7 @@ def guide(directory: Path, http: str) -> str:
     """Return the commands to try in another terminal; `http` is address and port."""
     numbers = ",".join(map(str, range(16)))
     ones = ",".join("1" * 16)
-    ctl = command_line.ctl_command()
+    ctl = ctl_command()
     return f"""
 The models are in {directory}. In another terminal:
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import model_config
+from zmqtriton.sdk.models import load_config
 from zmqtriton.sdk.process import Hook, addons, load_reference
 from zmqtriton.sdk.wire import ZmqTritonError, datatypes
 from zmqtriton_extras.authoring.new_model.chat import chat_curl, chat_texts
@@ -147,9 +147,7 @@ def _calling_draft(arguments: argparse.Namespace) -> Draft:
     callee, directory = arguments.bls, Path(arguments.directory) / arguments.bls
     if not directory.is_dir():
         raise ValueError(f"{directory} is not there; make it first: zmqtriton new {callee}")
-    config = model_config.load_config(
-        callee, directory, directory / "config.pbtxt", auto_complete=False
-    )
+    config = load_config(callee, directory, directory / "config.pbtxt", auto_complete=False)
     if config.model_transaction_policy.decoupled or config.HasField("sequence_batching"):
         raise ValueError(f"'{callee}' must be a model that answers each request once, by itself")
     return Draft(

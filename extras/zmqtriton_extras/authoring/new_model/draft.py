@@ -18,7 +18,7 @@ from zmqtriton.sdk.wire import datatypes, errors
 #: The type of strings has two names.
 _STRING = "STRING"
 #: Types that models can compute with, by numpy.
-TYPES = {row.name: row for row in datatypes.DATATYPES if row.numpy_name}
+TYPES = {row.name: row for row in datatypes.BY_NAME.values() if row.numpy_name}
 _TYPE_NAMES = (*TYPES, _STRING)
 #: An example's size for a dimension that may be any.
 _ANY_SIZE = 3

@@ -21,8 +21,20 @@ from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, ClassVar, NamedTuple
 
 from zmqtriton.sdk.broker import SequenceControls
-from zmqtriton.sdk.models import backends, instances, model_config, pbtxt, played, scan
-from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, gpus
+from zmqtriton.sdk.models import (
+    ModelHost,
+    PlayedStub,
+    apply_group_defaults,
+    backend_places,
+    find_model_file,
+    find_runtime,
+    instance_specs,
+    load_config,
+    merge_completion,
+    pbtxt,
+    scan,
+)
+from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, visible_gpus
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
 from zmqtriton_extras.authoring.testing.batch import (
     Answer,
@@ -42,12 +54,12 @@ class ModelFiles(NamedTuple):
     #: The configuration as the files say it.
     config: Any
     config_path: Path | None
-    host: model_config.ModelHost
+    host: ModelHost
 
     def completed(self, reply: str) -> str:
         """Return the final configuration, given what `auto_complete_config` has returned."""
         return pbtxt.to_json(
-            model_config.merge_completion(self.config, reply, host=self.host, path=self.config_path)
+            merge_completion(self.config, reply, host=self.host, path=self.config_path)
         )
 
 
@@ -62,8 +74,8 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     scanned = scan.scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = model_config.ModelHost(gpus.visible_gpus())
-    config = model_config.load_config(scanned.name, directory, scanned.config_path, host=host)
+    host = ModelHost(visible_gpus())
+    config = load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(
             f"model '{scanned.name}' is an ensemble: it has no code; test the models of its "
@@ -75,13 +87,13 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         raise NotFound(
             f"model '{scanned.name}' has no version {version}; make the directory {version}"
         )
-    places = backends.backend_places()
-    file = backends.find_model_file(config, directory, version, places)
-    runtime = backends.find_runtime(config, places)
+    places = backend_places()
+    file = find_model_file(config, directory, version, places)
+    runtime = find_runtime(config, places)
     draft = type(config)()
     draft.CopyFrom(config)
-    instances.apply_group_defaults(draft, host.gpus)
-    first = instances.instance_specs(draft)[0]
+    apply_group_defaults(draft, host.gpus)
+    first = instance_specs(draft)[0]
     load = wire.LoadModel(
         first.name,
         scanned.name,
@@ -100,11 +112,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
 
 def _no_version_text(directory: Path) -> str:
     text = f"{directory} has no version directory, such as {directory / '1'}"
-    models = [
-        path.name
-        for path in scan.subdirectories(directory)
-        if scan.scan_model(path, directory).versions
-    ]
+    models = [each.name for each in scan.scan_repositories([directory]).values() if each.versions]
     if models:
         text += f"; it is a repository of models, name one of them: {', '.join(models)}"
     return text
@@ -183,7 +191,7 @@ def load_model(
     imports = ModelImports(files.load.path)
     imports.begin()
     called, broker = CalledModels(files.load.model, answers), PlayedBroker()
-    stub = played.PlayedStub(files.load, _tell, broker.take, called.take)
+    stub = PlayedStub(files.load, _tell, broker.take, called.take)
     try:
         with stub.current():
             config = stub.begin(files.completed)
@@ -200,7 +208,7 @@ class LoadedModel:
 
     def __init__(
         self,
-        stub: played.PlayedStub,
+        stub: PlayedStub,
         config: dict[str, Any],
         called: CalledModels,
         broker: PlayedBroker,
@@ -421,7 +429,7 @@ def _shown(error: BaseException) -> BaseException:
 
 def _model_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return a traceback from the model's first frame on."""
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(played.CODE):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(PlayedStub.CODE):
         frames = frames.tb_next
     return frames
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.sdk.broker import BrokerSettings
-from zmqtriton.sdk.models import ConfigError, instances, model_config, pbtxt, scan
+from zmqtriton.sdk.models import (
+    ConfigError,
+    apply_group_defaults,
+    instance_specs,
+    load_config,
+    pbtxt,
+)
 from zmqtriton.sdk.process import addons
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
@@ -38,6 +44,7 @@ _BUSY = 0.98
 _LATE_SHARE = 0.05
 #: The count of requests that came where their value is, of models with AFFINITY: that add-on's.
 _HITS = "affinity_hits"
+_CONFIG_FILE = "config.pbtxt"
 
 
 class Change:
@@ -67,7 +74,7 @@ class Setting:
     def __init__(self, label: str, config: Any) -> None:
         self.label = label
         self.config = pbtxt.to_json(config)
-        self.instances = [one.name for one in instances.instance_specs(config) if not one.passive]
+        self.instances = [one.name for one in instance_specs(config) if not one.passive]
         self.is_sequential = config.HasField("sequence_batching")
         self.has_affinity = "AFFINITY" in config.parameters
 
@@ -77,13 +84,13 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
     name = directory.resolve().name
     original = _read_with_groups(name, directory)
     for values in itertools.product(*(change.values for change in changes)):
-        document = pbtxt.to_dict(original)
+        document = json.loads(pbtxt.to_json(original))
         for change, value in zip(changes, values, strict=True):
             _put(document, change.path, value)
-        config = model_config.load_config(name, directory, None, override=json.dumps(document))
+        config = load_config(name, directory, None, override=json.dumps(document))
         if config.HasField("ensemble_scheduling"):
             raise ConfigError("an ensemble has no instances; simulate the models of its steps")
-        instances.apply_group_defaults(config)
+        apply_group_defaults(config)
         pairs = zip(changes, values, strict=True)
         label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
         yield Setting(label or name, config)
@@ -95,9 +102,9 @@ def _read_with_groups(name: str, directory: Path) -> Any:
     Other defaults are filled in after a change, since they may depend on what is changed: preferred
     batch sizes do on the largest one.
     """
-    complete = model_config.load_config(name, directory, directory / scan.CONFIG_FILE)
-    instances.apply_group_defaults(complete)
-    written = pbtxt.read_config(directory / scan.CONFIG_FILE)
+    complete = load_config(name, directory, directory / _CONFIG_FILE)
+    apply_group_defaults(complete)
+    written = pbtxt.read_config(directory / _CONFIG_FILE)
     written.ClearField("instance_group")
     written.instance_group.extend(complete.instance_group)
     return written

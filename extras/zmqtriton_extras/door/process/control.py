@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Gateway, Readiness, attempt, catalogue, load, on_behalf_of
+from zmqtriton.sdk.frontend import Catalogue, Gateway, Readiness, attempt, load, on_behalf_of
 from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
@@ -94,7 +94,7 @@ class Control:
         number = -1
         self._gateway.catalogue.check_counted(name, version)
         if name and version:
-            number = catalogue.parse_version(version)
+            number = Catalogue.parse_version(version)
         return await self._gateway.statistics(name, number)
 
     # -------------------------------------------------------- the repository

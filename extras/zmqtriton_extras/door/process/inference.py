@@ -23,15 +23,16 @@ from zmqtriton.sdk.frontend import (
     Entrance,
     ModelVersion,
     OpenSequences,
+    Pending,
+    RegionSlice,
+    Sink,
     StreamItem,
     admission,
-    classification,
-    client_regions,
+    classify,
     is_large,
     now_ns,
     refusals,
 )
-from zmqtriton.sdk.frontend import pending as pending_requests
 from zmqtriton.sdk.wire import INLINE_BYTES, InvalidArgument, ZmqTritonError, datatypes, wire
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
@@ -55,8 +56,8 @@ class DoorRequest(NamedTuple):
     version: str
     body: wire.RequestBody
     options: admission.SchedulingOptions
-    places: Mapping[str, client_regions.RegionSlice]
-    classes: classification.Classes
+    places: Mapping[str, RegionSlice]
+    classes: Mapping[str, int]
     #: Number of responses that may be sent before the client grants more; None is no limit.
     credit: int | None
     #: The span that the client has begun, as the headers of HTTP.
@@ -75,9 +76,7 @@ def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
     tensors = [_input(entry, data) for entry in inputs]
     if next(data, None) is not None:
         raise InvalidArgument(f"unexpected additional input data for model '{model}'")
-    names, places, classes = (
-        _outputs(outputs) if outputs else ([], client_regions.NO_PLACES, classification.NO_CLASSES)
-    )
+    names, places, classes = _outputs(outputs) if outputs else ([], {}, {})
     parameters = _parameters(fields.map("parameters"))
     options = _options(fields)
     credit = fields.count("credit") if fields.has("credit") else None
@@ -117,7 +116,7 @@ def _shape(name: str, shape: list[Any]) -> list[int]:
     return shape
 
 
-def _place(fields: Fields) -> client_regions.RegionSlice | None:
+def _place(fields: Fields) -> RegionSlice | None:
     """Return the slice of a client's shared memory that has a tensor; None if none has."""
     region = fields.text("region")
     offset, size = fields.count("offset"), fields.count("byte_size")
@@ -125,14 +124,14 @@ def _place(fields: Fields) -> client_regions.RegionSlice | None:
         if offset or size:
             raise InvalidArgument("'offset' and 'byte_size' need a 'region'")
         return None
-    return client_regions.RegionSlice(region, offset, size)
+    return RegionSlice(region, offset, size)
 
 
 def _outputs(
     outputs: list[Any],
-) -> tuple[list[str], Mapping[str, client_regions.RegionSlice], classification.Classes]:
+) -> tuple[list[str], Mapping[str, RegionSlice], Mapping[str, int]]:
     names: dict[str, None] = {}
-    places: dict[str, client_regions.RegionSlice] = {}
+    places: dict[str, RegionSlice] = {}
     classes: dict[str, int] = {}
     for entry in outputs:
         fields = Fields({"name": entry} if type(entry) is str else entry, "an output")
@@ -150,7 +149,7 @@ def _outputs(
             places[name] = place
         if count:
             classes[name] = count
-    return list(names), places or client_regions.NO_PLACES, classes or classification.NO_CLASSES
+    return list(names), places, classes
 
 
 def _parameters(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +219,7 @@ class Asker(Protocol):
         """Let further requests begin: this one has its place, or has failed."""
 
 
-class DoorSink(pending_requests.Sink):
+class DoorSink(Sink):
     """A request from its header to its last response."""
 
     __slots__ = ("_asker", "_credit", "_entrance", "_granted", "_number", "_pending", "_request")
@@ -229,7 +228,7 @@ class DoorSink(pending_requests.Sink):
     admits = True
 
     def __init__(self, entrance: Entrance, asker: Asker, number: int, request: DoorRequest) -> None:
-        self._pending = pending_requests.Pending(entrance.gateway, self, asker.sequences)
+        self._pending = Pending(entrance.gateway, self, asker.sequences)
         self._entrance = entrance
         self._asker = asker
         self._number = number
@@ -276,26 +275,24 @@ class DoorSink(pending_requests.Sink):
 
     # --------------------------------------------------------- a response
 
-    def respond(self, pending: pending_requests.Pending, response: wire.ResponseBody, /) -> None:
+    def respond(self, pending: Pending, response: wire.ResponseBody, /) -> None:
         self._asker.answer(self._number, self._message(pending, response, is_final=True))
 
     def refuse(self, error: Exception, /) -> None:
         problem = responses.failure("infer", error)
         self._asker.answer(self._number, responses.error(self._number, problem))
 
-    def _message(
-        self, pending: pending_requests.Pending, response: wire.ResponseBody, *, is_final: bool
-    ) -> Message:
+    def _message(self, pending: Pending, response: wire.ResponseBody, *, is_final: bool) -> Message:
         places, model = self._request.places, pending.model
         if pending.form:
-            response = classification.classify(model, response, pending.form)
+            response = classify(model, response, pending.form)
         return responses.response(
             self._number, model, pending.request_id, response, places, is_final=is_final
         )
 
     # ----------------------------------------------------------- a stream
 
-    async def follow(self, pending: pending_requests.Pending, checked: CheckedRequest, /) -> None:
+    async def follow(self, pending: Pending, checked: CheckedRequest, /) -> None:
         arrivals = self._asker.arrivals()
         items = self._entrance.responses(checked, arrivals)
         del checked  # its tensors may be large, and this may last
@@ -320,7 +317,7 @@ class DoorSink(pending_requests.Sink):
                 await self._granted
         self._credit -= 1
 
-    def _item(self, pending: pending_requests.Pending, item: StreamItem) -> Message:
+    def _item(self, pending: Pending, item: StreamItem) -> Message:
         number = self._number
         if item.error is not None:
             return responses.error(number, item.error, is_final=item.is_final)

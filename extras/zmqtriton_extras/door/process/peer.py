@@ -14,8 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
-from zmqtriton.sdk.frontend import Arrivals, ClientProgress, OpenSequences
-from zmqtriton.sdk.frontend import ledger as ledgers
+from zmqtriton.sdk.frontend import (
+    Arrivals,
+    ClientAccount,
+    ClientProgress,
+    Ledger,
+    OpenSequences,
+    Share,
+)
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.responses import Message
@@ -56,7 +62,7 @@ class Asked(NamedTuple):
 class Peer:
     def __init__(
         self,
-        ledger: ledgers.Ledger,
+        ledger: Ledger,
         put: Callable[[Message], bool],
         shut_out: Callable[[], None],
         user: int,
@@ -75,15 +81,15 @@ class Peer:
         self.name = f"user {user}"
         self._put = put
         self._shut_out = shut_out
-        self._client = client = ledgers.ClientAccount(
+        self._client = client = ClientAccount(
             ledger,
             moved=lambda: self._read_bytes,
             owes=lambda: bool(self._answers.held or self._creditless),
             end=shut_out,
         )
         self._requests, self._answers = (
-            ledgers.Share(ledger.requests, client),
-            ledgers.Share(ledger.answers, client),
+            Share(ledger.requests, client),
+            Share(ledger.answers, client),
         )
         self._loop = asyncio.get_running_loop()
         #: Open exchanges with their sizes, by number; None while one is being started.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from zmqtriton.sdk.frontend import ModelVersion, client_regions
+from zmqtriton.sdk.frontend import ModelVersion, RegionSlice
 from zmqtriton.sdk.wire import InternalError, Unavailable, ZmqTritonError, datatypes, errors, wire
 from zmqtriton_extras.door import messages
 
@@ -26,7 +27,7 @@ def response(
     model: ModelVersion,
     request_id: str,
     body: wire.ResponseBody,
-    places: Mapping[str, client_regions.RegionSlice] = client_regions.NO_PLACES,
+    places: Mapping[str, RegionSlice] = MappingProxyType({}),
     *,
     is_final: bool = True,
 ) -> Message:

@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from zmqtriton.sdk.frontend import Entrance, Gateway, by_category, ledger, max_connections, refusals
+from zmqtriton.sdk.frontend import Entrance, Gateway, Ledger, by_category, max_connections, refusals
 from zmqtriton.sdk.process import Service, peer_of, zmq_sockets
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_extras.door import messages
@@ -55,7 +55,7 @@ class DoorServer(Service):
         self._entrance = Entrance(gateway, "DOOR_RECV", "DOOR_SEND")
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
-        self.ledger: ledger.Ledger = ledger.Ledger(settings.memory.client_bytes)
+        self.ledger: Ledger = Ledger(settings.memory.client_bytes)
         self._memory = MemoryLimit(self.ledger.requests.limit)
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
         self._restrictions = by_category(settings.access.restrictions)
@@ -305,7 +305,7 @@ class DoorServer(Service):
         key = keys.get(restriction.header) if type(keys) is dict else None
         values = [key.encode()] if type(key) is str else []
         if not restriction.admits(values):
-            refusals.counts[refusals.KEY] += 1
+            refusals.counts["key"] += 1
             raise Unavailable(
                 f"This protocol is restricted, expecting key '{restriction.header}'"
                 + restriction.why_not(values)

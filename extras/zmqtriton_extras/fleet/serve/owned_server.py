@@ -22,8 +22,8 @@ from typing import Any
 from zmqtriton.sdk.process import (
     Client,
     NoServerError,
-    command_line,
-    control_client,
+    ServerSelector,
+    read_options,
     runtime_places,
 )
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError
@@ -69,7 +69,7 @@ def server_options(name: str, group: Group) -> tuple[list[str], float]:
     words = [f"--model-repository={_absolute(path)}" for path in group.model_repository]
     words += [f"--{option}={value}" for option, value in usual.items() if option not in chosen]
     words += group.options
-    options = command_line.read_options(words)
+    options = read_options(words)
     if isinstance(options, int):
         raise InvalidArgument(
             f"groups.{name}: correct these options, servers would not start with them"
@@ -192,7 +192,7 @@ class OwnedServer:
         self._process.wait()
 
     def _connect(self) -> Client:
-        return control_client.connect(control_client.ServerSelector(directory=str(self._directory)))
+        return ServerSelector(directory=str(self._directory)).connect()
 
 
 def _descendants(pid: int) -> list[int]:

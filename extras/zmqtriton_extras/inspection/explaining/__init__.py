@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Finding, served
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding
 from zmqtriton_extras.inspection.explaining.batches import find_small_batches
 from zmqtriton_extras.inspection.explaining.costs import find_costs, find_growth
 from zmqtriton_extras.inspection.explaining.reading import AtWork, ask
@@ -16,12 +16,12 @@ from zmqtriton_extras.inspection.explaining.waits import (
 )
 
 
-def read(reader: served.AnswerReader, facts: served.Facts) -> AtWork:
+def read(reader: AnswerReader, facts: Facts) -> AtWork:
     """Ask the server about a model at work."""
     return ask(reader, facts)
 
 
-def findings(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
+def findings(facts: Facts, state: AtWork) -> Iterator[Finding]:
     """Tell of memory that grows, of callees that fail, and why requests wait."""
     yield from find_growth(facts)
     if stops := find_stops(facts):
@@ -32,7 +32,7 @@ def findings(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
         yield from find_waits(facts, state, row)
 
 
-def notes(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
+def notes(facts: Facts, state: AtWork) -> Iterator[Finding]:
     """Tell the cost of instances, the reason for small batches, and the slowest step."""
     yield from find_costs(facts, state.memory)
     if not facts.is_overview:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from zmqtriton.sdk.models import Finding, figures, note, served
+from zmqtriton.sdk.models import Facts, Finding, figures, note
 
 #: Minimum number of batches for a finding about their size.
 _MIN_BATCHES = 20
@@ -21,7 +22,7 @@ _SHORT_DELAY, _LONG_DELAY = 0.2, 1.25
 _MORE = "Send more requests at the same time: by threads, coroutines or more clients."
 
 
-def find_small_batches(facts: served.Facts) -> Iterator[Finding]:
+def find_small_batches(facts: Facts) -> Iterator[Finding]:
     """Tell of batches that are much smaller than they may be, the reason and a remedy."""
     for row in facts.rows("counts"):
         batching = row.get("batching")
@@ -33,7 +34,7 @@ def find_small_batches(facts: served.Facts) -> Iterator[Finding]:
                 yield note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
 
 
-def _reason(row: served.Document, batching: served.Document) -> tuple[str, str]:
+def _reason(row: Mapping[str, Any], batching: Mapping[str, Any]) -> tuple[str, str]:
     """Return the reason for small batches, and what helps."""
     if "parted" not in batching:
         return (
@@ -46,7 +47,7 @@ def _reason(row: served.Document, batching: served.Document) -> tuple[str, str]:
         return _of_shapes(batching)
     executed = row.get("executed") or 1
     execution_ms = row.get("compute_ns", 0) / executed / 1e6
-    takes_turns = served.queue_ms(row) - delay_us / 1e3 > _TURN * execution_ms
+    takes_turns = Facts.queue_ms(row) - delay_us / 1e3 > _TURN * execution_ms
     if batching["complete"] > _COMPLETE * count and not takes_turns:
         reason = "most have all requests that there are, so clients send too few at the same time"
         if not delay_us:
@@ -65,7 +66,7 @@ def _reason(row: served.Document, batching: served.Document) -> tuple[str, str]:
     return f"few requests come within its max_queue_delay_microseconds of {delay_us}", _MORE
 
 
-def _of_shapes(batching: served.Document) -> tuple[str, str]:
+def _of_shapes(batching: Mapping[str, Any]) -> tuple[str, str]:
     differences = batching["differences"]
     share = f"{batching['parted']} of {batching['batches']} ended at a request with"
     shapes = [name for name, what in differences.items() if what == "shape"]

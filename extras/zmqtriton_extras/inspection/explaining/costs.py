@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.models import Finding, note, served, warning
+from zmqtriton.sdk.models import Facts, Finding, note, warning
 from zmqtriton.sdk.models import figures as shown_figures
 from zmqtriton_extras.inspection.explaining.sharing import Memory, read_memory
 
@@ -15,7 +15,7 @@ _MUCH = 128 << 20
 _LIMIT = "max_memory_bytes"
 
 
-def read_costs(facts: served.Facts, figures: Mapping[str, Any]) -> Memory | None:
+def read_costs(facts: Facts, figures: Mapping[str, Any]) -> Memory | None:
     """Return the memory of its instances; processes that load are not comparable yet.
 
     `figures` are the server's own of its processes.
@@ -31,7 +31,7 @@ def read_costs(facts: served.Facts, figures: Mapping[str, Any]) -> Memory | None
     )
 
 
-def find_costs(facts: served.Facts, memory: Memory | None) -> Iterator[Finding]:
+def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
     """Tell what instances cost, and what equal memory of them one load would hold once."""
     template, count = facts.template, len(facts.stubs)
     if memory is None:
@@ -75,7 +75,7 @@ def find_costs(facts: served.Facts, memory: Memory | None) -> Iterator[Finding]:
         yield note(f"{whose} has {cost}", "")
 
 
-def find_growth(facts: served.Facts) -> Iterator[Finding]:
+def find_growth(facts: Facts) -> Iterator[Finding]:
     """Tell of instances whose memory grows with each execution, by the one that has most."""
     growing = [stub for stub in facts.stubs if stub.get("growth")]
     if not growing:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import served
+from zmqtriton.sdk.models import AnswerReader, Facts
 from zmqtriton_extras.inspection.explaining.costs import read_costs
 from zmqtriton_extras.inspection.explaining.sharing import Memory
 
@@ -17,20 +17,20 @@ _MOST_CHAINS = 20
 class AtWork(NamedTuple):
     memory: Memory | None = None
     #: The model's configuration; empty if it has had no requests.
-    config: served.Document = MappingProxyType({})
+    config: Mapping[str, Any] = MappingProxyType({})
     #: The models of the steps of each ensemble, from the model's own on.
     steps: Mapping[str, Sequence[str]] = MappingProxyType({})
     #: Lines with the stacks of the threads, by instance; only if it is at work.
     stacks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
-def ask(reader: served.AnswerReader, facts: served.Facts) -> AtWork:
+def ask(reader: AnswerReader, facts: Facts) -> AtWork:
     """Ask about a model; in an overview of all models about its configuration alone."""
     rows = facts.rows("counts")
     if not any(row.get("executed") or row.get("unanswered") for row in rows):
         return AtWork(_memory(reader, facts))
     steps: dict[str, Sequence[str]] = {}
-    config: served.Document = reader.ask("config", {"model": facts.model})
+    config: Mapping[str, Any] = reader.ask("config", {"model": facts.model})
     documents = {facts.model: config}
     while documents and len(steps) < _MOST_CHAINS:
         name, document = documents.popitem()
@@ -44,7 +44,7 @@ def ask(reader: served.AnswerReader, facts: served.Facts) -> AtWork:
     return AtWork(_memory(reader, facts), config, steps, stacks)
 
 
-def _memory(reader: served.AnswerReader, facts: served.Facts) -> Memory | None:
+def _memory(reader: AnswerReader, facts: Facts) -> Memory | None:
     return None if facts.is_overview else read_costs(facts, reader.latest.get("processes", {}))
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton.sdk.models import places as stack_places
+from zmqtriton.sdk.models import Frame
 
 #: Files of Python where a thread waits for work that others give it.
 _IDLE = re.compile(r".*/(queue|threading|selectors|asyncio/\w+|concurrent/futures/\w+)\.py$")
@@ -29,11 +29,11 @@ class Place(NamedTuple):
 
 def places(stacks: Mapping[str, Sequence[str]], model: str) -> list[Place]:
     """Return the places of the threads at work in the model's code, without idle threads."""
-    threads = [stack for lines in stacks.values() for stack in stack_places.stacks_of(lines)]
+    threads = [stack for lines in stacks.values() for stack in Frame.all_in(lines)]
     return [place for stack in threads for place in _places(stack, model)]
 
 
-def _places(stack: Sequence[stack_places.Frame], model: str) -> Iterator[Place]:
+def _places(stack: Sequence[Frame], model: str) -> Iterator[Place]:
     """Yield the place of a stack, whose innermost frame is the first, if it is in the model."""
     executes = any(frame.file.endswith(_CALLER) for frame in stack)
     own = next((n for n, frame in enumerate(stack) if _is_own(frame, model)), None)
@@ -43,15 +43,15 @@ def _places(stack: Sequence[stack_places.Frame], model: str) -> Iterator[Place]:
     if not executes and any(_IDLE.match(frame.file) for frame in inner):
         return
     in_stub = any(frame.file.rfind(_STUB) >= 0 and frame.function == "send" for frame in inner)
-    yield Place(stack_places.place_text(*stack[own]), executes, in_stub, _waits_for_gpu(inner))
+    yield Place(Frame.text_of(*stack[own]), executes, in_stub, _waits_for_gpu(inner))
 
 
-def _is_own(frame: stack_places.Frame, model: str) -> bool:
+def _is_own(frame: Frame, model: str) -> bool:
     below = re.search(rf"/{re.escape(model)}/\d+/(.+)$", frame.file)
     return below is not None and "site-packages/" not in below[1]
 
 
-def _waits_for_gpu(frames: Iterable[stack_places.Frame]) -> bool:
+def _waits_for_gpu(frames: Iterable[Frame]) -> bool:
     return any(
         frame.function in _GPU_WAITS and _GPU_FILES.match(frame.file) is not None
         for frame in frames

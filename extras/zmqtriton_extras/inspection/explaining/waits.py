@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from zmqtriton.sdk.models import Finding, figures, note, served, warning
+from zmqtriton.sdk.models import Facts, Finding, StepTimes, figures, note, warning
 from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.stacks import Place, places
 
@@ -23,7 +24,7 @@ _DELAYED = 1.5
 _STREAM = 2
 
 
-def find_stops(facts: served.Facts) -> list[Finding]:
+def find_stops(facts: Facts) -> list[Finding]:
     """Return a finding about each instance that stands for a debugger."""
     findings = []
     for stop in facts.rows("debugged"):
@@ -39,9 +40,9 @@ def find_stops(facts: served.Facts) -> list[Finding]:
     return [_of_standstill(finding) for finding in findings]
 
 
-def find_waits(facts: served.Facts, state: AtWork, row: served.Document) -> Iterator[Finding]:
+def find_waits(facts: Facts, state: AtWork, row: Mapping[str, Any]) -> Iterator[Finding]:
     """Tell what the requests to a version wait for."""
-    if row.get("pending") and any(q["quota"] == served.PACE for q in facts.rows("quotas")):
+    if row.get("pending") and any(q["quota"] == Facts.PACE for q in facts.rows("quotas")):
         return  # the quota is told
     at_work = places(state.stacks, facts.model)
     stands = bool(facts.hanging(row)) or facts.stands_still(row)
@@ -73,23 +74,23 @@ def is_decoupled(state: AtWork) -> bool:
     return bool(state.config.get("model_transaction_policy", {}).get("decoupled"))
 
 
-def _is_in_threads(state: AtWork, row: served.Document) -> bool:
+def _is_in_threads(state: AtWork, row: Mapping[str, Any]) -> bool:
     """True of requests that `execute` has taken and left to threads or tasks."""
     has_left = row.get("unanswered", 0) > row.get("pending", 0)
     return is_decoupled(state) and has_left and not row.get("oldest_execution_ns")
 
 
-def _takes_long(row: served.Document) -> bool:
+def _takes_long(row: Mapping[str, Any]) -> bool:
     """True if requests take much longer than their execution, and wait in no queue for it."""
     if not row["succeeded"]:
         return False
     whole_ms = row["success_ns"] / row["succeeded"] / 1e6
     compute_ms = row.get("compute_ns", 0) / max(1, row.get("executed", 0)) / 1e6
-    later_ms: float = whole_ms - compute_ms - served.queue_ms(row)
-    return later_ms > served.WORTH_MENTIONING_MS and later_ms > served.LARGE_SHARE * whole_ms
+    later_ms: float = whole_ms - compute_ms - Facts.queue_ms(row)
+    return later_ms > Facts.WORTH_MENTIONING_MS and later_ms > Facts.LARGE_SHARE * whole_ms
 
 
-def _in_threads(facts: served.Facts, row: served.Document, at_work: list[Place]) -> Finding:
+def _in_threads(facts: Facts, row: Mapping[str, Any], at_work: list[Place]) -> Finding:
     """Describe requests that the model's own threads or tasks execute."""
     held = figures.count_of(row["unanswered"] - row.get("pending", 0), "request")
     stacks = f"zmqtriton-ctl stacks {facts.word}"
@@ -118,7 +119,7 @@ def _in_threads(facts: served.Facts, row: served.Document, at_work: list[Place])
     )
 
 
-def _unread(facts: served.Facts, row: served.Document, place: Place) -> Finding:
+def _unread(facts: Facts, row: Mapping[str, Any], place: Place) -> Finding:
     long = figures.format_duration(row.get("oldest_execution_ns", 0) / 1e9)
     return _of_standstill(
         warning(
@@ -138,7 +139,7 @@ def _of_standstill(finding: Finding) -> Finding:
 # ------------------------------------------------------------------- what waits
 
 
-def _full_streams(facts: served.Facts, row: served.Document, streams: Mapping[str, int]) -> Finding:
+def _full_streams(facts: Facts, row: Mapping[str, Any], streams: Mapping[str, int]) -> Finding:
     """Return a finding about requests that wait because all instances have MAX_STREAMS open."""
     waiting, count = figures.count_of(row["pending"], "request"), streams["open"]
     verb = "waits" if row["pending"] == 1 else "wait"
@@ -152,22 +153,22 @@ def _full_streams(facts: served.Facts, row: served.Document, streams: Mapping[st
     )
 
 
-def _slow_findings(facts: served.Facts, state: AtWork, row: served.Document) -> Iterator[Finding]:
+def _slow_findings(facts: Facts, state: AtWork, row: Mapping[str, Any]) -> Iterator[Finding]:
     """Tell of requests that take long because they wait.
 
     A stream may last for long while its instance is free; only the queue's own time tells.
     """
     if not row["succeeded"]:
         return
-    whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, served.queue_ms(row)
+    whole_ms, waited_ms = row["success_ns"] / row["succeeded"] / 1e6, Facts.queue_ms(row)
     path = follow(facts, state)
     waiting = _waiting_step(facts, path)
     if waiting is not None:
         waited_ms = max(waited_ms, waiting.queue_ms)
-    if whole_ms <= served.WORTH_MENTIONING_MS:
+    if whole_ms <= Facts.WORTH_MENTIONING_MS:
         return
     # of more than the whole, most is of requests that have failed, which are told
-    if not served.LARGE_SHARE * whole_ms < waited_ms <= whole_ms:
+    if not Facts.LARGE_SHARE * whole_ms < waited_ms <= whole_ms:
         return
     where, advice, commands = (
         _of_step(facts, waiting, path) if waiting else _of_config(facts, state, row)
@@ -184,7 +185,7 @@ def _slow_findings(facts: served.Facts, state: AtWork, row: served.Document) -> 
 _Cause = tuple[str, str, tuple[str, ...]]
 
 
-def _of_config(facts: served.Facts, state: AtWork, row: served.Document) -> _Cause:
+def _of_config(facts: Facts, state: AtWork, row: Mapping[str, Any]) -> _Cause:
     """Return the cause in a configuration, or else in the code."""
     commands = facts.scale_commands(row)
     batching = state.config.get("dynamic_batching", {})
@@ -198,7 +199,7 @@ def _of_config(facts: served.Facts, state: AtWork, row: served.Document) -> _Cau
         return "in the queue", advice, commands
     if state.config.get("sequence_batching"):
         return f"in the queue: {_HAVE_SLOTS}", _SLOTS, commands
-    if served.queue_ms(row) < _DELAYED * delay_ms:
+    if Facts.queue_ms(row) < _DELAYED * delay_ms:
         where = f"in the queue, for others in their batch ({delay_ms:g} ms at most)"
         advice = "A lower max_queue_delay_microseconds makes it shorter; more instances do not."
         return where, advice, (reload,)
@@ -206,7 +207,7 @@ def _of_config(facts: served.Facts, state: AtWork, row: served.Document) -> _Cau
 
 
 def _of_code(
-    facts: served.Facts, state: AtWork, row: served.Document, commands: tuple[str, ...]
+    facts: Facts, state: AtWork, row: Mapping[str, Any], commands: tuple[str, ...]
 ) -> _Cause:
     if callee := facts.slowest_callee(row):
         return (*_of_callee(facts, facts.model, callee), commands)
@@ -227,7 +228,7 @@ def _of_code(
     return "in the queue", _INSTANCES, commands
 
 
-def _is_streamed(state: AtWork, row: served.Document) -> bool:
+def _is_streamed(state: AtWork, row: Mapping[str, Any]) -> bool:
     responses = row.get("direct_responses", 0) + row.get("brokered_responses", 0)
     return is_decoupled(state) and responses >= _STREAM * max(1, row["succeeded"])
 
@@ -242,12 +243,12 @@ def _has_no_batches(state: AtWork) -> bool:
 # ------------------------------------------------------- ensembles and callers
 
 
-def follow(facts: served.Facts, state: AtWork) -> list[served.StepTimes]:
+def follow(facts: Facts, state: AtWork) -> list[StepTimes]:
     """Return the models that take the time of an ensemble: its slowest step, that one's, and so on.
 
     Behind a step that is a model there is the model that it calls, if it mostly waits for that.
     """
-    path: list[served.StepTimes] = []
+    path: list[StepTimes] = []
     name = facts.model
     while name in state.steps and len(path) < len(state.steps):
         step = facts.slowest(state.steps[name])
@@ -260,18 +261,18 @@ def follow(facts: served.Facts, state: AtWork) -> list[served.StepTimes]:
     return path
 
 
-def _row_of(facts: served.Facts, model: str) -> served.Document:
+def _row_of(facts: Facts, model: str) -> Mapping[str, Any]:
     rows = (row for row in facts.status.get("counts") or () if row["model"] == model)
     return max(rows, key=lambda row: int(row.get("executed", 0)), default={})
 
 
-def _waiting_step(facts: served.Facts, path: list[served.StepTimes]) -> served.StepTimes | None:
+def _waiting_step(facts: Facts, path: list[StepTimes]) -> StepTimes | None:
     """Return the step of an ensemble, or what it calls, where requests wait the longest."""
     models = [step for step in path if facts.instances(step.model)]
     return max(models, key=lambda step: step.queue_ms, default=None)
 
 
-def _of_step(facts: served.Facts, step: served.StepTimes, path: list[served.StepTimes]) -> _Cause:
+def _of_step(facts: Facts, step: StepTimes, path: list[StepTimes]) -> _Cause:
     """Return the cause of waits for an ensemble."""
     where = f"in the queues of its steps, the most at '{step.model}'"
     commands = facts.scale(step.model)
@@ -289,7 +290,7 @@ def _of_step(facts: served.Facts, step: served.StepTimes, path: list[served.Step
     return f"{where}{of_callee.removeprefix('in the queue')}", advice, commands
 
 
-def _of_callee(facts: served.Facts, model: str, callee: served.StepTimes) -> tuple[str, str]:
+def _of_callee(facts: Facts, model: str, callee: StepTimes) -> tuple[str, str]:
     """Return the place of requests to a model that calls another, and the advice."""
     own, others = facts.instances(model), facts.instances(callee.model)
     whose = "one instance waits" if own == 1 else "instances wait"
@@ -301,7 +302,7 @@ def _of_callee(facts: served.Facts, model: str, callee: served.StepTimes) -> tup
     return where, f"More instances of {it} and of '{callee.model}' make the queue shorter."
 
 
-def find_slowest_step(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
+def find_slowest_step(facts: Facts, state: AtWork) -> Iterator[Finding]:
     """Name the step of an ensemble that takes the most time, and where it spends that."""
     path = follow(facts, state)
     if not path:
@@ -316,12 +317,12 @@ def find_slowest_step(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
     )
 
 
-def find_failing_callees(facts: served.Facts, row: served.Document) -> Iterator[Finding]:
+def find_failing_callees(facts: Facts, row: Mapping[str, Any]) -> Iterator[Finding]:
     """Name the models that a failing model calls and that fail themselves."""
     for callee in row.get("calls") or () if row.get("faults") else ():
         other = _row_of(facts, callee)
         if other.get("faults"):
-            share = f"{other['faults']} of {figures.count_of(served.answered(other), 'request')}"
+            share = f"{other['faults']} of {figures.count_of(Facts.answered(other), 'request')}"
             yield warning(
                 f"'{callee}', which it calls, fails itself: {share}",
                 "Look there first: this names the line.",
@@ -329,7 +330,7 @@ def find_failing_callees(facts: served.Facts, row: served.Document) -> Iterator[
             )
 
 
-def _gpu_findings(facts: served.Facts, at_work: list[Place]) -> Iterator[Finding]:
+def _gpu_findings(facts: Facts, at_work: list[Place]) -> Iterator[Finding]:
     for place in at_work:
         if place.waits_for_gpu:
             yield note(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, extension
+from zmqtriton.sdk.frontend import Gateway, HttpExtension, Route, RouteDescriptions
 
 
 def _is_on(gateway: Gateway) -> bool:
@@ -20,9 +20,9 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
     return routes(gateway)
 
 
-def _descriptions(gateway: Gateway) -> extension.RouteDescriptions:
+def _descriptions(gateway: Gateway) -> RouteDescriptions:
     if not _is_on(gateway):
-        return extension.RouteDescriptions()
+        return RouteDescriptions()
     from zmqtriton_extras.jobs.batches.routes import DESCRIPTIONS
 
     return DESCRIPTIONS

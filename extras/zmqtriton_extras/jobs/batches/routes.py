@@ -13,7 +13,14 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, extension
+from zmqtriton.sdk.frontend import (
+    Gateway,
+    HttpRequest,
+    JsonSchema,
+    Operation,
+    Route,
+    RouteDescriptions,
+)
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, errors, numbers, shown
 from zmqtriton_extras.jobs.channel import Answer, Channel
 from zmqtriton_extras.jobs.messages import Document, new_id
@@ -34,17 +41,17 @@ _MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
 _WINDOW = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _JSON = "application/json"
-_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": extension.STRING}
+_METADATA: dict[str, Any] = {"type": "object", "additionalProperties": JsonSchema.STRING}
 
 
 def _list_of(name: str) -> dict[str, Any]:
-    return extension.object_of(
+    return JsonSchema.object_of(
         {
-            "object": extension.STRING,
-            "data": extension.array_of(extension.schema_named(name)),
-            "first_id": extension.STRING,
-            "last_id": extension.STRING,
-            "has_more": extension.BOOLEAN,
+            "object": JsonSchema.STRING,
+            "data": JsonSchema.array_of(JsonSchema.named(name)),
+            "first_id": JsonSchema.STRING,
+            "last_id": JsonSchema.STRING,
+            "has_more": JsonSchema.BOOLEAN,
         },
         "object",
         "data",
@@ -52,48 +59,48 @@ def _list_of(name: str) -> dict[str, Any]:
     )
 
 
-DESCRIPTIONS = extension.RouteDescriptions(
+DESCRIPTIONS = RouteDescriptions(
     operations={
-        "FileRoutes.create": extension.Operation(
+        "FileRoutes.create": Operation(
             "Keep a file of requests: a form with `purpose`, which is `batch`, and `file`",
             "",
             "OpenAIFile",
             _JSON,
         ),
-        "FileRoutes.list_all": extension.Operation(
+        "FileRoutes.list_all": Operation(
             "The files of the client's token: `purpose`, `limit`, `order`, `after`",
             "",
             "OpenAIFiles",
             _JSON,
         ),
-        "FileRoutes.show": extension.Operation("One file", "", "OpenAIFile", _JSON),
-        "FileRoutes.content": extension.Operation("What the file contains"),
-        "FileRoutes.delete": extension.Operation("Remove a file"),
-        "BatchRoutes.create": extension.Operation(
+        "FileRoutes.show": Operation("One file", "", "OpenAIFile", _JSON),
+        "FileRoutes.content": Operation("What the file contains"),
+        "FileRoutes.delete": Operation("Remove a file"),
+        "BatchRoutes.create": Operation(
             "Execute each line of a file", "BatchRequest", "OpenAIBatch", _JSON
         ),
-        "BatchRoutes.list_all": extension.Operation(
+        "BatchRoutes.list_all": Operation(
             "The batches of the client's token, the newest first: `limit`, `after`",
             "",
             "OpenAIBatches",
             _JSON,
         ),
-        "BatchRoutes.show": extension.Operation("One batch", "", "OpenAIBatch", _JSON),
-        "BatchRoutes.cancel": extension.Operation(
+        "BatchRoutes.show": Operation("One batch", "", "OpenAIBatch", _JSON),
+        "BatchRoutes.cancel": Operation(
             "Cancel a batch; what its lines have answered is kept", "", "OpenAIBatch", _JSON
         ),
     },
     schemas={
-        "OpenAIFile": extension.object_of(
+        "OpenAIFile": JsonSchema.object_of(
             {
-                "id": extension.STRING,
-                "object": extension.STRING,
-                "bytes": extension.COUNT,
-                "created_at": extension.COUNT,
-                "expires_at": extension.COUNT,
-                "filename": extension.STRING,
-                "purpose": extension.STRING,
-                "status": extension.STRING,
+                "id": JsonSchema.STRING,
+                "object": JsonSchema.STRING,
+                "bytes": JsonSchema.COUNT,
+                "created_at": JsonSchema.COUNT,
+                "expires_at": JsonSchema.COUNT,
+                "filename": JsonSchema.STRING,
+                "purpose": JsonSchema.STRING,
+                "status": JsonSchema.STRING,
             },
             "id",
             "object",
@@ -104,33 +111,33 @@ DESCRIPTIONS = extension.RouteDescriptions(
             "status",
         ),
         "OpenAIFiles": _list_of("OpenAIFile"),
-        "BatchRequest": extension.object_of(
+        "BatchRequest": JsonSchema.object_of(
             {
-                "input_file_id": extension.STRING,
-                "endpoint": extension.STRING,
-                "completion_window": extension.STRING,
+                "input_file_id": JsonSchema.STRING,
+                "endpoint": JsonSchema.STRING,
+                "completion_window": JsonSchema.STRING,
                 "metadata": _METADATA,
             },
             "input_file_id",
             "endpoint",
             "completion_window",
         ),
-        "OpenAIBatch": extension.object_of(
+        "OpenAIBatch": JsonSchema.object_of(
             {
-                "id": extension.STRING,
-                "object": extension.STRING,
-                "endpoint": extension.STRING,
-                "input_file_id": extension.STRING,
-                "completion_window": extension.STRING,
-                "status": extension.STRING,
+                "id": JsonSchema.STRING,
+                "object": JsonSchema.STRING,
+                "endpoint": JsonSchema.STRING,
+                "input_file_id": JsonSchema.STRING,
+                "completion_window": JsonSchema.STRING,
+                "status": JsonSchema.STRING,
                 "errors": {},
                 "output_file_id": {"type": ["string", "null"]},
                 "error_file_id": {"type": ["string", "null"]},
-                "request_counts": extension.object_of(
+                "request_counts": JsonSchema.object_of(
                     {
-                        "total": extension.COUNT,
-                        "completed": extension.COUNT,
-                        "failed": extension.COUNT,
+                        "total": JsonSchema.COUNT,
+                        "completed": JsonSchema.COUNT,
+                        "failed": JsonSchema.COUNT,
                     },
                     "total",
                     "completed",

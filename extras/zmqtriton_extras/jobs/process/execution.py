@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.frontend import (
+    AccessRules,
     Ask,
     CheckedRequest,
     Gateway,
@@ -23,8 +24,7 @@ from zmqtriton.sdk.frontend import (
     bearer_tokens,
     refusals,
 )
-from zmqtriton.sdk.frontend import access as http_access
-from zmqtriton.sdk.wire import errors, token_file, wire
+from zmqtriton.sdk.wire import Grant, errors, wire
 from zmqtriton_extras.jobs.process.store import FAILED, QUEUED, SUCCEEDED, Job, Outcome
 
 #: Options of services whose routes this process does not serve.
@@ -54,18 +54,18 @@ _AGAIN_S = 1.0
 class JobTokens(bearer_tokens.BearerTokens):
     """Finds grants by the name that stands in place of the secret; only this process asks."""
 
-    def find(self, values: Sequence[str]) -> token_file.Grant | None:
+    def find(self, values: Sequence[str]) -> Grant | None:
         name = values[0] if values else ""
         return next((grant for grant in self._valid.values() if grant.name == name), None)
 
     def check(
         self, values: Sequence[str], address: str, need: str, model: str | None = None
-    ) -> token_file.Grant:
+    ) -> Grant:
         grant = self.find(values)
         if grant is None:
             raise refusals.Unauthenticated(
                 "The job's token is not valid any more: send the job again with a valid one",
-                refusals.UNKNOWN,
+                "unknown",
             )
         if need not in grant.scopes:
             raise refusals.Forbidden(
@@ -145,7 +145,7 @@ class Execution:
         tokens = settings.access.tokens
         # keys of restricted APIs were checked when the job came, and are not kept
         unrestricted = settings.access._replace(tokens="", restrictions=())
-        access = http_access.AccessRules(settings._replace(access=unrestricted))
+        access = AccessRules(settings._replace(access=unrestricted))
         if tokens:
             access.tokens = JobTokens(tokens)
             access.tokens.watch()

@@ -148,6 +148,6 @@ def _refusal(error: Exception) -> Refused:
 
 
 def _default_root() -> str:
-    from zmqtriton.sdk.models import decisions  # seldom asked for
+    from zmqtriton.sdk.models import state_root  # seldom asked for
 
-    return decisions.default_root()
+    return state_root()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqtriton.sdk.files import check_owner
-from zmqtriton.sdk.frontend import own_threads
+from zmqtriton.sdk.frontend import Threads
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_extras.jobs.process.store import FULL, Limits, Refused, Store
 from zmqtriton_extras.jobs.process.troubles import Trouble
@@ -151,7 +151,7 @@ class StoreThread:
         lock = -1
         while (store := self._open(lock := self._lock() if lock < 0 else lock)) is None:
             time.sleep(_OPEN_AGAIN_S)
-        own_threads.settle(self.opened, None)
+        Threads.settle(self.opened, None)
         while self._work_off(store):
             pass
         store.close()
@@ -238,7 +238,7 @@ class StoreThread:
 def _settle_all(waiting: list[_Waiting], results: list[tuple[Any, Exception | None]]) -> None:
     """Tell all whose work was in a transaction, at one wake-up of their loop."""
     for (_, future), (result, problem) in zip(waiting, results, strict=True):
-        own_threads.settle_here(future, result, problem)
+        Threads.settle_here(future, result, problem)
 
 
 def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception | None]:

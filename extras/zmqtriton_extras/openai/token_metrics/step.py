@@ -21,8 +21,8 @@ import orjson
 from zmqtriton.sdk.frontend import Ask, CheckedRequest, Gateway, ModelVersion, now_ns
 from zmqtriton.sdk.lines.line import Line
 from zmqtriton.sdk.models import config_parameter
-from zmqtriton.sdk.process import endpoints
-from zmqtriton.sdk.wire import InternalError, errors, tensors, token_file, wire
+from zmqtriton.sdk.process import local_service_path
+from zmqtriton.sdk.wire import Grant, InternalError, errors, tensors, wire
 from zmqtriton_extras.openai.choices import count_tokens, estimate_tokens
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
 from zmqtriton_extras.openai.token_metrics.allowances import Allowances, Counted, Key
@@ -132,7 +132,7 @@ class CountTokens:
             self._under_way[grant.name, grant.tokens_per_minute].add(tokens)
         return checked.with_observer(tokens)
 
-    def _admit(self, grant: token_file.Grant) -> None:
+    def _admit(self, grant: Grant) -> None:
         has_line, at_ns = self._exchange.has_room(0), now_ns()
         per_minute = grant.tokens_per_minute
         key = grant.name, per_minute
@@ -180,7 +180,7 @@ class Tokens:
         model: ModelVersion,
         names: TensorNames,
         begun_ns: int,
-        grant: token_file.Grant | None,
+        grant: Grant | None,
     ) -> None:
         self._counting = counting
         self._model = model
@@ -249,9 +249,7 @@ class Tokens:
 
 def count_tokens_of(gateway: Gateway) -> CountTokens:
     """Make the step of a process."""
-    return CountTokens(
-        endpoints.local_service_path(gateway.settings.server.runtime_directory, SERVICE)
-    )
+    return CountTokens(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
 
 def text_names(model: ModelVersion) -> TensorNames | None:

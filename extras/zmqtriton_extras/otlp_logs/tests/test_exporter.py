@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.receivers.logs_collector import LogsCollector
-from zmqtriton.otlp_destination import read
+from zmqtriton.otlp_destination import Destination
 from zmqtriton_extras.otlp_logs import process as module
 from zmqtriton_extras.otlp_logs.options import LOGS
 from zmqtriton_extras.otlp_logs.process import LogsExporter
@@ -37,7 +37,9 @@ def collector() -> Iterator[LogsCollector]:
 @pytest.fixture
 def exporter(collector: LogsCollector) -> LogsExporter:
     variables = {"OTEL_RESOURCE_ATTRIBUTES": "zone=z"}
-    return LogsExporter(read([("url", collector.url)], variables, *LOGS), jitter=lambda: 0.0)
+    return LogsExporter(
+        Destination.read([("url", collector.url)], variables, *LOGS), jitter=lambda: 0.0
+    )
 
 
 def test_a_line_is_a_record_with_severity_place_and_time(

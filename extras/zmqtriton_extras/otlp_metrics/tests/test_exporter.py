@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zmqtriton.otlp_destination import read
+from zmqtriton.otlp_destination import Destination
 from zmqtriton_extras.otlp_metrics.options import METRICS
 from zmqtriton_extras.otlp_metrics.process import MetricsExporter
 from zmqtriton_extras.otlp_metrics.pusher import MAX_PAUSE_S, PAUSE_S
@@ -35,7 +35,9 @@ def exporter_to(url: str) -> MetricsExporter:
         "OTEL_EXPORTER_OTLP_METRICS_HEADERS": "api-key=k",
         "OTEL_RESOURCE_ATTRIBUTES": "zone=z",
     }
-    return MetricsExporter(read([("url", url)], variables, *METRICS), jitter=lambda: 0.0)
+    return MetricsExporter(
+        Destination.read([("url", url)], variables, *METRICS), jitter=lambda: 0.0
+    )
 
 
 def test_a_page_is_one_message_with_headers_and_the_server(collector: MetricsCollector) -> None:

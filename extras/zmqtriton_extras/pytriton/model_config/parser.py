@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ class ModelConfigParser:
         # It needs protobuf, which a client over HTTP may not have.
         from zmqtriton.sdk.models import pbtxt
 
-        return ModelConfigParser.from_dict(pbtxt.to_dict(pbtxt.read_config(Path(config_path))))
+        return ModelConfigParser.from_dict(
+            json.loads(pbtxt.to_json(pbtxt.read_config(Path(config_path))))
+        )
 
 
 def _parameters(parameters: Any) -> dict[str, str]:

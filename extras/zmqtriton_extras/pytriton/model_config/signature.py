@@ -66,7 +66,7 @@ def datatype(dtype: Any) -> str:
         raise PyTritonBadParameterError(f"{dtype!r} is not a type of NumPy's.") from None
     if kind in _STRING_TYPES:
         return _STRING
-    for entry in datatypes.DATATYPES:
+    for entry in datatypes.BY_NAME.values():
         if entry.numpy is kind:
             return entry.config_name
     advice = " Use bytes for text." if kind is np.str_ else ""

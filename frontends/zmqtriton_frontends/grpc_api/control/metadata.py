@@ -19,7 +19,7 @@ from zmqtriton_frontends.grpc_api.call import RpcCall
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.response import field
-from zmqtriton_frontends.inference.catalogue import parse_version
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import attempt
 from zmqtriton_protos import message
 
@@ -181,7 +181,7 @@ class MetadataRpcs:
             check_model(call.grant, request.name)
         self._gateway.catalogue.check_counted(request.name, request.version)
         is_one = request.name and request.version
-        version = parse_version(request.version) if is_one else -1
+        version = Catalogue.parse_version(request.version) if is_one else -1
         answer = await self._gateway.statistics(request.name, version)
         shown = [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]
         document = {"model_stats": shown}

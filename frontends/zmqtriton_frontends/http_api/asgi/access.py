@@ -44,6 +44,15 @@ class Route(NamedTuple):
     #: answered 404 before all checks, as if no route had it. None: each one is.
     is_there: Callable[..., bool] | None = None
 
+    @property
+    def need(self) -> str:
+        """Return its need where tokens are needed: OPEN, ANY or a scope."""
+        return need_of(
+            self.general_category or self.category,
+            names_model="{model" in self.path,
+            is_index=self.path.endswith(_READING),
+        )
+
 
 class Headers(Protocol):
     """The headers of a request, as checks need them."""
@@ -150,7 +159,7 @@ class AccessRules:
         return None
 
     def _behind_token(self, route: Route, responder: Responder) -> Responder:
-        tokens, need = self.tokens, need_of_route(route)
+        tokens, need = self.tokens, route.need
         if tokens is None or need == OPEN:
             return responder
 
@@ -210,15 +219,6 @@ def _is_of_same_origin(origin: str, req: Headers) -> bool:
     """
     is_said = req.header(b"sec-fetch-site") == "same-origin"
     return is_said or origin.partition("://")[2] == req.header(b"host")
-
-
-def need_of_route(route: Route) -> str:
-    """Return the need of a route where tokens are needed: OPEN, ANY or a scope."""
-    return need_of(
-        route.general_category or route.category,
-        names_model="{model" in route.path,
-        is_index=route.path.endswith(_READING),
-    )
 
 
 def _is_own_page(origin: str, req: Headers) -> bool:

@@ -20,7 +20,7 @@ from tests.support import raw_http2 as h2
 from tests.support.shares import share_of
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.token_file import digest
+from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
@@ -212,7 +212,7 @@ def test_who_leaves_leaves_nothing_that_was_inflated(server: GrpcServerThread, p
 
 def test_a_message_is_inflated_for_who_may_ask(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text(f"somebody sha256:{digest('secret').hex()}\n")
+    tokens.write_text(f"somebody sha256:{Grant.digest_of('secret').hex()}\n")
     tokens.chmod(0o600)
     gateway = FakeGateway(version_info("m"), settings={"tokens": str(tokens)})
     broken = struct.pack(">BI", 1, 5) + b"wrong"

@@ -110,8 +110,10 @@ def write_tokens(directory: Path) -> str:
     path = directory / "tokens"
     scopes = token_file.parse_scopes("infer,control,metrics")
     grants = [
-        Grant("shop", token_file.digest(GOOD), token_file.parse_scopes("infer"), ("tokens",)),
-        Grant("operator", token_file.digest(EVERY), scopes),
+        Grant(
+            "shop", token_file.Grant.digest_of(GOOD), token_file.parse_scopes("infer"), ("tokens",)
+        ),
+        Grant("operator", token_file.Grant.digest_of(EVERY), scopes),
     ]
     path.write_text("".join(f"{grant.line()}\n" for grant in grants))
     path.chmod(0o600)

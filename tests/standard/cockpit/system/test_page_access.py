@@ -60,7 +60,7 @@ def test_a_token_is_asked_for_and_kept_for_the_tab(chromium: Browser, tmp_path: 
     chromium.complaints.clear()
     tokens, some, scraper, every = tmp_path / "tokens", "zmqt_some", "zmqt_scraper", "zmqt_every"
     grants = [
-        Grant(token, token_file.digest(token), frozenset({scope}), (models,))
+        Grant(token, token_file.Grant.digest_of(token), frozenset({scope}), (models,))
         for token, scope, models in (
             (some, "infer", "string*"),
             (scraper, "metrics", "*"),

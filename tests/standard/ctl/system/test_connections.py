@@ -34,7 +34,8 @@ def _write_tokens(directory: Path, *names: str) -> Path:
     """Have the tokens of these names, and return their file."""
     scopes = token_file.parse_scopes("infer")
     lines = [
-        Grant(name, token_file.digest(_TOKENS[name]), scopes, ALL_MODELS, None).line() + "\n"
+        Grant(name, token_file.Grant.digest_of(_TOKENS[name]), scopes, ALL_MODELS, None).line()
+        + "\n"
         for name in names
     ]
     new = directory / "tokens.new"

@@ -19,7 +19,7 @@ from tests.support.needs import ROOT
 DIAGNOSIS = ROOT / "zmqtriton" / "diagnosis"
 #: Where advice stands among the arguments of what makes a finding.
 _PLACES = {"error": 1, "warning": 1, "note": 1, "Row": 1, "Words": 2}
-_PLACES |= {"_Refusal": 1, "full_disk": 3, "judge": 1}
+_PLACES |= {"_Refusal": 1, "full": 2, "judge": 1}
 #: A gap, for a value that is only known when it is printed.
 _GAP = "\0"
 

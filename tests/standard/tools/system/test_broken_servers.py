@@ -58,7 +58,7 @@ _HANGS = code_of(
 def write_tokens(file: Path, **limits: Any) -> None:
     scopes = token_file.parse_scopes("infer")
     grants = [
-        Grant(name, token_file.digest(token), scopes, ALL_MODELS, None)
+        Grant(name, token_file.Grant.digest_of(token), scopes, ALL_MODELS, None)
         for name, token in TOKENS.items()
     ]
     grants[0] = grants[0]._replace(**limits)

@@ -29,7 +29,7 @@ from zmqtriton.supervisor.actions import (
 )
 from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
 from zmqtriton.supervisor.plan import PlanTimer
-from zmqtriton.supervisor.story import Change, Promise, kept
+from zmqtriton.supervisor.story import Change, Promise
 from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -381,7 +381,7 @@ class Repositories:
 
     def decisions_kept(self, name: str) -> Promise[None]:
         """Return a promise that the decisions about a model are kept that are known now."""
-        return self._keeping.get(name) or kept(None)
+        return self._keeping.get(name) or Promise.kept(None)
 
     # ------------------------------------------------------------- registration
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.command_line import ctl_command
 from zmqtriton.options import Options, parse
 from zmqtriton_extras.authoring import demo
-from zmqtriton_extras.authoring.run import guide
+from zmqtriton_extras.authoring.run import ctl_command, guide
 
 pytestmark = pytest.mark.slow
 

@@ -298,7 +298,9 @@ def test_a_record_names_the_token_and_has_no_header(tmp_path: Path) -> None:
     secret = "zmqt_a-secret-of-ann-0123456789"
     scopes = token_file.parse_scopes("infer")
     tokens = tmp_path / "tokens"
-    tokens.write_text(Grant("ann", token_file.digest(secret), scopes, ALL_MODELS).line() + "\n")
+    tokens.write_text(
+        Grant("ann", token_file.Grant.digest_of(secret), scopes, ALL_MODELS).line() + "\n"
+    )
     tokens.chmod(0o600)
     pattern = "header-forward-pattern=x-.*"
     options = (f"--tokens={tokens}", f"--http-{pattern}", f"--grpc-{pattern}")

@@ -457,7 +457,7 @@ def test_who_reads_no_answers_has_a_bounded_share(server: Server) -> None:
 
 
 def _held_bytes(server: Server) -> int:
-    with ctl.connect(ctl.ServerSelector(f"{server.directory.parent}/r")) as caller:
+    with ctl.ServerSelector(f"{server.directory.parent}/r").connect() as caller:
         processes = caller.call("status")["processes"]
     [door] = [process for process in processes if process["role"] == "door"]
     # it looks once a second, and tells what has changed since

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton.control_client import Client, ServerSelector, connect
+from zmqtriton.control_client import Client, ServerSelector
 from zmqtriton_extras.fleet.tests.announcing.receiver import Receiver
 
 pytestmark = pytest.mark.system
@@ -56,7 +56,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def operate(server: Server) -> Client:
-    return connect(ServerSelector(name=f":{server.http_port}"))
+    return ServerSelector(name=f":{server.http_port}").connect()
 
 
 def test_each_change_of_a_server_is_announced(

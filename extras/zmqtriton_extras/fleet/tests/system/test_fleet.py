@@ -23,7 +23,7 @@ from tests.support.clients import infer_inputs
 from tests.support.needs import ROOT
 from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
-from zmqtriton.control_client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector
 from zmqtriton_extras.fleet.tests.proxies.programs import KINDS, run_command
 from zmqtriton_extras.fleet.tests.proxies.running import RunningProxy, proxy_of
 
@@ -239,7 +239,7 @@ def test_a_server_that_drains_gets_nothing_until_it_is_undrained(
     with (
         proxy_of("haproxy", announcements, tmp_path, model=MODEL) as proxy,
         SteadyLoad(proxy.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking,
-        connect(ServerSelector(name=str(b.http_port))) as operator,
+        ServerSelector(name=str(b.http_port)).connect() as operator,
     ):
         operator.call("drain", {"model": ""})
         before = answered(b, MODEL)

@@ -192,7 +192,7 @@ def test_other_methods_are_not_allowed(server: Server, method: str) -> None:
 def test_tokens_guard_all_methods(tmp_path: Path) -> None:
     tokens, token = tmp_path / "tokens", "t" * 32
     scopes = token_file.parse_scopes("infer")
-    grant = Grant("app", token_file.digest(token), scopes, ("shout",))
+    grant = Grant("app", token_file.Grant.digest_of(token), scopes, ("shout",))
     tokens.write_text(f"{grant.line()}\n")
     tokens.chmod(0o600)
     server = Server(tmp_path / "s", options=[f"--tokens={tokens}"], frontends=())

@@ -548,7 +548,7 @@ def test_a_token_is_good_for_functions_that_it_names_also_beside_routes(tmp_path
     tokens = tmp_path / "tokens"
     tokens.write_text(
         "".join(
-            Grant(name, token_file.digest(secret), scopes, (name,)).line() + "\n"
+            Grant(name, token_file.Grant.digest_of(secret), scopes, (name,)).line() + "\n"
             for name, secret in secrets.items()
         )
     )

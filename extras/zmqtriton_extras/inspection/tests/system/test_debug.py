@@ -18,7 +18,7 @@ from tests.standard.ctl.system.commands import OPTION, ctl, place
 from tests.standard.tools.advice.world import BODY, World
 from tests.standard.tools.system import broken_models as broken
 from tests.support.server import Server
-from zmqtriton.control_client import ServerSelector, connect
+from zmqtriton.control_client import ServerSelector
 from zmqtriton_extras.inspection import debug_command
 from zmqtriton_extras.inspection.tests.operators import (
     RUNS,
@@ -177,7 +177,7 @@ def test_only_who_knows_the_token_is_heard(server: Server) -> None:
     with asked(server, "stops"):
         wait_for(lambda: debugged(server), "it waits")
         directory = place(server).partition("=")[2]
-        with connect(ServerSelector(directory=directory)) as client:
+        with ServerSelector(directory=directory).connect() as client:
             call = client.call("debug", {"model": "stops"})
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             wait_for(lambda: not stranger.connect_ex(f"\0{call['address']}"), "its socket")
@@ -213,7 +213,7 @@ def test_a_connection_that_drips_holds_up_neither_model_nor_operator(
     number = os.geteuid() if user == "the same" else 65534
     with asked(server, "stops"):
         wait_for(lambda: debugged(server), "it waits")
-        with connect(ServerSelector(directory=place(server).partition("=")[2])) as client:
+        with ServerSelector(directory=place(server).partition("=")[2]).connect() as client:
             call = client.call("debug", {"model": "stops"})
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         wait_for(lambda: not probe.connect_ex(f"\0{call['address']}"), "its socket")

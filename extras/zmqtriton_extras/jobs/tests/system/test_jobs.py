@@ -373,7 +373,7 @@ def test_a_job_belongs_to_its_token(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text(
         "".join(
-            Grant(name, token_file.digest(secret), scopes, models[name]).line() + "\n"
+            Grant(name, token_file.Grant.digest_of(secret), scopes, models[name]).line() + "\n"
             for name, secret in secrets.items()
         )
     )

@@ -77,7 +77,10 @@ def test_jobs_are_counted_by_state_and_the_oldest_has_an_age(tmp_path: Path) -> 
 def test_a_job_counts_as_a_request_of_its_token(tmp_path: Path) -> None:
     secret = "zmqt_a-secret-of-one-at-a-time"
     grant = Grant(
-        "single", token_file.digest(secret), token_file.parse_scopes("infer"), concurrency=1
+        "single",
+        token_file.Grant.digest_of(secret),
+        token_file.parse_scopes("infer"),
+        concurrency=1,
     )
     tokens = tmp_path / "tokens"
     tokens.write_text(grant.line() + "\n")

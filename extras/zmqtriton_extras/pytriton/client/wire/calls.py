@@ -161,7 +161,7 @@ def check_parameters(parameters: Mapping[str, Parameter]) -> None:
 
 
 #: Data types that numpy knows only with the library that defines them.
-_BY_LIBRARY_NAME = {d.library_name: d.name for d in datatypes.DATATYPES if d.library_name}
+_BY_LIBRARY_NAME = {d.library_name: d.name for d in datatypes.BY_NAME.values() if d.library_name}
 
 
 def datatype_name(array: Array) -> str:

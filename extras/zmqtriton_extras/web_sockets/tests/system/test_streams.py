@@ -388,7 +388,11 @@ def test_tokens_are_needed_as_over_http_and_may_come_as_a_subprotocol(tmp_path: 
     file = tmp_path / "tokens.conf"
     token = "zmqt_a-secret-0123456789-0123456789"
     grant = Grant(
-        "web", token_file.digest(token), token_file.parse_scopes("infer"), ("add_sub",), None
+        "web",
+        token_file.Grant.digest_of(token),
+        token_file.parse_scopes("infer"),
+        ("add_sub",),
+        None,
     )
     file.write_text(grant.line() + "\n")
     file.chmod(0o600)

@@ -52,7 +52,7 @@ output [ { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] } ]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("limits")
-    digests = {name: token_file.digest(token) for name, token in _TOKENS.items()}
+    digests = {name: token_file.Grant.digest_of(token) for name, token in _TOKENS.items()}
     grants = [
         # one request, and the next after 13 minutes
         Grant("desk", digests["desk"], frozenset({"infer"}), tokens_per_minute=1),
