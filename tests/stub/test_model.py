@@ -291,3 +291,24 @@ class TritonPythonModel:
     assert model.model_class.ends == []
     model.finalize()
     assert model.model_class.ends == [[]]
+
+
+def test_a_task_is_background_until_its_callbacks_have_run(write_model: Write) -> None:
+    code = """
+import asyncio
+class TritonPythonModel:
+    async def execute(self, requests):
+        asyncio.get_running_loop().stop()  # as a message does that comes at this moment
+"""
+    model, instance, ended = _load(write_model(code)), _instance(), []
+    instance.max_inflight = 2
+    model.initialize("{}", instance)
+    task: Any = model.execute([])
+    task.add_done_callback(ended.append)
+
+    model.run_background(None)
+
+    assert (task.done(), ended, model.has_background()) == (True, [], True)
+    model.run_background(0.0)
+    assert (ended, model.has_background()) == ([task], False)
+    model.finalize()
