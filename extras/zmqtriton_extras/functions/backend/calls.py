@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Coroutine, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -43,34 +43,49 @@ _CODES = {
 }
 
 
-def arguments(signature: Signature, request: Any) -> Values:
-    """Return the arguments of the call that a request is. Raises MismatchError."""
-    tensors = {tensor.name(): tensor for tensor in request.inputs()}
+def tensors_of(request: Any) -> Dict[str, Any]:
+    return {tensor.name(): tensor for tensor in request.inputs()}
+
+
+def arguments(
+    signature: Signature, request: Any, tensors: Dict[str, Any], row: Optional[int] = None
+) -> Values:
+    """Return the arguments of the call for a request, or for one of its rows in a batch.
+
+    Raises MismatchError.
+    """
     values: Values = {}
     errors: List[MismatchError] = []
     wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
-        if each.name in wrong:
+        name, kind = each.name, each.kind
+        if name in wrong:
             continue
-        tensor, kind = tensors.get(each.name), each.kind
-        if each.ragged is not None and each.name + RAGGED in tensors:
-            tensor, kind = tensors[each.name + RAGGED], each.ragged
-        if tensor is not None:
-            array = _view(tensor) if kind.takes_view else tensor.as_numpy()
-            if kind.is_as_it_is:
-                values[each.name] = array
-                continue
-            try:  # Place costs more, for each value
-                values[each.name] = (
-                    _decode(each, kind, array, request) if kind.has_names else kind.decode(array)
-                )
-            except MismatchError as error:
-                with Place(each.name, errors):
-                    raise error
-        elif not each.is_optional:
-            errors.append(_missing(each))
-        elif not each.has_default:
-            values[each.name] = None
+        if each.ragged is not None and name + RAGGED in tensors:
+            tensor, kind = tensors[name + RAGGED], each.ragged
+        else:
+            tensor = tensors.get(name)
+        if tensor is None:
+            if not each.is_optional:
+                errors.append(MismatchError(f"expected {kind.expected}, got nothing", name))
+            elif not each.has_default:
+                values[name] = None
+            continue
+        array = _view(tensor) if kind.takes_view else tensor.as_numpy()
+        if row is not None:  # an entry of an array keeps the dimension of the batch
+            array = array[row : row + 1] if kind.is_row and not kind.is_number else array[row]
+        if kind.is_as_it_is:
+            values[name] = array
+            continue
+        try:  # Place costs more, for each value
+            if kind.has_names:  # a file knows what the client has said of it
+                said = documents.parse(request.parameters().encode())
+                values[name] = kind.decode(array, name, said)
+            else:
+                values[name] = kind.decode(array)
+        except MismatchError as error:
+            with Place(name, errors):
+                raise error
     if errors:  # a call costs more, in each request
         raise_all(errors)
     return values
@@ -85,24 +100,12 @@ def _wrong(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
     return wrong
 
 
-def _missing(parameter: Parameter) -> MismatchError:
-    return MismatchError(f"expected {parameter.kind.expected}, got nothing", parameter.name)
-
-
 def _view(tensor: Any) -> Any:
     """Return the array of a file's tensor; a large file stays in shared memory."""
     view = getattr(tensor, "_data", None)  # Triton has no such attribute
     if type(view) is not memoryview or tensor.shape() != [1]:
         return tensor.as_numpy()
     return array_of_one(view[4:])  # the length is before the data
-
-
-def _decode(parameter: Parameter, kind: Any, array: Any, request: Any) -> Any:
-    """Return a value; a file knows what the client has said of it."""
-    if kind.has_names:
-        said = documents.parse(request.parameters().encode())
-        return kind.decode(array, parameter.name, said)
-    return kind.decode(array)
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -187,15 +190,8 @@ class _Entry(NamedTuple):
     #: The request's place in what execute() was given, and the row in it.
     request: int
     row: int
-    #: Values of the parameters with entries, in the order of the signature.
-    values: List[Any]
-
-
-class _Call(NamedTuple):
-    """A call for entries with equal single values."""
-
-    single: Values
-    entries: List[_Entry]
+    #: Arguments of a call for this entry alone.
+    values: Values
 
 
 class Batch:
@@ -205,15 +201,12 @@ class Batch:
         self._signature = signature
         self._lists = [each for each in signature.parameters if each.has_entries]
         self._singles = [each for each in signature.parameters if not each.has_entries]
-        self._needed = [each for each in signature.parameters if not each.is_optional]
-        self._names = {each.name for each in self._needed}
-        self._shaped = [each.name for each in self._lists if each.kind.is_row]
-        #: True if the arrays of a request with one row are its entry.
-        self._are_entries = all(each.kind.is_row and each.kind.is_as_it_is for each in self._lists)
+        self._has_files = any(each.kind.is_file for each in self._singles)
         self._failures: Dict[int, BaseException] = {}
         #: The arrays of each request's rows, by row.
         self._rows: List[Dict[int, Sequence[Any]]] = [{} for _ in requests]
-        self._calls: Dict[Any, _Call] = {}
+        #: The entries that share a call: their single values are equal.
+        self._calls: Dict[Any, List[_Entry]] = {}
         for place, request in enumerate(requests):
             try:
                 self._add(place, request)
@@ -221,45 +214,23 @@ class Batch:
                 self._failures[place] = error
 
     def _add(self, place: int, request: Any) -> None:
-        arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        if not self._names <= arrays.keys():
-            raise_all([_missing(each) for each in self._needed if each.name not in arrays])
-        lists = [arrays[each.name] for each in self._lists]
-        shapes = [arrays[name].shape[1:] for name in self._shaped]
-        if self._are_entries and not self._singles and len(lists[0]) == 1:
-            self._call(tuple(shapes), (), request, []).append(_Entry(place, 0, lists))
-            return
-        singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
-        files = [request.parameters() for each, _ in singles if each.kind.is_file]
-        for row in range(len(lists[0])):
-            errors: List[MismatchError] = []
-            wrong = _wrong(request, errors) if self._signature.is_checked else ()
-            values: List[Any] = []
-            for each, array in zip(self._lists, lists):
-                with Place(each.name, errors):
-                    values.append(None if each.name in wrong else _entry(each, array, row, request))
-            key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
-            single = ((each, array[row]) for each, array in singles if each.name not in wrong)
-            entries = self._call(key, single, request, errors)
-            entries.append(_Entry(place, row, values))
+        tensors = tensors_of(request)
+        first = tensors.get(self._lists[0].name)
+        for row in range(1 if first is None else first.shape()[0]):
+            values = arguments(self._signature, request, tensors, row)
+            entry = _Entry(place, row, values)
+            self._calls.setdefault(self._key(request, tensors, entry), []).append(entry)
 
-    def _call(
-        self,
-        key: Any,
-        singles: Iterable[Tuple[Parameter, Any]],
-        request: Any,
-        errors: List[MismatchError],
-    ) -> List[_Entry]:
-        """Return the entries of the call for some single values. Raises the errors."""
-        call = self._calls.get(key)
-        if call is None:
-            call = _Call({each.name: None for each in self._singles if not each.has_default}, [])
-            for each, array in singles:
-                with Place(each.name, errors):
-                    call.single[each.name] = _decode(each, each.kind, array, request)
-        if errors:
-            raise_all(errors)
-        return self._calls.setdefault(key, call).entries
+    def _key(self, request: Any, tensors: Dict[str, Any], entry: _Entry) -> Any:
+        """Return what entries of a call have in common, bit by bit."""
+        key: List[Any] = [entry.values[e.name].shape[1:] for e in self._lists if e.kind.is_row]
+        key += [request.parameters()] if self._has_files else []
+        for each in self._singles:
+            if each.name in tensors:
+                array = tensors[each.name].as_numpy()[entry.row]
+                data = array.flat if array.dtype == np.object_ else [array.tobytes()]
+                key += [each.name, array.shape, *data]
+        return tuple(key)
 
     async def run(self, function: Function) -> List[Any]:
         """Return the responses, of calls that overlap if the function is a coroutine's."""
@@ -267,12 +238,12 @@ class Batch:
         await each_of(calls, overlap=self._signature.is_async)
         return [self._response(place) for place in range(len(self._rows))]
 
-    async def _finish(self, call: _Call, function: Function) -> None:
+    async def _finish(self, entries: List[_Entry], function: Function) -> None:
         """Make a call, and again without the requests that it fails by name."""
-        entries = self._unfailed(call.entries)
+        entries = self._unfailed(entries)
         while entries:
             try:
-                answer = function(**call.single, **self._joined(entries))
+                answer = function(**self._joined(entries))
                 answer = await answer if self._signature.is_async else answer
                 self._take(entries, self._signature.values(answer))
                 return
@@ -280,14 +251,10 @@ class Batch:
                 named = entries
                 if isinstance(error, Failed) and 0 <= error.entry < len(entries):
                     named = [entries[error.entry]]
-                failures = {each.request: self._blamed(error, call, each) for each in named}
+                failures = {each.request: blamed(error, each.values) for each in named}
                 damages = {n: each for n, each in failures.items() if each is not error}
                 self._failures.update(damages or failures)
                 entries = self._unfailed(entries)
-
-    def _blamed(self, error: BaseException, call: _Call, entry: _Entry) -> BaseException:
-        values = {each.name: value for each, value in zip(self._lists, entry.values)}
-        return blamed(error, {**call.single, **values})
 
     def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
         if not self._failures:
@@ -295,11 +262,12 @@ class Batch:
         return [entry for entry in entries if entry.request not in self._failures]
 
     def _joined(self, entries: List[_Entry]) -> Values:
-        columns = zip(*(entry.values for entry in entries))
-        return {
-            each.name: _rows(column) if each.kind.is_row else list(column)
-            for each, column in zip(self._lists, columns)
-        }
+        """Return the arguments of a call for all of these."""
+        values = entries[0].values.copy()
+        for each in self._lists:
+            column = [entry.values[each.name] for entry in entries]
+            values[each.name] = _rows(column) if each.kind.is_row else column
+        return values
 
     def _take(self, entries: List[_Entry], answer: Values) -> None:
         count, outputs = len(entries), self._signature.outputs
@@ -326,13 +294,6 @@ class Batch:
         return pb_utils.InferenceResponse(tensors)
 
 
-def _entry(parameter: Parameter, array: Any, row: int, request: Any) -> Any:
-    """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
-    if not parameter.kind.is_row:
-        return _decode(parameter, parameter.kind, array[row], request)
-    return array[row] if parameter.kind.is_number else array[row : row + 1]
-
-
 def _column(signature: Signature, output: Parameter, answer: Values, count: int) -> List[Any]:
     """Return the rows of an output, or the failure in the place of one. Raises TypeError."""
     column = answer.get(output.name)
@@ -352,10 +313,3 @@ def _column(signature: Signature, output: Parameter, answer: Values, count: int)
 
 def _rows(arrays: Sequence[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _key(array: Any) -> Any:
-    """Return a key that equal values share, bit by bit."""
-    if array.dtype == np.object_:
-        return (array.shape, *array.flat)
-    return array.shape, array.tobytes()

@@ -366,7 +366,7 @@ class Arrays(Kind):
         """Return the kind of the entries of a batch."""
         name = self.schema[DATATYPE]
         entry = Arrays(name, self.dims[1:] or [1], is_number=len(self.dims) == 1)
-        entry.is_row = True
+        entry.is_row = entry.is_as_it_is = True
         return entry
 
     def decode(self, array: Any) -> Any:

@@ -29,7 +29,8 @@ class FunctionWork(Work):
         self._defaults = {p.name: p.default for p in signature.parameters if p.has_default}
 
     def read(self, request: Any) -> Any:
-        return {**self._defaults, **calls.arguments(self._signature, request)}
+        tensors = calls.tensors_of(request)
+        return {**self._defaults, **calls.arguments(self._signature, request, tensors)}
 
     def units(self, arguments: Any) -> float:
         return float(self._model.units(**arguments))
@@ -57,10 +58,7 @@ class FunctionModel:
         self._function = marked() if isinstance(marked, type) else marked
         settings = self._signature.settings
         # without coroutines of its own a function needs no event loop
-        self.execute: Any = self._execute
-        if not self._signature.is_async:
-            is_plain = not (settings.batch or self._signature.is_stream)
-            self.execute = self._answer_each if is_plain else self._execute_now
+        self.execute: Any = self._execute if self._signature.is_async else self._execute_now
         if settings.streams:
             self._loop = StreamLoop(FunctionWork(self._function, self._signature), args)
             vars(self).update(self._loop.calls())
@@ -85,29 +83,20 @@ class FunctionModel:
             return None
         return await calls.each_of([*map(self._answer, requests)], overlap=overlap)
 
-    def _answer_each(self, requests: List[Any]) -> List[Any]:
-        responses = []
-        for request in requests:
-            values: calls.Values = {}
-            try:
-                values = calls.arguments(self._signature, request)
-                responses.append(calls.response(self._signature, self._function(**values)))
-            except Exception as error:  # noqa: BLE001 - the requester is told of it
-                responses.append(calls.failure(calls.blamed(error, values)))
-        return responses
-
     async def _answer(self, request: Any) -> Any:
         values: calls.Values = {}
         try:
-            values = calls.arguments(self._signature, request)
-            return calls.response(self._signature, await self._function(**values))
+            values = calls.arguments(self._signature, request, calls.tensors_of(request))
+            answer = self._function(**values)
+            answer = await answer if self._signature.is_async else answer
+            return calls.response(self._signature, answer)
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
             return calls.failure(calls.blamed(error, values))
 
     async def _send(self, request: Any) -> None:
         sender, values = request.get_response_sender(), {}
         try:
-            values = calls.arguments(self._signature, request)
+            values = calls.arguments(self._signature, request, calls.tensors_of(request))
             answers = self._function(**values)
             stream: Any = answers if self._signature.is_async else _iterate(answers)
             async for answer in stream:
