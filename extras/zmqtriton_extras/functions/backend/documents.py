@@ -6,6 +6,7 @@ Documents are checked where the function runs, by `adapters`; the server knows t
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -31,6 +32,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     Kind,
     MismatchError,
     Parse,
+    Place,
     Scalars,
     array_of_one,
     as_bytes,
@@ -71,7 +73,9 @@ class Documents(Kind):
             document = _inner_of(value) if dataclasses.is_dataclass(value) else value
             return array_of_one(b"".join(documents.pieces(document, self._write)))
         except (TypeError, ValueError, RecursionError):
-            raise _unwritable(value) from None
+            with contextlib.suppress(RecursionError):
+                _unwritable(value)
+            raise MismatchError("JSON must be less deep, and its keys must be texts") from None
 
     def _write(self, value: Any) -> bytes:
         return write(value, has_all_numbers=self.adapter is None)
@@ -117,44 +121,21 @@ def _inner_of(value: Any) -> Any:
     raise TypeError(f"no JSON for a value of type {shown(type(value).__name__)}")
 
 
-def _unwritable(whole: Any) -> MismatchError:
-    """Return the error of an answer, with the place of the value that cannot be written."""
-    waiting: List[Tuple[Any, ...]] = [(whole,)]
-    seen = {id(whole)}
-    while waiting:
-        value, *place = waiting.pop()
-        value = _inner_of(value) if dataclasses.is_dataclass(value) else value
-        if isinstance(value, (dict, list, tuple)):
-            rows = value.items() if isinstance(value, dict) else enumerate(value)
-            inner = [(each, *place, name) for name, each in rows if id(each) not in seen]
-            seen.update(id(each[0]) for each in inner)
-            waiting += inner
-            continue
-        try:
-            write(value)
-        except (TypeError, ValueError):
-            return MismatchError(f"no JSON for {described(value)}", *map(shown, place))
-    return MismatchError("JSON must be less deep, and its keys must be texts")
+def _unwritable(value: Any) -> None:
+    """Raise MismatchError with the place of the first value that cannot be written, if there is one."""
+    value = _inner_of(value) if dataclasses.is_dataclass(value) else value
+    if isinstance(value, (dict, list, tuple)):
+        for name, each in value.items() if isinstance(value, dict) else enumerate(value):
+            with Place(shown(name)):
+                _unwritable(each)
+        return
+    try:
+        write(value)
+    except (TypeError, ValueError):
+        raise MismatchError(f"no JSON for {described(value)}") from None
 
 
 # --------------------------------------------------------- values of files
-
-
-class Converted(media.MediaKind):
-    """Values of another library's class that are pictures or files."""
-
-    def __init__(self, own: Any, read: Callable[[Any], Any], write: Callable[[Any], Any]) -> None:
-        super().__init__(own)
-        self._read, self._write = read, write
-
-    def convert(self, file: Any) -> Any:
-        return self._read(file)
-
-    def encode(self, value: Any) -> Any:
-        try:
-            return super().encode(self._write(value))
-        except (AttributeError, OSError, TypeError):
-            raise self.mismatch(value) from None
 
 
 class _Path(type(pathlib.Path())):  # type: ignore[misc]
@@ -175,9 +156,9 @@ def _picture_of(image: media.Image) -> Any:
 
 
 #: Classes of libraries that may be missing, by module and name, with what makes their kinds.
-_OTHERS: Dict[Tuple[str, str], Callable[[Any], Kind]] = {
-    ("PIL.Image", "Image"): lambda hint: Converted(media.Image, _picture_of, media.Image.of),
-    ("pathlib", "Path"): lambda hint: Converted(
+_OTHERS: Dict[Tuple[str, str], Callable[[], Kind]] = {
+    ("PIL.Image", "Image"): lambda: media.MediaKind(media.Image, _picture_of, media.Image.of),
+    ("pathlib", "Path"): lambda: media.MediaKind(
         media.File, _path_of, lambda path: media.File(path.read_bytes())
     ),
 }
@@ -240,7 +221,7 @@ def _tensor_kind(hint: Any) -> Any:
     if hint in media.CLASSES.values():
         return media.MediaKind(hint)
     if key in _OTHERS:
-        return _OTHERS[key](hint)
+        return _OTHERS[key]()
     if origin is list and arguments:
         inner = _tensor_kind(arguments[0])
         if type(inner) is Scalars:

@@ -195,25 +195,22 @@ class Scalars(Kind):
         self.dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
-        value = self._listed(array) if self.depth else array.item(0)
-        if self.dtype is np.object_ and not self.depth:
-            value = self._text(value)
+        if self.depth:
+            value: Any = self._listed(array)
+        else:
+            value = self._text(array.item(0)) if self.dtype is np.object_ else array.item(0)
         return value if self.adapter is None else self.adapter.read(value)
 
-    def _listed(self, array: Any) -> List[Any]:
-        row = array[:1].size
-        if row > documents.STEP:
-            return [self._listed(each) for each in array]
-        step = documents.STEP // max(row, 1)  # other threads run between two blocks
-        blocks = [array[at : at + step] for at in range(0, len(array), step)]
-        return [value for block in blocks for value in self._block(block)]
-
-    def _block(self, array: Any) -> List[Any]:
-        if self.dtype is np.object_:
-            flat = np.empty(array.size, np.object_)
-            flat[:] = [self._text(item) for item in array.flat]
-            array = flat.reshape(array.shape)
-        values: List[Any] = array.tolist()
+    def _listed(self, array: Any) -> Any:
+        """Return the nested lists of an array."""
+        if not array.size:
+            return array.tolist()
+        flat, values = array.reshape(-1), []  # type: Any, List[Any]
+        for at in range(0, array.size, documents.STEP):  # other threads run between them
+            piece = flat[at : at + documents.STEP]
+            values += map(self._text, piece) if self.dtype is np.object_ else piece.tolist()
+        for size in reversed(array.shape[1:]):
+            values = [values[at : at + size] for at in range(0, len(values), size)]
         return values
 
     def _text(self, item: Any) -> Any:
@@ -230,13 +227,7 @@ class Scalars(Kind):
             array = np.empty(1, self.dtype)
             array[0] = self._element(value)
             return array
-        flat, shape = _elements(self, value, self.depth)
-        array = np.empty(len(flat), self.dtype)
-        for at in range(0, len(flat), documents.STEP):  # other threads run between them
-            array[at : at + documents.STEP] = [
-                self._element(item) for item in flat[at : at + documents.STEP]
-            ]
-        return array.reshape(shape)
+        return _nested(self, value, self.depth, lambda piece: [*map(self._element, piece)])
 
     def _element(self, value: Any) -> Any:
         element: Any = value
@@ -251,18 +242,14 @@ class Scalars(Kind):
             raise self.mismatch(value) from None
 
     def from_json(self, document: Any) -> Any:
-        if self.python is not bytes:
-            return document
-        if isinstance(document, list):
+        if isinstance(document, list) and self.python is bytes:
             return [self.from_json(each) for each in document]
-        return from_base64(document, self)
+        return from_base64(document, self) if self.python is bytes else document
 
     def to_json(self, value: Any) -> Any:
-        if self.python is not bytes:
-            return value
-        if isinstance(value, list):
+        if isinstance(value, list) and self.python is bytes:
             return [self.to_json(each) for each in value]
-        return as_base64(value)
+        return as_base64(value) if self.python is bytes else value
 
     def from_text(self, text: str, parse: Parse) -> Any:
         if not self.depth and self.python in (str, bytes):
@@ -270,8 +257,8 @@ class Scalars(Kind):
         return super().from_text(text.lower() if self.python is bool else text, parse)
 
 
-def _elements(kind: Kind, value: Any, depth: int) -> Tuple[List[Any], List[int]]:
-    """Return the elements of lists in lists, and their shape. Raises MismatchError."""
+def _nested(kind: Kind, value: Any, depth: int, convert: Callable[[List[Any]], Any]) -> Any:
+    """Return the array of lists in lists; `convert` makes some elements. Raises MismatchError."""
     shape: List[int] = []
     level: List[Any] = [value]
     for axis in range(depth):
@@ -282,7 +269,10 @@ def _elements(kind: Kind, value: Any, depth: int) -> Tuple[List[Any], List[int]]
             raise RaggedError(f"expected {kind.expected}, got rows of different lengths")
         shape += sizes or {max(kind.dims[axis], 0)}  # empty lists say nothing of those below
         level = [item for each in level for item in each]
-    return level, shape
+    array = np.empty(len(level), kind.dtype)
+    for at in range(0, len(level), documents.STEP):  # other threads run between them
+        array[at : at + documents.STEP] = convert(level[at : at + documents.STEP])
+    return array.reshape(shape or [1])
 
 
 class Choice(Scalars):
@@ -393,20 +383,20 @@ class Arrays(Kind):
 
     def from_json(self, document: Any) -> Any:
         """Return the array of nested lists, unless an element would become another."""
-        flat, shape = _elements(self, document, 0 if self.is_number else len(self.dims))
-        array, types = np.empty(len(flat), self.dtype), _JSON_TYPES[self.dtype.kind]
+        types = _JSON_TYPES[self.dtype.kind]
         # an older numpy has no OverflowError for integers
         limits = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
+
+        def convert(piece: List[Any]) -> Any:
+            is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
+            if not types.issuperset(map(type, piece)) or not is_inside:
+                raise OverflowError
+            return np.array(piece, self.dtype)
+
         try:
-            for at in range(0, len(flat), documents.STEP):  # other threads run between them
-                piece = flat[at : at + documents.STEP]
-                is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
-                if not types.issuperset(map(type, piece)) or not is_inside:
-                    raise OverflowError
-                array[at : at + documents.STEP] = np.array(piece, self.dtype)
+            return _nested(self, document, 0 if self.is_number else len(self.dims), convert)
         except (OverflowError, TypeError):  # numbers that are too large; others than numbers
             raise self.mismatch(document) from None
-        return array.reshape(shape or [1])
 
     def to_json(self, value: Any) -> Any:
         array = self.encode(value)

@@ -206,8 +206,9 @@ class MediaKind(Kind):
     is_file = True
     has_names = True
 
-    def __init__(self, media: Any) -> None:
-        self.media = media
+    def __init__(self, media: Any, read: Any = None, write: Any = None) -> None:
+        """Set up; `read` and `write` are for values of another library's class."""
+        self.media, self._read, self._write = media, read, write
         self.takes_view = media is File
         self.expected = media.__name__
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
@@ -215,16 +216,17 @@ class MediaKind(Kind):
     def decode(self, array: Any, place: str = "", said: Mapping[str, Any] = _NOTHING) -> Any:
         """Return the value of an array, with what a request's parameters say of the file."""
         words = (str(said.get(f"{place}.{word}", "")) for word in WORDS)
-        return self.convert(self.media(as_bytes(array.reshape(-1)[0]), *words))
-
-    def convert(self, file: Any) -> Any:
-        """Return the value that a file is to the function. Raises MismatchError."""
-        return file
+        file = self.media(as_bytes(array.reshape(-1)[0]), *words)
+        return file if self._read is None else self._read(file)
 
     def encode(self, value: Any) -> Any:
-        if not isinstance(value, self.media):
+        try:
+            file = value if self._write is None else self._write(value)
+        except (AttributeError, OSError, TypeError):
+            raise self.mismatch(value) from None
+        if not isinstance(file, self.media):
             raise self.mismatch(value)
-        return array_of_one(value.data)
+        return array_of_one(file.data)
 
     def from_json(self, document: Any) -> Any:
         return self.media(from_base64(document, self))
