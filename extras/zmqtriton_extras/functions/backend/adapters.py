@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from zmqtriton_extras.functions.backend.kinds import (
     BASE64,
@@ -51,8 +51,8 @@ def adapter_of(hint: Any) -> Any:
     try:
         import pydantic  # only for documents: it takes a while
     except ImportError:
-        return _PlainAdapter(hint)
-    return _Adapter(hint, pydantic) if hasattr(pydantic, "TypeAdapter") else _PlainAdapter(hint)
+        return _plain(hint)
+    return _Adapter(hint, pydantic) if hasattr(pydantic, "TypeAdapter") else _plain(hint)
 
 
 class _Adapter:
@@ -217,85 +217,90 @@ def without_none(hint: Any) -> Tuple[Any, bool]:
     return typing.Union[others], len(others) < len(arguments)
 
 
-class _PlainAdapter:
+class _PlainAdapter(NamedTuple):
     """The adapter of lists, dicts, dataclasses, TypedDicts, enums and scalars."""
 
-    def __init__(self, hint: Any) -> None:
-        self.schema = _schema(hint, ())
-        self._hint = hint
-
-    def read(self, document: Any) -> Any:
-        """Return the value of a document. Raises MismatchError."""
-        return _build(self._hint, document)
+    schema: Dict[str, Any]
+    #: Returns the value of a document. Raises MismatchError.
+    read: Callable[[Any], Any]
 
 
-def _schema(hint: Any, around: Tuple[Any, ...]) -> Dict[str, Any]:
-    """Return the schema of a hint; a type within itself is just an object there."""
+def _plain(hint: Any, around: Tuple[Any, ...] = ()) -> _PlainAdapter:
+    """Return the adapter of a hint. In the schema a type within itself is just an object."""
     hint, is_nullable = without_none(hint)
-    if is_nullable:
-        return {"anyOf": [_schema(hint, around), {"type": "null"}]}
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     fields, needed = fields_of(hint)
+    if is_nullable:
+        inner = _plain(hint, around)
+        schema = {"anyOf": [inner.schema, {"type": "null"}]}
+        return _PlainAdapter(schema, lambda each: each if each is None else inner.read(each))
+    if hint is Any:
+        return _PlainAdapter({}, lambda each: each)
+    if hint in (None, type(None)):
+        return _PlainAdapter({"type": "null"}, lambda each: _expect(type(None), each))
     if fields and hint in around:
-        return {"type": "object"}
+        return _PlainAdapter({"type": "object"}, lambda each: _plain(hint).read(each))
     if fields:
-        properties = {name: _schema(each, (*around, hint)) for name, each in fields.items()}
-        return {"type": "object", "properties": properties, "required": sorted(needed)}
+        inners = {name: _plain(each, (*around, hint)) for name, each in fields.items()}
+        properties = {name: each.schema for name, each in inners.items()}
+        schema = {"type": "object", "properties": properties, "required": sorted(needed)}
+        return _PlainAdapter(schema, lambda each: hint(**_read_record(inners, needed, each)))
     if origin is dict and arguments[:1] in ((), (str,), (Any,)):
-        inner = _schema(arguments[1], around) if arguments else {}
-        return {"type": "object", "additionalProperties": inner}
+        inner = _plain((*arguments, Any, Any)[1], around)
+        schema = {"type": "object", "additionalProperties": inner.schema}
+        return _PlainAdapter(schema, lambda each: _read_dict(inner, each))
     if origin is list:
-        return {"type": "array", "items": _schema(arguments[0], around) if arguments else {}}
-    if hint in (Any, None, type(None)):
-        return {} if hint is Any else {"type": "null"}
-    kind = element_kind(hint)
+        inner = _plain((*arguments, Any)[0], around)
+        return _PlainAdapter(
+            {"type": "array", "items": inner.schema}, lambda each: _read_list(inner, each)
+        )
+    return _scalar(hint)
+
+
+def _expect(kind: type, document: Any) -> Any:
+    if not isinstance(document, kind):
+        raise MismatchError(f"expected {kind.__name__}, got {described(document)}")
+    return document
+
+
+def _read_list(inner: _PlainAdapter, document: Any) -> List[Any]:
+    rows = ((n, (each,)) for n, each in enumerate(_expect(list, document)))
+    return convert_all(rows, inner.read)
+
+
+def _read_dict(inner: _PlainAdapter, document: Any) -> Dict[str, Any]:
+    rows = ((named(name), (each,)) for name, each in _expect(dict, document).items())
+    return dict(zip(document, convert_all(rows, inner.read)))
+
+
+def _read_record(inners: Dict[str, _PlainAdapter], needed: Any, document: Any) -> Dict[str, Any]:
+    """Return the fields of a dataclass or TypedDict. Raises MismatchError."""
+    others = sorted(_expect(dict, document).keys() - inners.keys())
+    names = [*(name for name in inners if name in needed or name in document), *others]
+
+    def read(name: str) -> Any:
+        if name not in inners:
+            raise MismatchError("there is no such field")
+        if name not in document:
+            raise MismatchError("expected a value, got nothing")
+        return inners[name].read(document[name])
+
+    rows = [(name if name in inners else named(name), (name,)) for name in names]
+    return dict(zip(names, convert_all(rows, read)))
+
+
+def _scalar(hint: Any) -> _PlainAdapter:
+    """Return the adapter of a scalar, `Literal` or `Enum`. Raises HintError for another hint."""
+    kind: Any = element_kind(hint)
     if kind is None:
         raise HintError(
             f"{getattr(hint, '__name__', hint)} needs pydantic in the model's Python: "
             "pip install pydantic"
         )
-    return kind.schema
 
+    def read(document: Any) -> Any:
+        if hint is int and type(document) is int:  # of any size
+            return document
+        return kind.decode(kind.encode(kind.from_json(document)))
 
-def _build(hint: Any, document: Any) -> Any:
-    """Return the value that a document is, for a hint. Raises MismatchError."""
-    hint, is_nullable = without_none(hint)
-    if hint is Any or (document is None and (is_nullable or hint in (None, type(None)))):
-        return document
-    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    fields, needed = fields_of(hint)
-    expected = dict if fields else origin
-    if expected in (dict, list) and not isinstance(document, expected):
-        raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
-    inner = arguments[-1] if arguments else Any
-    if fields:
-        return hint(**_build_fields(fields, needed, document))
-    if origin is list:
-        return convert_all(((n, (inner, each)) for n, each in enumerate(document)), _build)
-    if origin is dict:
-        rows = ((named(name), (inner, each)) for name, each in document.items())
-        return dict(zip(document, convert_all(rows, _build)))
-    return _scalar(hint, document)
-
-
-def _build_fields(fields: Dict[str, Any], needed: Any, document: Any) -> Dict[str, Any]:
-    """Return the fields of a record. Raises MismatchError."""
-    names = [*fields, *sorted(document.keys() - fields.keys())]
-
-    def build(name: str) -> Any:
-        if name not in fields:
-            raise MismatchError("there is no such field")
-        if name in needed and name not in document:
-            raise MismatchError("expected a value, got nothing")
-        return _build(fields[name], document[name]) if name in document else None
-
-    rows = [(name if name in fields else named(name), (name,)) for name in names]
-    values = zip(names, convert_all(rows, build))
-    return {name: value for name, value in values if name in document}
-
-
-def _scalar(hint: Any, document: Any) -> Any:
-    if hint is int and type(document) is int:  # of any size
-        return document
-    kind: Any = element_kind(hint)
-    return kind.decode(kind.encode(kind.from_json(document)))
+    return _PlainAdapter(kind.schema, read)
