@@ -275,28 +275,23 @@ def _kind(name: str, hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
 
 def complete(config: Any, signature: Signature) -> Any:
     """Return a ModelConfig with all that the hints say. Raises ValueError if it says otherwise."""
+    inputs = "input", signature.parameters, config.add_input
+    for what, rows, add in (inputs, ("output", signature.outputs, config.add_output)):
+        tensors = [*_tensors(rows, are_inputs=what == "input")]
+        names = {each["name"] for each in tensors}
+        for entry in config.as_dict().get(what, ()):
+            if entry["name"] not in names:
+                raise ValueError(
+                    f"the function has no {what} '{entry['name']}'; remove it from config.pbtxt"
+                )
+        for tensor in tensors:
+            add(tensor)
     document = config.as_dict()
-    inputs, outputs = _tensors(signature.parameters), _tensors(signature.outputs)
-    _check_names(document, "input", inputs)
-    _check_names(document, "output", outputs)
-    for tensor in inputs:
-        config.add_input(tensor)
-    for tensor in outputs:
-        config.add_output({n: v for n, v in tensor.items() if n != "optional"})
     if signature.is_stream or document.get("model_transaction_policy"):
         config.set_model_transaction_policy({"decoupled": signature.is_stream})
     _complete_batching(config, signature.settings)
     _complete_instances(document, signature)
     return config
-
-
-def _check_names(document: Dict[str, Any], kind: str, tensors: Sequence[Any]) -> None:
-    names = [each["name"] for each in tensors]
-    for entry in document.get(kind, ()):
-        if entry["name"] not in names:
-            raise ValueError(
-                f"the function has no {kind} '{entry['name']}'; remove it from config.pbtxt"
-            )
 
 
 def _complete_batching(config: Any, settings: Settings) -> None:
@@ -387,17 +382,15 @@ def _schema(parameter: Parameter) -> Dict[str, Any]:
     return {**schema, "default": json.loads(text)} if len(text) <= _MAX_DEFAULT else schema
 
 
-def _tensors(rows: Sequence[Parameter]) -> List[Dict[str, Any]]:
-    """Return the tensors of parameters or outputs."""
-    tensors: List[Dict[str, Any]] = []
+def _tensors(rows: Sequence[Parameter], *, are_inputs: bool) -> Iterator[Dict[str, Any]]:
+    """Yield the tensors of parameters or outputs as entries of a configuration."""
     for row in rows:
-        is_optional = {"optional": True} if row.is_optional else {}
-        own = {"name": row.name, "data_type": row.kind.datatype, "dims": row.kind.dims}
-        tensors.append({**own, **is_optional})
+        tensors = [(row.name, row.kind.datatype, row.kind.dims, row.is_optional)]
         if row.ragged is not None:
-            own = {"name": row.name + RAGGED, "data_type": "TYPE_STRING", "dims": [1]}
-            tensors.append({**own, "optional": True})
-    return tensors
+            tensors.append((row.name + RAGGED, "TYPE_STRING", [1], True))
+        for name, datatype, dims, is_optional in tensors:
+            optional = {"optional": True} if are_inputs and is_optional else {}
+            yield {"name": name, "data_type": datatype, "dims": dims, **optional}
 
 
 def functions_of(module: Any) -> Iterator[Any]:

@@ -13,8 +13,9 @@ import math
 import threading
 import time
 from collections import deque
+from operator import methodcaller
 from queue import SimpleQueue
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import triton_python_backend_utils as pb_utils
 
@@ -48,7 +49,7 @@ class Work:
         #: Units of room for all streams; 0: no limit but `streams`.
         self.room = room
         self.step: Callable[[List[Any]], Any] = model.step
-        self.leave: Callable[[Any], Any] = getattr(model, "leave", _ignore)
+        self.leave: Callable[[Any], Any] = getattr(model, "leave", id)  # id does nothing
         #: The methods with which it gives its memory back, and takes it again.
         self.rests = {name: getattr(model, name) for name in _RESTS if hasattr(model, name)}
         self._model = model
@@ -65,19 +66,6 @@ class Work:
 
     def response(self, value: Any) -> Any:
         return value
-
-
-def _ignore(_: Any) -> None:
-    """Do nothing: the model has no `leave`."""
-
-
-def _keeps_up() -> bool:
-    """Return False: elsewhere than here a sender does not know its reader."""
-    return False
-
-
-def _has_left() -> None:
-    """Do nothing: elsewhere than here each response leaves at once."""
 
 
 class Stream:
@@ -102,16 +90,17 @@ class Stream:
         self.request = request
         self.arrived_s = arrived_s
         self.sender = request.get_response_sender()
-        self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
-        self.is_in_doubt: Callable[[], bool] = getattr(self.sender, "is_in_doubt", _keeps_up)
-        self.flush: Callable[[], None] = getattr(self.sender, "flush", _has_left)
-        is_here = self.flush is not _has_left
+        # Triton's senders lack these: they know no readers, and each response leaves at once
+        is_here = hasattr(self.sender, "flush")
+        self.is_behind, self.is_in_doubt, self.flush = [  # bool() is False
+            getattr(self.sender, name, bool) for name in ("is_behind", "is_in_doubt", "flush")
+        ]
         #: How a response is sent that leaves with others.
         self.how = {"waits": True} if is_here else {}
         #: Whether its client has left, once one of all senders has looked.
-        self.is_gone: Callable[[], bool] = self.sender.is_cancelled
-        if is_here:
-            self.is_gone = functools.partial(self.is_gone, looks=False)
+        self.is_gone = functools.partial(
+            self.sender.is_cancelled, **({"looks": False} if is_here else {})
+        )
         self.arguments: Any = None
         #: Units of the room; None until the request was read.
         self.units: Optional[float] = None
@@ -121,14 +110,10 @@ class Stream:
         self.state: Any = None
 
 
-def _flush(stream: Stream) -> None:
-    stream.flush()
-
-
 class Streams:
     """The streams of a model, in the order of their arrival."""
 
-    def __init__(self, work: Work, flush: Callable[[Stream], None] = _flush) -> None:
+    def __init__(self, work: Work, flush: Callable[[Stream], Any] = methodcaller("flush")) -> None:
         self._work = work
         #: Has the responses of a step leave, given one of its streams.
         self._flush = flush
@@ -160,14 +145,8 @@ class Streams:
             for stream in [*self.open, *self.waiting][:1]:
                 stream.sender.is_cancelled()
         self._has_looked = False
-        for stream in [each for each in self.open if each.is_gone()]:
+        for stream in [each for each in (*self.open, *self.waiting) if each.is_gone()]:
             self._end(stream)
-            self._leave(stream)
-        gone = [each for each in self.waiting if each.is_gone()]
-        for stream in gone:
-            self._end(stream)
-            self.waiting.remove(stream)
-            self.is_full = False  # another one is the first, which may need less
         self._admit()
         ready = [each for each in self.open if not each.is_behind()]
         self.behind = self.slow = len(self.open) - len(ready)
@@ -189,7 +168,8 @@ class Streams:
             ended = self.open
             if isinstance(error, Failed) and 0 <= error.entry < len(ready):
                 ended = [ready[error.entry]]
-            self._end_all(ended, failure(error))
+            for stream in list(ended):
+                self._end(stream, failure(error))
             return
         for stream, result in zip(ready, results):
             if result is not None:
@@ -198,21 +178,14 @@ class Streams:
 
     def close(self, response: Any) -> None:
         """End all streams, and those that wait, with the same response."""
-        self._end_all(self.open, response)
-        while self.waiting:
-            self._end(self.waiting.popleft(), response)
-
-    def _end_all(self, streams: Iterable[Stream], response: Any) -> None:
-        for stream in list(streams):
+        for stream in [*self.open, *self.waiting]:
             self._end(stream, response)
-            self._leave(stream)
 
     def _admit(self) -> None:
         while self.waiting and len(self.open) < self._work.streams and not self.is_full:
             stream = self.waiting[0]
             try:
                 self._enter(stream)
-                self.open.append(stream)
             except Full:
                 if self.open:
                     self.is_full = True
@@ -222,7 +195,8 @@ class Streams:
                 self._end(stream, pb_utils.InferenceResponse(error=error))
             except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
                 self._end(stream, failure(error))
-            self.waiting.popleft()
+            else:
+                self.open.append(self.waiting.popleft())
 
     def _enter(self, stream: Stream) -> None:
         """Have the model admit a request. Raises Full, or why it is refused."""
@@ -260,16 +234,17 @@ class Streams:
             is_last, response = True, failure(error)
         if is_last:
             self._end(stream, response)
-            self._leave(stream)
 
     def _end(self, stream: Stream, response: Any = None) -> None:
-        """Send the last response, or the end alone."""
+        """Send the last response, or the end alone; an open stream leaves."""
         try:
             stream.sender.send(*[response][: response is not None], flags=_FINAL)
         except Exception as error:  # noqa: BLE001 - a model may have sent the end itself
             pb_utils.Logger.log_error(f"the end of a stream was not sent: {error}")
-
-    def _leave(self, stream: Stream) -> None:
+        self.is_full = False  # another one is the first, which may need less, or there is room
+        if stream not in self.open:
+            self.waiting.remove(stream)
+            return
         try:
             self._work.leave(stream.state)
         except BaseException as error:  # noqa: BLE001 - the others go on
@@ -277,7 +252,6 @@ class Streams:
         stream.state = None
         self.open.remove(stream)  # only now: a model without streams may sleep
         self._free += stream.units or 0
-        self.is_full = False
 
 
 class Measures:
@@ -286,28 +260,26 @@ class Measures:
     def __init__(self, args: Dict[str, str]) -> None:
         labels = {"model": args["model_name"], "version": args["model_version"]}
         family = pb_utils.MetricFamily
+        states = family("streams", "Streams by state", family.GAUGE)
+        pieces = family("streams_pieces_total", "Responses of streams", family.COUNTER)
         rows = (
-            ("streams", "Streams by state", family.GAUGE),
-            ("streams_pieces_total", "Responses of streams", family.COUNTER),
-            ("streams_step_size", "Streams in a step", family.HISTOGRAM),
-            ("streams_step_seconds", "Time of a step", family.HISTOGRAM),
-            ("streams_first_seconds", "Time to the first response of a stream", family.HISTOGRAM),
+            ("streams_step_size", "Streams in a step", _SIZES),
+            ("streams_step_seconds", "Time of a step", _SECONDS),
+            ("streams_first_seconds", "Time to the first response of a stream", _SECONDS),
         )
-        self._families = [family(name=n, description=d, kind=k) for n, d, k in rows]
-        states, pieces, sizes, seconds, firsts = self._families
-        self._states = {
-            state: states.Metric(labels={**labels, "state": state})
-            for state in ("open", "waiting", "behind")
+        histograms = [(family(name, text, family.HISTOGRAM), bounds) for name, text, bounds in rows]
+        self._families = [states, pieces, *[each for each, _ in histograms]]
+        self._size, self._seconds, self._first = [
+            each.Metric(labels=labels, buckets=bounds) for each, bounds in histograms
+        ]
+        self._counts = {
+            each: states.Metric(labels={**labels, "state": each})
+            for each in ("open", "waiting", "behind")
         }
-        self._pieces = pieces.Metric(labels=labels)
-        self._sizes = sizes.Metric(labels=labels, buckets=_SIZES)
-        self._seconds = seconds.Metric(labels=labels, buckets=_SECONDS)
-        self._firsts = firsts.Metric(labels=labels, buckets=_SECONDS)
-        self._sent = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
-        #: Sizes and times of steps that are not reported yet.
-        self._steps: List[Tuple[int, float]] = []
-        #: Times to the first response, likewise.
-        self._first_s: List[float] = []
+        self._counts["pieces"] = pieces.Metric(labels=labels)
+        self._sent = dict.fromkeys(self._counts, 0)
+        #: Observations of steps that are not reported yet.
+        self._seen: List[Tuple[Any, float]] = []
         self._due_s = 0.0
 
     def tell(self, streams: Streams, *, is_idle: bool) -> None:
@@ -316,28 +288,19 @@ class Measures:
         if now_s < self._due_s and not is_idle:
             return
         self._due_s = now_s + _TELL_S
-        for size, seconds in self._steps:
-            self._sizes.observe(size)
-            self._seconds.observe(seconds)
-        self._steps.clear()
-        for seconds in self._first_s:
-            self._firsts.observe(seconds)
-        self._first_s.clear()
-        now = {
-            "open": len(streams.open),
-            "waiting": len(streams.waiting),
-            "behind": streams.behind,
-            "pieces": streams.pieces,
-        }
-        for name, metric in (*self._states.items(), ("pieces", self._pieces)):
-            if now[name] != self._sent[name]:
-                metric.increment(now[name] - self._sent[name])
-        self._sent = now
+        for metric, value in self._seen:
+            metric.observe(value)
+        self._seen.clear()
+        now = (len(streams.open), len(streams.waiting), streams.behind, streams.pieces)
+        for (name, metric), count in zip(self._counts.items(), now):
+            if count != self._sent[name]:
+                metric.increment(count - self._sent[name])
+                self._sent[name] = count
 
     def note_step(self, size: int, begun_s: float, streams: Streams) -> None:
         now_s = time.monotonic()
-        self._steps.append((size, now_s - begun_s))
-        self._first_s += [now_s - stream.arrived_s for stream in streams.begun]
+        self._seen += [(self._size, size), (self._seconds, now_s - begun_s)]
+        self._seen += [(self._first, now_s - stream.arrived_s) for stream in streams.begun]
         streams.begun.clear()
 
 
