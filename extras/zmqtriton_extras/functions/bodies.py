@@ -12,10 +12,8 @@ import numpy as np
 
 from zmqtriton.sdk.frontend import json_documents
 from zmqtriton.sdk.wire import InvalidArgument, datatypes, documents, wire
-from zmqtriton_extras.functions.backend.documents import kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import (
     DATATYPE,
-    HintError,
     Kind,
     MismatchError,
     Scalars,
@@ -196,18 +194,24 @@ class _Reader:
             raise MismatchError("expected text in UTF-8, got other bytes") from None
         is_list = kind.schema.get("type") == "array"
         if not is_list or (len(texts) == 1 and texts[0].lstrip().startswith("[")):
-            return self._parsed(kind, kind, texts[-1])
-        element = _element_of(kind)
-        return [self._parsed(kind, element, text) for text in texts]
+            return self._parsed(kind, kind.schema, texts[-1])
+        return [self._parsed(kind, _items(kind), text) for text in texts]
 
-    def _parsed(self, kind: Kind, element: Kind, text: str) -> Any:
-        """Return the document that a field of this kind has as text, or an element of its list."""
-        is_boolean = element.schema.get("type") == _BOOLEAN
+    def _parsed(self, kind: Kind, schema: Mapping[str, Any], text: str) -> Any:
+        """Return the document that a field has as text, or an element of its list, by its schema.
+
+        A text that may be one and is no JSON stays as it is.
+        """
+        types = {each.get("type") for each in schema.get("anyOf", [schema])}
+        if types == {"string"}:
+            return text
+        if types == {_BOOLEAN}:
+            text = _WORDS.get(text.lower(), text.lower())
         try:
-            return element.from_text(
-                _WORDS.get(text.lower(), text) if is_boolean else text, self._parse
-            )
+            return self._parse(text.encode())
         except InvalidArgument as error:
+            if types & {"string", None}:
+                return text
             is_scalar = isinstance(kind, Scalars) and not kind.depth
             reason = "" if is_scalar else f" ({error.text})"
             raise MismatchError(f"{kind.mismatch(text)}{reason}") from None
@@ -237,14 +241,6 @@ def _items(kind: Kind) -> Any:
     """Return the schema of an array's elements."""
     of_array = {"type": "string"} if kind.schema.get(DATATYPE) == "STRING" else {}
     return kind.schema.get("items", of_array)
-
-
-def _element_of(kind: Kind) -> Kind:
-    """Return the kind of an array's elements; without a kind of their own, any JSON."""
-    try:
-        return kind_of_schema(_items(kind))
-    except HintError:
-        return Kind()
 
 
 def _grouped(pairs: Iterable[tuple[str, bytes]]) -> _Fields:

@@ -31,7 +31,6 @@ from zmqtriton_extras.functions.backend.kinds import (
     HintError,
     Kind,
     MismatchError,
-    Parse,
     Place,
     Scalars,
     array_of_one,
@@ -79,18 +78,6 @@ class Documents(Kind):
 
     def _write(self, value: Any) -> bytes:
         return write(value, has_all_numbers=self.adapter is None)
-
-    def from_text(self, text: str, parse: Parse) -> Any:
-        """Return a text as it is where the schema has texts alone, or it is no JSON."""
-        kinds = {each.get("type", "string") for each in self.schema.get("anyOf", [self.schema])}
-        if "type" in self.schema and kinds == {"string"}:
-            return text
-        try:
-            return documents.parse(text.encode())
-        except ValueError as error:
-            if "string" in kinds:
-                return text
-            raise MismatchError(f"expected {self.expected}: {error}") from None
 
 
 def write(value: Any, *, has_all_numbers: bool = False) -> bytes:

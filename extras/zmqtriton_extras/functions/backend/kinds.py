@@ -15,8 +15,6 @@ import numpy as np
 
 from zmqtriton_floor.sdk import clipped, described, documents, shown
 
-#: Parses a text as JSON. Raises InvalidArgument.
-Parse = Callable[[bytes], Any]
 _INT64 = np.iinfo(np.int64)
 _ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
 #: Ends the name of a request parameter: what the server has found wrong with an argument.
@@ -151,10 +149,6 @@ class Kind:
         """Return the document that JSON has for a value."""
         return value
 
-    def from_text(self, text: str, parse: Parse) -> Any:
-        """Return the document that a field of a form has as text. Raises InvalidArgument."""
-        return parse(text.encode())
-
     def mismatch(self, value: Any) -> MismatchError:
         return MismatchError(f"expected {self.expected}, got {described(value)}")
 
@@ -251,11 +245,6 @@ class Scalars(Kind):
             return [self.to_json(each) for each in value]
         return as_base64(value) if self.python is bytes else value
 
-    def from_text(self, text: str, parse: Parse) -> Any:
-        if not self.depth and self.python in (str, bytes):
-            return text
-        return super().from_text(text.lower() if self.python is bool else text, parse)
-
 
 def _nested(kind: Kind, value: Any, depth: int, convert: Callable[[List[Any]], Any]) -> Any:
     """Return the array of lists in lists; `convert` makes some elements. Raises MismatchError."""
@@ -283,7 +272,7 @@ class Choice(Scalars):
         super().__init__(type(values[0]))
         self.values, self._enum = list(values), python
         self.expected = f"one of {', '.join(map(repr, values))}"
-        self.schema = {"enum": self.values}
+        self.schema = {**self.schema, "enum": self.values}
 
     @staticmethod
     def takes(values: Sequence[Any]) -> bool:

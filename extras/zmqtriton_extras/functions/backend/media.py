@@ -21,7 +21,6 @@ from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
     Kind,
     MismatchError,
-    Parse,
     array_of_one,
     as_bytes,
     convert_all,
@@ -233,9 +232,6 @@ class MediaKind(Kind):
 
     def to_json(self, value: Any) -> Any:
         return f"data:{value.content_type};base64,{base64.b64encode(value.data).decode()}"
-
-    def from_text(self, text: str, parse: Parse) -> Any:
-        return text
 
 
 class Several(Kind):
