@@ -230,6 +230,7 @@ def _plain(hint: Any, around: Tuple[Any, ...] = ()) -> _PlainAdapter:
     hint, is_nullable = without_none(hint)
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     fields, needed = fields_of(hint)
+    schema: Dict[str, Any]
     if is_nullable:
         inner = _plain(hint, around)
         schema = {"anyOf": [inner.schema, {"type": "null"}]}

@@ -51,12 +51,20 @@ def model(
     json_bytes: int = documents.LIMITS.bytes,
 ) -> Any:
     """Make a function, or a class whose instances are called, a model; it stays what it is."""
-    if batch < 0 or delay_ms < 0 or instances < 1:
-        raise ValueError("@model: batch and delay_ms must be 0 or more, and instances 1 or more")
-    if streams < 0 or room < 0 or (streams and batch) or (room and not streams):
-        raise ValueError("@model: streams must be 1 or more, without batch")
-    if json_bytes < 1:
-        raise ValueError("@model: json_bytes must be 1 or more")
+    faults = (
+        (
+            batch < 0 or delay_ms < 0 or instances < 1,
+            "batch and delay_ms must be 0 or more, and instances 1 or more",
+        ),
+        (
+            streams < 0 or room < 0 or (streams and batch) or (room and not streams),
+            "streams must be 1 or more, without batch",
+        ),
+        (json_bytes < 1, "json_bytes must be 1 or more"),
+    )
+    for is_there, text in faults:
+        if is_there:
+            raise ValueError(f"@model: {text}")
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)

@@ -58,7 +58,7 @@ def arguments(
     errors: List[MismatchError] = []
     wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
-        name, kind = each.name, each.kind
+        name, kind = each.name, each.kind  # type: str, Any
         if name in wrong:
             continue
         if each.ragged is not None and name + RAGGED in tensors:
@@ -71,18 +71,14 @@ def arguments(
             elif not each.has_default:
                 values[name] = None
             continue
-        array = _view(tensor) if kind.takes_view else tensor.as_numpy()
-        if row is not None:  # an entry of an array keeps the dimension of the batch
-            array = array[row : row + 1] if kind.is_row and not kind.is_number else array[row]
+        is_whole = row is None and not kind.takes_view
+        array = tensor.as_numpy() if is_whole else _array(tensor, kind, row)
         if kind.is_as_it_is:
             values[name] = array
             continue
         try:  # Place costs more, for each value
-            if kind.has_names:  # a file knows what the client has said of it
-                said = documents.parse(request.parameters().encode())
-                values[name] = kind.decode(array, name, said)
-            else:
-                values[name] = kind.decode(array)
+            said = [name, _parameters(request)] if kind.has_names else []  # of a file
+            values[name] = kind.decode(array, *said)
         except MismatchError as error:
             with Place(name, errors):
                 raise error
@@ -93,19 +89,26 @@ def arguments(
 
 def _wrong(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
     """Add what the server has found wrong with arguments, and return it by argument."""
-    text = request.parameters()
-    rows = documents.parse(text.encode()) if ERROR in text else {}
+    rows = _parameters(request) if ERROR in request.parameters() else {}
     wrong = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
     errors += [MismatchError(line) for lines in wrong.values() for line in lines]
     return wrong
 
 
-def _view(tensor: Any) -> Any:
-    """Return the array of a file's tensor; a large file stays in shared memory."""
+def _parameters(request: Any) -> Any:
+    return documents.parse(request.parameters().encode())
+
+
+def _array(tensor: Any, kind: Any, row: Optional[int]) -> Any:
+    """Return the array of a row, or of a file, which stays in shared memory if it is large."""
     view = getattr(tensor, "_data", None)  # Triton has no such attribute
-    if type(view) is not memoryview or tensor.shape() != [1]:
-        return tensor.as_numpy()
-    return array_of_one(view[4:])  # the length is before the data
+    if type(view) is memoryview and kind.takes_view and tensor.shape() == [1]:
+        return array_of_one(view[4:])  # the length is before the data
+    array = tensor.as_numpy()
+    if row is None:
+        return array
+    # an entry of an array keeps the dimension of the batch
+    return array[row : row + 1] if kind.is_row and not kind.is_number else array[row]
 
 
 def response(signature: Signature, answer: Any) -> Any:
@@ -150,7 +153,8 @@ def blamed(error: BaseException, values: Values) -> BaseException:
 def failure(error: BaseException) -> Any:
     """Return the response of a request that failed so."""
     if isinstance(error, (MismatchError, Refused)):
-        return _refusal(str(error), getattr(error, "status", 0))
+        status = getattr(error, "status", 0)
+        return _error(str(error), _CODES.get(status, "INVALID_ARG" if status < 500 else ""), status)
     if isinstance(error, Failed):
         return _error(error.text)
     frames = error.__traceback__
@@ -161,16 +165,11 @@ def failure(error: BaseException) -> Any:
     return _error(f"{type(error).__name__}: {error}")
 
 
-def _refusal(text: str, status: int) -> Any:
-    name = _CODES.get(status, "INVALID_ARG" if status < 500 else "INTERNAL")
+def _error(text: str, name: str = "", status: int = 0) -> Any:
+    """Return the response with an error; one of Triton's codes that is missing is INTERNAL."""
     code = getattr(pb_utils.TritonError, name, pb_utils.TritonError.INTERNAL)  # of an older Triton
     has_status = status and hasattr(pb_utils.TritonError, "number")  # Triton's has none
     error = pb_utils.TritonError(text, code, *[status][: bool(has_status)])
-    return pb_utils.InferenceResponse(error=error)
-
-
-def _error(text: str) -> Any:
-    error = pb_utils.TritonError(text, pb_utils.TritonError.INTERNAL)
     return pb_utils.InferenceResponse(error=error)
 
 

@@ -109,7 +109,7 @@ def _inner_of(value: Any) -> Any:
 
 
 def _unwritable(value: Any) -> None:
-    """Raise MismatchError with the place of the first value that cannot be written, if there is one."""
+    """Raise MismatchError with the place of the first value that cannot be written."""
     value = _inner_of(value) if dataclasses.is_dataclass(value) else value
     if isinstance(value, (dict, list, tuple)):
         for name, each in value.items() if isinstance(value, dict) else enumerate(value):

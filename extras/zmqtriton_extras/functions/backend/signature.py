@@ -138,14 +138,25 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
         returned, is_stream = (*typing.get_args(returned), Any)[0], True
     if settings.streams:
         returned, is_stream = without_end(returned, End), True
-    if is_generator and not is_stream:
-        raise HintError(f"{marked.__name__} yields: its return hint must be Iterator[...]")
-    if settings.batch and is_stream:
-        raise HintError("a function that streams answers requests one by one: leave batch out")
-    if settings.batch and not any(each.has_entries for each in parameters):
-        raise HintError(
-            "batch is for functions with a list or an array as a parameter, such as text: list[str]"
-        )
+    has_entries = any(each.has_entries for each in parameters)
+    faults = (
+        (
+            is_generator and not is_stream,
+            f"{marked.__name__} yields: its return hint must be Iterator[...]",
+        ),
+        (
+            settings.batch and is_stream,
+            "a function that streams answers requests one by one: leave batch out",
+        ),
+        (
+            settings.batch and not has_entries,
+            "batch is for functions with a list or an array as a parameter, such as "
+            "text: list[str]",
+        ),
+    )
+    for is_there, text in faults:
+        if is_there:
+            raise HintError(text)
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""

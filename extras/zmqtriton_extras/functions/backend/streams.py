@@ -37,8 +37,10 @@ _RESTS = ("sleep", "wake_up")
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
-_ENDED = "the instance of the model has ended"
-_TOO_LARGE = "the model has no room for this request, even without other streams"
+_ENDED = Refused("the instance of the model has ended", status=503)
+_TOO_LARGE = Refused(
+    "the model has no room for this request, even without other streams", status=503
+)
 
 
 class Work:
@@ -190,9 +192,7 @@ class Streams:
                 if self.open:
                     self.is_full = True
                     return
-                code = pb_utils.TritonError.UNAVAILABLE
-                error = pb_utils.TritonError(_TOO_LARGE, code)
-                self._end(stream, pb_utils.InferenceResponse(error=error))
+                self._end(stream, failure(_TOO_LARGE))
             except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
                 self._end(stream, failure(error))
             else:
@@ -369,8 +369,7 @@ class StreamLoop:
                 self._measures.note_step(len(ready), begun_s, streams)
             self._measures.tell(streams, is_idle=not streams.open or is_idle)
             self._log()
-        error = pb_utils.TritonError(_ENDED, pb_utils.TritonError.UNAVAILABLE)
-        streams.close(pb_utils.InferenceResponse(error=error))
+        streams.close(failure(_ENDED))
         self._measures.tell(streams, is_idle=True)
         self._leaving.put(None)
 
