@@ -1,7 +1,8 @@
-"""Checks and describes documents by their hints: pydantic does, and without it a part of this file.
+"""Checks JSON values against hints, with pydantic if it is installed, or else by this file alone.
 
-An adapter has a JSON schema, and reads a parsed document as the value that the hint says. Scalars
-are read strictly: a text is no number. Models of pydantic have rules of their own.
+An adapter belongs to one hint. It has the JSON schema of the hint, and converts a parsed JSON value
+into the Python value that the function gets. It does not convert a text to a number, except in
+pydantic models, which have their own rules.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ from zmqtriton_extras.functions.backend.kinds import (
 )
 from zmqtriton_floor.sdk import described
 
-#: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
+#: Origins of the hints `Union[X, Y]` and, from Python 3.10 on, `X | Y`.
 UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _EXTRAS: Any = {"include_extras": True} if hasattr(typing, "Annotated") else {}
-#: Maximum number of errors in a document that are read; of more the number alone is.
+#: Maximum number of errors in a value that are read; above it, only their number is reported.
 _MAX_ERRORS = 10_000
-#: Elements of a list that are read in one go.
+#: Number of elements of a list that are checked at a time.
 _PIECE = 8192
-#: Names in pydantic's places that no client has chosen: of the members of a union, and of keys.
+#: Names in places of pydantic's errors that are not a client's: members of unions, and keys.
 _TAGS = ("bool", "bytes", "dict", "float", "int", "list", "none", "str", "[key]")
-#: Types of schemas that are read strictly, and those of records, which refuse further fields.
+#: Types of core schemas that become strict, and those that refuse unknown fields.
 _SCALARS, _RECORDS = {"int", "float", "bool", "str"}, {"typed-dict", "dataclass-args"}
-#: Letters of base64 as pydantic writes them, and of all others.
+#: Converts the URL-safe base64 of pydantic to standard base64.
 _URL_SAFE = str.maketrans("-_", "+/")
-#: Fields of schemas without schemas in them, or with those of keys, which are texts in JSON.
+#: Fields of core schemas that are copied unchanged; keys are always texts in JSON.
 _OTHERS = {"default", "expected", "function", "keys_schema", "members", "metadata", "serialization"}
 
 
 def hints_of(function: Any) -> Dict[str, Any]:
-    """Return the hints of a function or a class, with what `Annotated` adds to them."""
+    """Return the type hints of a function or a class by name, including their `Annotated`."""
     return typing.get_type_hints(function, **_EXTRAS)
 
 
 def adapter_of(hint: Any) -> Any:
-    """Return the adapter of a hint. Raises HintError."""
+    """Return the object that checks and converts the JSON values of a hint. Raises HintError."""
     try:
         import pydantic  # only for documents: it takes a while
     except ImportError:
@@ -56,7 +57,7 @@ def adapter_of(hint: Any) -> Any:
 
 
 class _Adapter:
-    """The adapter of pydantic."""
+    """Checks and converts the JSON values of one hint with pydantic."""
 
     def __init__(self, hint: Any, pydantic: Any) -> None:
         import pydantic_core
@@ -75,14 +76,14 @@ class _Adapter:
         self._is_list = typing.get_origin(hint) is list
 
     def read(self, document: Any) -> Any:
-        """Return the value of a document. Raises MismatchError."""
+        """Convert a parsed JSON value into the value of the hint. Raises MismatchError."""
         if not (self._is_list and type(document) is list):
             return self._read(document, 0)
         steps = range(0, len(document), _PIECE)  # other threads run between them
         return [each for at in steps for each in self._read(document[at : at + _PIECE], at)]
 
     def _read(self, document: Any, first: int) -> Any:
-        """Return the value of a document, or of the elements from the first on."""
+        """Convert a JSON value, or a part of a list that begins at the index `first`."""
         try:
             return self._validator.validate_python(document)
         except self._error as error:
@@ -106,7 +107,7 @@ class _Adapter:
 
 
 def _names(schema: Any) -> Any:
-    """Iterate over the names of fields in a schema."""
+    """Iterate over the names of all fields in a JSON schema, at any depth."""
     if isinstance(schema, dict):
         yield from schema.get("properties", ())
         schema = list(schema.values())
@@ -115,7 +116,10 @@ def _names(schema: Any) -> Any:
 
 
 def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) -> Any:
-    """Return a schema without references; a type within itself is just an object there."""
+    """Return a JSON schema with each `$ref` replaced by its definition.
+
+    A type that contains itself is only `object` at the inner place.
+    """
     if isinstance(schema, list):
         return [_inlined(each, definitions, around) for each in schema]
     if not isinstance(schema, dict):
@@ -131,7 +135,7 @@ def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) 
 
 
 def _strict(schema: Any) -> Any:
-    """Return a schema of pydantic's core that reads scalars as they are, and bytes in base64."""
+    """Return a copy of a pydantic-core schema that does not convert scalars, and decodes base64."""
     if isinstance(schema, (list, tuple)):
         return type(schema)([_strict(each) for each in schema])
     kind = schema.get("type") if isinstance(schema, dict) else "model"
@@ -161,7 +165,7 @@ def _bytes_of(document: Any) -> Any:
 
 
 def _register(hint: Any, seen: List[Any]) -> None:
-    """Let pydantic read the TypedDicts of `typing`, which it refuses before Python 3.12."""
+    """Let pydantic accept `typing.TypedDict` in a hint, which it refuses before Python 3.12."""
     if hint in seen:
         return
     seen.append(hint)
@@ -183,7 +187,10 @@ def _register(hint: Any, seen: List[Any]) -> None:
 
 
 def fields_of(hint: Any) -> Tuple[Dict[str, Any], Any]:
-    """Return the hints of a dataclass or TypedDict by field, and the names of those it needs."""
+    """Return the hints of the fields of a dataclass or TypedDict, and the names of required fields.
+
+    Any other hint has no fields.
+    """
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         missing = dataclasses.MISSING
         needed = {
@@ -205,7 +212,7 @@ def _unwrapped(hint: Any) -> Any:
 
 
 def without_none(hint: Any) -> Tuple[Any, bool]:
-    """Return a hint without `None`, and whether it had that."""
+    """Return a hint without `| None`, and whether `None` was allowed."""
     if hasattr(hint, "__metadata__"):
         inner, is_nullable = without_none(hint.__origin__)
         parts = (inner, *hint.__metadata__)
@@ -218,7 +225,10 @@ def without_none(hint: Any) -> Tuple[Any, bool]:
 
 
 class _PlainAdapter(NamedTuple):
-    """The adapter of lists, dicts, dataclasses, TypedDicts, enums and scalars."""
+    """Checks and converts the JSON values of one hint without pydantic.
+
+    It supports lists, dicts, dataclasses, TypedDicts, enums and scalars.
+    """
 
     schema: Dict[str, Any]
     #: Returns the value of a document. Raises MismatchError.
@@ -226,7 +236,11 @@ class _PlainAdapter(NamedTuple):
 
 
 def _plain(hint: Any, around: Tuple[Any, ...] = ()) -> _PlainAdapter:
-    """Return the adapter of a hint. In the schema a type within itself is just an object."""
+    """Return the adapter of a hint without pydantic. Raises HintError.
+
+    `around` has the types that contain this hint. A type that contains itself is only `object` in
+    the schema at the inner place.
+    """
     hint, is_nullable = without_none(hint)
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     fields, needed = fields_of(hint)
@@ -275,7 +289,7 @@ def _read_dict(inner: _PlainAdapter, document: Any) -> Dict[str, Any]:
 
 
 def _read_record(inners: Dict[str, _PlainAdapter], needed: Any, document: Any) -> Dict[str, Any]:
-    """Return the fields of a dataclass or TypedDict. Raises MismatchError."""
+    """Convert the fields of a JSON object for a dataclass or TypedDict. Raises MismatchError."""
     others = sorted(_expect(dict, document).keys() - inners.keys())
     names = [*(name for name in inners if name in needed or name in document), *others]
 
@@ -291,7 +305,7 @@ def _read_record(inners: Dict[str, _PlainAdapter], needed: Any, document: Any) -
 
 
 def _scalar(hint: Any) -> _PlainAdapter:
-    """Return the adapter of a scalar, `Literal` or `Enum`. Raises HintError for another hint."""
+    """Return the adapter of a scalar, `Literal` or `Enum`. Any other hint raises HintError."""
     kind: Any = element_kind(hint)
     if kind is None:
         raise HintError(

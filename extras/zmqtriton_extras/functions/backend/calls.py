@@ -1,8 +1,8 @@
-"""Requests as calls of a function, and what it returns as their responses.
+"""Turns requests into calls of a function, and its return values into responses.
 
-Without batches each request is a call. With them the rows of all requests are its entries; those
-with equal single values share a call. What is wrong with a request, or with an entry that the
-function names, fails that request alone.
+Without batches each request is one call. In a batch each row of a request is an entry. Entries
+share a call if their other arguments are equal. A wrong request, or an entry that the function
+rejects, fails only that request.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Sign
 from zmqtriton_floor.sdk import described, documents
 
 Values = Dict[str, Any]
-#: The files of this package.
+#: Path of this package, whose frames are left out of tracebacks.
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _FAILURES = (Failed, Refused)
-#: Exceptions of a function that a damaged picture or sound can cause.
+#: Exceptions that a damaged image or sound can cause in a function.
 _DAMAGES = (EOFError, MismatchError, OSError, SyntaxError, ValueError)
-#: Triton's nearest codes by status; other statuses have INVALID_ARG or INTERNAL.
+#: Triton's codes by HTTP status; other statuses have INVALID_ARG or INTERNAL.
 _CODES = {
     404: "NOT_FOUND",
     409: "ALREADY_EXISTS",
@@ -50,7 +50,7 @@ def tensors_of(request: Any) -> Dict[str, Any]:
 def arguments(
     signature: Signature, request: Any, tensors: Dict[str, Any], row: Optional[int] = None
 ) -> Values:
-    """Return the arguments of the call for a request, or for one of its rows in a batch.
+    """Return the function's arguments for a request, or for one of its rows in a batch.
 
     Raises MismatchError.
     """
@@ -88,7 +88,7 @@ def arguments(
 
 
 def _wrong(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
-    """Add what the server has found wrong with arguments, and return it by argument."""
+    """Add the errors that the server has found in arguments, and return them by argument."""
     rows = _parameters(request) if ERROR in request.parameters() else {}
     wrong = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
     errors += [MismatchError(line) for lines in wrong.values() for line in lines]
@@ -100,7 +100,10 @@ def _parameters(request: Any) -> Any:
 
 
 def _array(tensor: Any, kind: Any, row: Optional[int]) -> Any:
-    """Return the array of a row, or of a file, which stays in shared memory if it is large."""
+    """Return the array of a tensor, or of one row of it.
+
+    A large file is not copied: it stays in shared memory.
+    """
     view = getattr(tensor, "_data", None)  # Triton has no such attribute
     if type(view) is memoryview and kind.takes_view and tensor.shape() == [1]:
         return array_of_one(view[4:])  # the length is before the data
@@ -112,7 +115,7 @@ def _array(tensor: Any, kind: Any, row: Optional[int]) -> Any:
 
 
 def response(signature: Signature, answer: Any) -> Any:
-    """Return the response with what a call has returned, or yielded. Raises TypeError."""
+    """Return the response for a value of the function. Raises TypeError for a wrong one."""
     if isinstance(answer, _FAILURES):
         raise answer
     values = signature.values(answer)
@@ -140,7 +143,10 @@ def _encode(signature: Signature, output: Parameter, value: Any) -> Any:
 
 
 def blamed(error: BaseException, values: Values) -> BaseException:
-    """Return the error of a damaged picture or sound among arguments if it can be the cause."""
+    """Return the error of a damaged image or sound among the arguments, or else the given error.
+
+    The function may have failed only because of the damaged file, which is the client's fault.
+    """
     errors: List[MismatchError] = []
     for name, value in values.items() if isinstance(error, _DAMAGES) else ():
         for each in value if isinstance(value, list) else [value]:
@@ -151,7 +157,7 @@ def blamed(error: BaseException, values: Values) -> BaseException:
 
 
 def failure(error: BaseException) -> Any:
-    """Return the response of a request that failed so."""
+    """Return the response to a request that failed with this exception."""
     if isinstance(error, (MismatchError, Refused)):
         status = getattr(error, "status", 0)
         return _error(str(error), _CODES.get(status, "INVALID_ARG" if status < 500 else ""), status)
@@ -166,7 +172,7 @@ def failure(error: BaseException) -> Any:
 
 
 def _error(text: str, name: str = "", status: int = 0) -> Any:
-    """Return the response with an error; one of Triton's codes that is missing is INTERNAL."""
+    """Return a response with an error, by the name of Triton's code; unknown names are INTERNAL."""
     code = getattr(pb_utils.TritonError, name, pb_utils.TritonError.INTERNAL)  # of an older Triton
     has_status = status and hasattr(pb_utils.TritonError, "number")  # Triton's has none
     error = pb_utils.TritonError(text, code, *[status][: bool(has_status)])
@@ -174,7 +180,10 @@ def _error(text: str, name: str = "", status: int = 0) -> Any:
 
 
 async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bool) -> List[Any]:
-    """Return the results of coroutines; without overlap they need no event loop."""
+    """Return the results of coroutines.
+
+    With `overlap` they run concurrently. Without it they run one by one, and need no event loop.
+    """
     if not overlap or len(coroutines) < 2:
         return [await each for each in coroutines]
     import asyncio  # most functions do without it
@@ -186,15 +195,15 @@ async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bo
 
 
 class _Entry(NamedTuple):
-    #: The request's place in what execute() was given, and the row in it.
+    #: Index of the request in the batch, and index of the row in the request.
     request: int
     row: int
-    #: Arguments of a call for this entry alone.
+    #: The arguments of this entry.
     values: Values
 
 
 class Batch:
-    """The requests of one execute(), and the calls that answer them."""
+    """The requests of one execute() in batch mode, grouped into calls of the function."""
 
     def __init__(self, signature: Signature, requests: List[Any]) -> None:
         self._signature = signature
@@ -202,9 +211,9 @@ class Batch:
         self._singles = [each for each in signature.parameters if not each.has_entries]
         self._has_files = any(each.kind.is_file for each in self._singles)
         self._failures: Dict[int, BaseException] = {}
-        #: The arrays of each request's rows, by row.
+        #: The output arrays of each request, by row.
         self._rows: List[Dict[int, Sequence[Any]]] = [{} for _ in requests]
-        #: The entries that share a call: their single values are equal.
+        #: The entries of each call, by their key.
         self._calls: Dict[Any, List[_Entry]] = {}
         for place, request in enumerate(requests):
             try:
@@ -221,7 +230,7 @@ class Batch:
             self._calls.setdefault(self._key(request, tensors, entry), []).append(entry)
 
     def _key(self, request: Any, tensors: Dict[str, Any], entry: _Entry) -> Any:
-        """Return what entries of a call have in common, bit by bit."""
+        """Return a key that is equal for entries that can share a call."""
         key: List[Any] = [entry.values[e.name].shape[1:] for e in self._lists if e.kind.is_row]
         key += [request.parameters()] if self._has_files else []
         for each in self._singles:
@@ -232,13 +241,13 @@ class Batch:
         return tuple(key)
 
     async def run(self, function: Function) -> List[Any]:
-        """Return the responses, of calls that overlap if the function is a coroutine's."""
+        """Make all calls, and return a response for each request."""
         calls = [self._finish(call, function) for call in self._calls.values()]
         await each_of(calls, overlap=self._signature.is_async)
         return [self._response(place) for place in range(len(self._rows))]
 
     async def _finish(self, entries: List[_Entry], function: Function) -> None:
-        """Make a call, and again without the requests that it fails by name."""
+        """Call the function for these entries, and again without the entries that it rejects."""
         entries = self._unfailed(entries)
         while entries:
             try:
@@ -261,7 +270,7 @@ class Batch:
         return [entry for entry in entries if entry.request not in self._failures]
 
     def _joined(self, entries: List[_Entry]) -> Values:
-        """Return the arguments of a call for all of these."""
+        """Return the arguments of one call for all entries."""
         values = entries[0].values.copy()
         for each in self._lists:
             column = [entry.values[each.name] for entry in entries]
@@ -294,7 +303,10 @@ class Batch:
 
 
 def _column(signature: Signature, output: Parameter, answer: Values, count: int) -> List[Any]:
-    """Return the rows of an output, or the failure in the place of one. Raises TypeError."""
+    """Return the array of each entry of an output; a Failed or Refused entry stays as it is.
+
+    Raises TypeError for a wrong number or type of entries.
+    """
     column = answer.get(output.name)
     size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
     if column is None or size != count:

@@ -1,6 +1,6 @@
-"""The kinds of all values; those of hints that are no tensors are JSON, such as a dataclass.
+"""Finds the kind for a hint or a schema; a hint without a tensor type, as a dataclass, is JSON.
 
-Documents are checked where the function runs, by `adapters`; the server knows the schema.
+The model's process checks JSON values with `adapters`. The server knows only their schema.
 """
 
 from __future__ import annotations
@@ -41,14 +41,17 @@ from zmqtriton_floor.sdk import described, documents, shown
 
 JSON = "application/json"
 _dumps = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
-#: Limits of answers: 900 levels, as the standard library's parser reads.
+#: Limits of results: only 900 levels, because the standard library's parser is recursive.
 _NO_LIMITS = documents.DocumentLimits(*[sys.maxsize] * 4)._replace(depth=900)
 
 
 class Documents(Kind):
-    """Values of a hint as JSON; in the server without a hint, by the schema of one."""
+    """Converts values to and from JSON text in a tensor of one string.
 
-    #: Limits of what a client sends.
+    In the model's process an adapter checks them. In the server there is only the schema.
+    """
+
+    #: Limits of a client's JSON.
     limits = documents.limits_of(documents.LIMITS.bytes)
 
     def __init__(self, name: str, schema: Dict[str, Any], adapter: Any = None) -> None:
@@ -81,7 +84,10 @@ class Documents(Kind):
 
 
 def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
-    """Write a value as JSON; numbers that are not finite are null, unless all are to be kept."""
+    """Return a value as JSON text.
+
+    NaN and infinities become null, unless `has_all_numbers` is set.
+    """
     try:
         return _dumps(value, allow_nan=has_all_numbers).encode()
     except (TypeError, ValueError):
@@ -96,7 +102,10 @@ def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
 
 
 def _inner_of(value: Any) -> Any:
-    """Return a value that JSON may have, with others in it. Raises TypeError."""
+    """Convert a value of another type to one that JSON has. Raises TypeError.
+
+    Only the outermost level is converted.
+    """
     if hasattr(value, "tolist"):  # of numpy
         return value.tolist()
     if isinstance(value, enum.Enum):
@@ -109,7 +118,7 @@ def _inner_of(value: Any) -> Any:
 
 
 def _unwritable(value: Any) -> None:
-    """Raise MismatchError with the place of the first value that cannot be written."""
+    """Raise MismatchError for the first inner value that cannot be JSON, with its place."""
     value = _inner_of(value) if dataclasses.is_dataclass(value) else value
     if isinstance(value, (dict, list, tuple)):
         for name, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -126,7 +135,7 @@ def _unwritable(value: Any) -> None:
 
 
 class _Path(type(pathlib.Path())):  # type: ignore[misc]
-    """The path of a file that exists as long as this."""
+    """A path that keeps its file: the file is deleted with this object."""
 
     file: media.File
 
@@ -142,7 +151,7 @@ def _picture_of(image: media.Image) -> Any:
     return image.pil
 
 
-#: Classes of libraries that may be missing, by module and name, with what makes their kinds.
+#: Functions that make kinds, for classes of other libraries by module and name.
 _OTHERS: Dict[Tuple[str, str], Callable[[], Kind]] = {
     ("PIL.Image", "Image"): lambda: media.MediaKind(media.Image, _picture_of, media.Image.of),
     ("pathlib", "Path"): lambda: media.MediaKind(
@@ -155,7 +164,7 @@ _OTHERS: Dict[Tuple[str, str], Callable[[], Kind]] = {
 
 
 def kind_of(hint: Any) -> Kind:
-    """Return the kind that a hint names. Raises HintError."""
+    """Return the kind of values for a hint. Raises HintError."""
     bare, has_more = _bare(hint)
     kind: Kind | None = _tensor_kind(bare)
     if kind is None:
@@ -169,7 +178,7 @@ def kind_of(hint: Any) -> Kind:
 
 
 def document_kind(hint: Any) -> Documents:
-    """Return the kind of a hint's values as JSON. Raises HintError."""
+    """Return the kind that sends a hint's values as JSON. Raises HintError."""
     try:
         adapter = adapter_of(hint)
     except HintError as error:
@@ -178,14 +187,14 @@ def document_kind(hint: Any) -> Documents:
 
 
 def name_of(hint: Any) -> str:
-    """Return a hint as its author writes it."""
+    """Return a hint as text, as it is written in code."""
     if isinstance(hint, type) and typing.get_origin(hint) is None:
         return "None" if hint is type(None) else hint.__name__
     return str(hint).replace("typing.", "")
 
 
 def _bare(hint: Any) -> Tuple[Any, bool]:
-    """Return a hint without `Annotated` and new names, and whether it had an `Annotated`."""
+    """Return a hint without `Annotated` and aliases, and whether `Annotated` was used."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     for name in ("__supertype__", "__value__"):  # of NewType, and of `type X = ...`
         if hasattr(hint, name) and not isinstance(hint, type):
@@ -199,7 +208,7 @@ def _bare(hint: Any) -> Tuple[Any, bool]:
 
 
 def _tensor_kind(hint: Any) -> Any:
-    """Return the kind that a hint names; None if it is one of JSON. Raises HintError."""
+    """Return the kind for a hint that has its own tensor type, or None. Raises HintError."""
     kind: Any = element_kind(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     key = (getattr(hint, "__module__", ""), getattr(hint, "__name__", ""))
@@ -222,7 +231,7 @@ def _tensor_kind(hint: Any) -> Any:
 
 
 def _array_of(arguments: Tuple[Any, ...]) -> Arrays:
-    """Return the kind of `NDArray[np.float32]`; that of a plain array is FP32."""
+    """Return the kind for the arguments of `NDArray[np.float32]`; without arguments it is FP32."""
     shape, dtype = (*arguments, np.dtype, np.float32)[:2] if arguments else ((), np.float32)
     sizes = typing.get_args(shape)
     dims = 1 if not sizes or Ellipsis in sizes else len(sizes)
@@ -238,7 +247,10 @@ def _datatype_of(element: Any) -> str:
 
 
 def _description(hint: Any) -> Dict[str, Any]:
-    """Return the description of an array or a file in `Annotated`. Raises HintError for bounds."""
+    """Return the schema's description from the `Annotated` of an array or a file.
+
+    Raises HintError for bounds, which nothing checks there.
+    """
     rows = [each for each in getattr(hint, "__metadata__", ()) if not isinstance(each, str)]
     if any(getattr(each, "metadata", True) for each in rows):
         raise HintError("bounds are for scalars, lists of these and JSON; check it in the function")
@@ -246,7 +258,7 @@ def _description(hint: Any) -> Dict[str, Any]:
 
 
 def _remedy(hint: Any) -> str:
-    """Return the advice for a hint with a type in it that JSON does not have."""
+    """Return advice for the author of a hint that contains a type without JSON."""
     text = str(hint)
     if "ndarray" in text:
         return '; write Array["FP32", -1, -1] for a tensor, or list[list[float]]'
@@ -258,7 +270,10 @@ def _remedy(hint: Any) -> str:
 
 
 def kind_of_schema(schema: Dict[str, Any]) -> Kind:
-    """Return the kind of values that a schema describes, without the hint's own classes."""
+    """Return the kind for a schema that another process has made from a hint.
+
+    Its values are basic types instead of the hint's own classes.
+    """
     content = schema.get(CONTENT)
     if content == JSON:
         return Documents(schema.get("title", "it"), schema)
@@ -281,7 +296,10 @@ def kind_of_schema(schema: Dict[str, Any]) -> Kind:
 
 
 def without_end(hint: Any, end: type) -> Any:
-    """Return the hint of a response, by that of a step's results: `list[str | None | End]`."""
+    """Return the hint of one response for the return hint of `step`.
+
+    For `list[str | None | End]` it is `str`.
+    """
     results = typing.get_args(hint)
     if typing.get_origin(hint) is not list or len(results) != 1:
         raise HintError("step needs a return hint such as -> list[str | None]")

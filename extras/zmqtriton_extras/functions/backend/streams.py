@@ -1,8 +1,8 @@
-"""Many streams in one model: each step of the model is one for all of them.
+"""Serves many streams in one model: each call of `step` computes the next piece of all streams.
 
-`Streams` decides who is admitted, who is in a step and who has left; it has no thread, lock or
-clock. `StreamLoop` is the thread of an instance that makes its rounds. Streams join and leave
-between steps, and one whose reader does not keep up is left out of steps while that is so.
+`Streams` decides which requests are admitted, take part in a step, or have ended. It has no thread,
+lock or clock. `StreamLoop` is the thread that runs the steps. Streams start and end between steps.
+A stream whose client reads too slowly is left out of steps until it has caught up.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
 from zmqtriton_extras.functions.backend.calls import failure
 from zmqtriton_floor.sdk import described
 
-#: Time after which the loop looks again at its readers, while none keeps up. Their pieces that are
-#: not read yet last for longer.
+#: Seconds between two looks at the clients while all read too slowly. They have unread responses
+#: for longer than that.
 _LOOK_S = 0.05
-#: Time that execute() waits while a request waits for room. Those behind it stay in the server's
-#: queue then, where priorities hold; it is short enough not to look like an execution that hangs.
+#: Maximum seconds that execute() waits if a request waits for room. Later requests then stay in
+#: the server's queue, which knows priorities. It is too short to look like a hung execution.
 _FULL_S = 1.0
-#: Time between two reports of metrics while steps follow each other: each costs messages.
+#: Seconds between two reports of metrics, because each costs messages.
 _TELL_S = 0.25
-#: Minimum time between two log lines of the same kind.
+#: Minimum seconds between two log lines of the same kind.
 _QUIET_S = 60.0
 _RESTS = ("sleep", "wake_up")
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -44,20 +44,20 @@ _TOO_LARGE = Refused(
 
 
 class Work:
-    """A model with `admit`, `step` and perhaps `leave` and `units`, which take requests."""
+    """Calls the methods of a model with `admit` and `step`, and perhaps `leave` and `units`."""
 
     def __init__(self, model: Any, streams: int, room: float = 0) -> None:
         self.streams = streams
-        #: Units of room for all streams; 0: no limit but `streams`.
+        #: Units of room that all streams share; 0: no limit except `streams`.
         self.room = room
         self.step: Callable[[List[Any]], Any] = model.step
         self.leave: Callable[[Any], Any] = getattr(model, "leave", id)  # id does nothing
-        #: The methods with which it gives its memory back, and takes it again.
+        #: The model's `sleep` and `wake_up`, if it has them.
         self.rests = {name: getattr(model, name) for name in _RESTS if hasattr(model, name)}
         self._model = model
 
     def read(self, request: Any) -> Any:
-        """Return the arguments of the other methods. Raises MismatchError."""
+        """Return the arguments of `admit` and `units` for a request. Raises MismatchError."""
         return request
 
     def units(self, arguments: Any) -> float:
@@ -71,7 +71,7 @@ class Work:
 
 
 class Stream:
-    """A request, from its arrival to its last response."""
+    """One request and its stream of responses, from arrival to end."""
 
     __slots__ = (
         "arguments",
@@ -97,52 +97,55 @@ class Stream:
         self.is_behind, self.is_in_doubt, self.flush = [  # bool() is False
             getattr(self.sender, name, bool) for name in ("is_behind", "is_in_doubt", "flush")
         ]
-        #: How a response is sent that leaves with others.
+        #: Arguments of send() for a response that is sent together with others.
         self.how = {"waits": True} if is_here else {}
-        #: Whether its client has left, once one of all senders has looked.
+        #: Returns whether its client has left. Call is_cancelled() of any sender first.
         self.is_gone = functools.partial(
             self.sender.is_cancelled, **({"looks": False} if is_here else {})
         )
         self.arguments: Any = None
-        #: Units of the room; None until the request was read.
+        #: Units of room that it needs; None before its request is read.
         self.units: Optional[float] = None
-        #: True if it has had a response.
+        #: True after its first response.
         self.has_begun = False
-        #: The model's own state, once it has admitted the request.
+        #: The state that `admit` has returned.
         self.state: Any = None
 
 
 class Streams:
-    """The streams of a model, in the order of their arrival."""
+    """All streams of a model, in their order of arrival."""
 
     def __init__(self, work: Work, flush: Callable[[Stream], Any] = methodcaller("flush")) -> None:
         self._work = work
-        #: Has the responses of a step leave, given one of its streams.
+        #: Sends the responses of a step; its argument is any stream of the step.
         self._flush = flush
         self.waiting: Deque[Stream] = deque()
         self.open: List[Stream] = []
-        #: True if the first that waits must wait until another leaves.
+        #: True if the first waiting request needs more room than is free.
         self.is_full = False
-        #: Units of room that are free.
+        #: Free units of room.
         self._free = work.room
-        #: Streams of the last round that were left out because of their readers.
+        #: Number of streams that the last step left out since clients have responses to read.
         self.behind = 0
-        #: Number of these streams whose readers are slow; pieces of the others may have died with a
-        #: broker.
+        #: Number of these streams whose clients are slow. Other clients may have lost responses
+        #: with a broker.
         self.slow = 0
-        #: Number of responses so far.
+        #: Number of responses that were sent.
         self.pieces = 0
-        #: Streams that have had their first response since the loop has cleared this.
+        #: Streams whose first response is not yet in the metrics.
         self.begun: List[Stream] = []
-        #: True if a sender has looked for cancellations since the last step. To look is also to
-        #: have responses leave, which is to happen beside the next step.
+        #: True if cancellations were read after the last step. Reading them also sends responses,
+        #: which another thread should do during the next step.
         self._has_looked = False
 
     def add(self, stream: Stream) -> None:
         self.waiting.append(stream)
 
     def begin(self) -> List[Stream]:
-        """Begin a round: remove those that have gone, admit others; return those for a step."""
+        """Prepare a step: end streams whose clients have left, and admit waiting requests.
+
+        Returns the streams that take part in the step.
+        """
         if not self._has_looked:
             for stream in [*self.open, *self.waiting][:1]:
                 stream.sender.is_cancelled()
@@ -157,7 +160,7 @@ class Streams:
         return ready
 
     def step(self, ready: List[Stream]) -> None:
-        """Make a step, and pass on its results."""
+        """Call `step` for these streams, and send its results."""
         try:
             results = self._work.step([each.state for each in ready])
             ready[0].sender.is_cancelled()
@@ -179,7 +182,7 @@ class Streams:
         self._flush(ready[0])
 
     def close(self, response: Any) -> None:
-        """End all streams, and those that wait, with the same response."""
+        """End all open and waiting streams with the same response."""
         for stream in [*self.open, *self.waiting]:
             self._end(stream, response)
 
@@ -199,7 +202,7 @@ class Streams:
                 self.open.append(self.waiting.popleft())
 
     def _enter(self, stream: Stream) -> None:
-        """Have the model admit a request. Raises Full, or why it is refused."""
+        """Call `admit` for a request. Raises Full without room, and the model's errors."""
         work = self._work
         if stream.units is None:
             stream.arguments = work.read(stream.request)
@@ -217,7 +220,7 @@ class Streams:
         stream.arguments = stream.request = None  # the model keeps of it what it needs
 
     def _take(self, stream: Stream, result: Any) -> None:
-        """Send the result of a step."""
+        """Send a stream's result of a step, and end the stream if it was the last one."""
         is_last = isinstance(result, End)
         value = result.value if is_last else result
         try:
@@ -236,7 +239,7 @@ class Streams:
             self._end(stream, response)
 
     def _end(self, stream: Stream, response: Any = None) -> None:
-        """Send the last response, or the end alone; an open stream leaves."""
+        """End a stream, with a last response or without one. An open stream leaves the model."""
         try:
             stream.sender.send(*[response][: response is not None], flags=_FINAL)
         except Exception as error:  # noqa: BLE001 - a model may have sent the end itself
@@ -255,7 +258,7 @@ class Streams:
 
 
 class Measures:
-    """The metrics of a loop; instances of a model share their series."""
+    """The metrics of the streams of one instance; instances of a model add to the same metrics."""
 
     def __init__(self, args: Dict[str, str]) -> None:
         labels = {"model": args["model_name"], "version": args["model_version"]}
@@ -278,12 +281,15 @@ class Measures:
         }
         self._counts["pieces"] = pieces.Metric(labels=labels)
         self._sent = dict.fromkeys(self._counts, 0)
-        #: Observations of steps that are not reported yet.
+        #: Metrics and their values that are not reported yet.
         self._seen: List[Tuple[Any, float]] = []
         self._due_s = 0.0
 
     def tell(self, streams: Streams, *, is_idle: bool) -> None:
-        """Report the changes since the last report, unless the next step may do so."""
+        """Report the changes since the last report, at most every quarter of a second.
+
+        When the loop is idle, it reports at once.
+        """
         now_s = time.monotonic()
         if now_s < self._due_s and not is_idle:
             return
@@ -305,33 +311,34 @@ class Measures:
 
 
 class StreamLoop:
-    """The thread of an instance that makes the steps of its streams; execute() is `put`."""
+    """The thread of an instance that runs the steps of its streams. execute() calls `put`."""
 
     def __init__(self, work: Work, args: Dict[str, str]) -> None:
-        #: Streams whose steps' responses are to leave; None at the end.
+        #: A stream of each step whose responses must be sent; None at the end.
         self._leaving: SimpleQueue[Optional[Stream]] = SimpleQueue()
         self._streams = Streams(work, self._leaving.put)
         self._measures = Measures(args)
         self._changed = threading.Condition()
         self._arrived: List[Stream] = []
         self._is_closed = False
-        #: Started by the first request: a model may be forked until then.
+        #: None before the first request, because a model may be forked until then.
         self._thread: Optional[threading.Thread] = None
-        #: Time of the last log line, by its kind.
+        #: Time of the last log line of each kind.
         self._logged_s: Dict[str, float] = {}
         self._work = work
 
     def calls(self) -> Dict[str, Callable[..., Any]]:
         """Return the methods that the server calls, by name.
 
-        They are not kept here: the metrics would outlive the connection, as a part of a cycle.
+        They are not attributes: a reference cycle would keep the metrics alive after the
+        connection.
         """
         rests = self._work.rests.items()
         calls = {name: functools.partial(self._rest, call) for name, call in rests}
         return {**calls, "execute": self.put}
 
     def put(self, requests: List[Any]) -> None:
-        """Take requests, and return at once unless one waits for room already."""
+        """Add requests, and return at once; if one waits for room, wait up to a second."""
         now_s = time.monotonic()
         streams = [Stream(request, now_s) for request in requests]
         with self._changed:
@@ -345,7 +352,7 @@ class StreamLoop:
             self._changed.wait_for(lambda: self._is_closed or not self._streams.is_full, _FULL_S)
 
     def close(self) -> None:
-        """End all streams; the server does not close a model that has any, unless it must."""
+        """End all streams and the thread. Usually none are left when the server unloads a model."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -353,7 +360,7 @@ class StreamLoop:
             self._thread.join()
 
     def _rest(self, call: Callable[[], Any]) -> None:
-        """Have the model sleep or wake up, once the last `leave` has returned."""
+        """Call the model's `sleep` or `wake_up` after all streams have left."""
         with self._changed:
             self._changed.wait_for(lambda: not self._streams.open)
             call()
@@ -374,12 +381,12 @@ class StreamLoop:
         self._leaving.put(None)
 
     def _send(self) -> None:
-        """Have the responses of a step leave while the next one computes."""
+        """Send the responses of each step while the next one computes, in a thread of its own."""
         for stream in iter(self._leaving.get, None):
             stream.flush()
 
     def _wait(self, is_idle: bool) -> bool:
-        """Wait until a step is possible, and take new requests; False at the end."""
+        """Wait until a step is possible, and add new requests. Returns False at the end."""
         streams = self._streams
         with self._changed:
             self._changed.notify_all()
@@ -392,7 +399,7 @@ class StreamLoop:
         return not self._is_closed
 
     def _log(self) -> None:
-        """Log, from time to time, what streams wait for; `zmqtriton-ctl explain` reads it."""
+        """Log what streams wait for, at most once a minute; `zmqtriton-ctl explain` reads it."""
         streams = self._streams
         count = len(streams.open)
         if streams.is_full:
