@@ -28,6 +28,7 @@ from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Sign
 from zmqtriton_floor.sdk import described, documents
 
 Values = Dict[str, Any]
+_NOTHING: Values = {}
 #: Path of this package, whose frames are left out of tracebacks.
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _FAILURES = (Failed, Refused)
@@ -48,18 +49,22 @@ def tensors_of(request: Any) -> Dict[str, Any]:
 
 
 def arguments(
-    signature: Signature, request: Any, tensors: Dict[str, Any], row: Optional[int] = None
+    signature: Signature,
+    request: Any,
+    tensors: Dict[str, Any],
+    row: Optional[int] = None,
+    known: Values = _NOTHING,
 ) -> Values:
     """Return the function's arguments for a request, or for one of its rows in a batch.
 
-    Raises MismatchError.
+    Arguments that are known are not read again. Raises MismatchError.
     """
-    values: Values = {}
+    values = {**known}
     errors: List[MismatchError] = []
     wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
         name, kind = each.name, each.kind  # type: str, Any
-        if name in wrong:
+        if name in wrong or name in known:
             continue
         if each.ragged is not None and name + RAGGED in tensors:
             tensor, kind = tensors[name + RAGGED], each.ragged
@@ -225,19 +230,22 @@ class Batch:
         tensors = tensors_of(request)
         first = tensors.get(self._lists[0].name)
         for row in range(1 if first is None else first.shape()[0]):
-            values = arguments(self._signature, request, tensors, row)
-            entry = _Entry(place, row, values)
-            self._calls.setdefault(self._key(request, tensors, entry), []).append(entry)
+            key = self._key(request, tensors, row)
+            shared = self._calls[key][0].values if key in self._calls else _NOTHING
+            known = {each.name: shared[each.name] for each in self._singles if each.name in shared}
+            values = arguments(self._signature, request, tensors, row, known)
+            self._calls.setdefault(key, []).append(_Entry(place, row, values))
 
-    def _key(self, request: Any, tensors: Dict[str, Any], entry: _Entry) -> Any:
+    def _key(self, request: Any, tensors: Dict[str, Any], row: int) -> Any:
         """Return a key that is equal for entries that can share a call."""
-        key: List[Any] = [entry.values[e.name].shape[1:] for e in self._lists if e.kind.is_row]
-        key += [request.parameters()] if self._has_files else []
-        for each in self._singles:
-            if each.name in tensors:
-                array = tensors[each.name].as_numpy()[entry.row]
-                data = array.flat if array.dtype == np.object_ else [array.tobytes()]
-                key += [each.name, array.shape, *data]
+        key: List[Any] = [request.parameters()] if self._has_files else []
+        for each in self._signature.parameters:
+            array = tensors[each.name].as_numpy() if each.name in tensors else None
+            if array is not None and each.kind.is_row:
+                key.append(array.shape[1:])
+            elif array is not None and not each.has_entries:
+                data = array[row].flat if array.dtype == np.object_ else [array[row].tobytes()]
+                key += [each.name, array.shape[1:], *data]
         return tuple(key)
 
     async def run(self, function: Function) -> List[Any]:
