@@ -91,7 +91,7 @@ class Place:
 
 
 def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:
-    """Call `convert` for each row, a place and arguments, and return the results.
+    """Return the results of `convert` for rows of a place, for errors, and its arguments.
 
     All rows are tried. If some fail, their errors are raised together.
     """
@@ -145,11 +145,11 @@ class Kind:
         raise NotImplementedError
 
     def from_json(self, document: Any) -> Any:
-        """Convert a parsed JSON value to a value. Raises MismatchError."""
+        """Convert a parsed JSON value to the value that encode() takes. Raises MismatchError."""
         return document
 
     def to_json(self, value: Any) -> Any:
-        """Convert a value to one that JSON can have."""
+        """Convert a value that decode() has returned to one that JSON can have."""
         return value
 
     def mismatch(self, value: Any) -> MismatchError:
