@@ -334,8 +334,8 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
 def _openai(signature: Signature) -> Dict[str, str]:
     """Return the configuration's parameters for OpenAI's routes: the names of input and output.
 
-    The input is `messages`, or the only text or sound without a default. Returns {} if the
-    function has no such input and one output.
+    The input is `messages`, or the only text or sound without a default. Returns {} if the routes
+    cannot call the function.
     """
     needed = [each for each in signature.parameters if not each.is_optional]
     chats = [each for each in needed if each.name == _CHAT and _openai_kind(each) == _CHAT]
