@@ -58,7 +58,10 @@ class FunctionModel:
         self._function = marked() if isinstance(marked, type) else marked
         settings = self._signature.settings
         # without coroutines of its own a function needs no event loop
-        self.execute: Any = self._execute if self._signature.is_async else self._execute_now
+        self.execute: Any = self._execute
+        if not self._signature.is_async:
+            is_plain = not (settings.batch or self._signature.is_stream)
+            self.execute = self._answer_each if is_plain else self._execute_now
         if settings.streams:
             self._loop = StreamLoop(FunctionWork(self._function, self._signature), args)
             vars(self).update(self._loop.calls())
@@ -83,13 +86,22 @@ class FunctionModel:
             return None
         return await calls.each_of([*map(self._answer, requests)], overlap=overlap)
 
+    def _answer_each(self, requests: List[Any]) -> List[Any]:
+        responses = []
+        for request in requests:
+            values: calls.Values = {}
+            try:
+                values = calls.arguments(self._signature, request, calls.tensors_of(request))
+                responses.append(calls.response(self._signature, self._function(**values)))
+            except Exception as error:  # noqa: BLE001 - the requester is told of it
+                responses.append(calls.failure(calls.blamed(error, values)))
+        return responses
+
     async def _answer(self, request: Any) -> Any:
         values: calls.Values = {}
         try:
             values = calls.arguments(self._signature, request, calls.tensors_of(request))
-            answer = self._function(**values)
-            answer = await answer if self._signature.is_async else answer
-            return calls.response(self._signature, answer)
+            return calls.response(self._signature, await self._function(**values))
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
             return calls.failure(calls.blamed(error, values))
 
