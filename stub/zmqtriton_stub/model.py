@@ -261,7 +261,9 @@ class PythonModel:
         """
         import asyncio
 
-        return self._is_decoupled or bool(asyncio.all_tasks(self.event_loop))
+        # asyncio forgets a task at its end. The loop may stop then, before the callbacks that
+        # answer: until these have run, the task is in ours.
+        return self._is_decoupled or bool(self._tasks or asyncio.all_tasks(self.event_loop))
 
     def run_background(self, max_s: float | None) -> None:
         """Run the event loop until there is something for a round, or for this long."""

@@ -291,3 +291,27 @@ class TritonPythonModel:
     assert model.model_class.ends == []
     model.finalize()
     assert model.model_class.ends == [[]]
+
+
+def test_a_task_is_background_until_its_callbacks_have_run(write_model: Write) -> None:
+    model: Any = _load(
+        write_model(
+            """
+            import asyncio
+            class TritonPythonModel:
+                async def execute(self, requests):
+                    # as a message does that comes in the turn in which the coroutine ends
+                    asyncio.get_running_loop().stop()
+            """
+        )
+    )
+    instance, ended = _instance(), []  # type: StubInstance, list[Any]
+    instance.max_inflight = 2
+    model.initialize("{}", instance)
+    model.execute([]).add_done_callback(ended.append)
+
+    model.run_background(None)
+
+    assert ([], True) == (ended, model.has_background())
+    model.finalize()
+    assert 1 == len(ended)

@@ -1,7 +1,7 @@
-"""Functions as models: the hints of a function are a model's interface.
+"""Serves Python functions as models: their type hints become inputs and outputs.
 
-`@model` marks a function or a class and returns it as it is. `backend/` runs such a file: it reads
-the hints into a signature, makes the configuration of it, and turns requests into calls. It is a
-model like any other, for Python 3.8 with numpy, so that an exported copy of it runs anywhere.
-`sources.py` tells the server which files are of this kind, without importing them.
+`@model` marks a function or a class, and returns it unchanged. `backend/` runs in the model's own
+Python, 3.8 or newer with numpy: it reads the hints, writes the configuration, and turns requests
+into calls. `zmqtriton export` copies it, so that Triton can run functions. The other modules run in
+the server, which finds functions in files by `sources.py` without importing them.
 """

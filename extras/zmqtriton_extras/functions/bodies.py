@@ -1,4 +1,4 @@
-"""Bodies of requests, and queries, as the arguments of a function: JSON, forms and files."""
+"""Reads the arguments of a function from a request's body and query: JSON, forms and files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import numpy as np
 
 from zmqtriton.sdk.frontend import json_documents
 from zmqtriton.sdk.wire import InvalidArgument, datatypes, documents, wire
-from zmqtriton_extras.functions.backend.documents import kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import (
     DATATYPE,
-    HintError,
     Kind,
     MismatchError,
     Scalars,
@@ -33,13 +31,13 @@ from zmqtriton_extras.routes.backend.multipart import (
 
 _URL_ENCODED = "application/x-www-form-urlencoded"
 _BOOLEAN = "boolean"
-#: Words for true and false in fields, beside these two.
+#: Further words for true and false in form fields.
 _WORDS = {"on": "true", "1": "true", "off": "false", "0": "false"}
-#: Bytes of a body that are looked at for the begin of a document.
+#: Bytes at the beginning of a body that can show that it is JSON.
 _HEAD_BYTES = 64
-#: Before a body that is a file, in place of the head of a part of a form.
+#: Put before a body that is a file, like the head of a part of a form.
 NO_HEAD = b"\r\n\r\n"
-#: Digits of a number that 64 bits may not hold, and the table that makes all digits equal to them.
+#: 19 digits, which 64 bits may not hold, and a table that makes all digits `0`.
 _DIGITS = b"0" * 19
 _TO_DIGITS = bytes(48 if 48 <= each <= 57 else 32 for each in range(256))
 _STEP_BYTES = 1 << 20
@@ -49,7 +47,7 @@ _Fields = dict[str, list[bytes]]
 
 
 class _Texts(NamedTuple):
-    """The fields with one name."""
+    """The texts of all form fields with the same name."""
 
     data: list[bytes]
 
@@ -59,12 +57,12 @@ def kind_of_body(content_type: str) -> str:
 
 
 def is_form(content_type: str) -> bool:
-    """Return whether a body is a form with files."""
+    """Return whether a body of this content type is a multipart form, which can have files."""
     return kind_of_body(content_type) == MULTIPART
 
 
 def file_for(interface: Interface, content_type: str) -> str:
-    """Return the one parameter that a body of this type is the file of; "" for another body."""
+    """Return the parameter that gets the whole body as its file; "" if the body is no file."""
     kind, types = kind_of_body(content_type), interface.files.items()
     if kind in ("", JSON, _URL_ENCODED, MULTIPART):
         return ""
@@ -79,7 +77,7 @@ def read(
     fetch: Fetch | None = None,
     query: bytes = b"",
 ) -> Request:
-    """Return the request of a body, and of the query for what that lacks.
+    """Return the request for a body. The query has arguments that the body lacks.
 
     `fetch` reads files at URLs. A body that is a file begins with NO_HEAD. Raises
     MismatchError, InvalidArgument for a document, and RefusedError for all else.
@@ -89,7 +87,7 @@ def read(
 
 
 class _Reader:
-    """The reader of a request."""
+    """Reads the body and query of a request."""
 
     def __init__(self, interface: Interface, opened: ExitStack, fetch: Fetch | None) -> None:
         self._interface, self._kinds = interface, interface.parameters
@@ -140,7 +138,7 @@ class _Reader:
             raise self._unfit("binary data") from None
 
     def _parts(self, content_type: str, body: memoryview) -> tuple[_Fields, dict[str, list[Part]]]:
-        """Return the fields and the files of a form; those of a list may be several."""
+        """Return the fields and the files of a multipart form; a list can have several files."""
         fields: _Fields = defaultdict(list)
         files: dict[str, list[Part]] = defaultdict(list)
         for part in parts_of(content_type, body):
@@ -152,14 +150,14 @@ class _Reader:
         return fields, {n: rows[-self._kinds[n].is_file :] for n, rows in files.items()}
 
     def _unfit(self, kind: str) -> RefusedError:
-        """Return the refusal of a body that is of no parameter."""
+        """Return the error for a body whose content type no parameter accepts."""
         files = [f"{types} as {named(name)}" for name, types in self._interface.files.items()]
         what = ", ".join([JSON, _URL_ENCODED, MULTIPART, *files[: len(files) == 1]])
         text = f"no parameter takes a body of {named(kind)}; Content-Type can be {what}"
         return RefusedError(415, text)
 
     def _parse(self, text: bytes) -> Any:
-        """Return the document of a text; an argument that is JSON has integers of any size.
+        """Parse JSON text. If an argument is JSON, integers can have any size.
 
         Raises InvalidArgument.
         """
@@ -174,12 +172,12 @@ class _Reader:
             raise InvalidArgument(f"failed to parse the request JSON buffer: {error}") from None
 
     def _is_absent(self, name: str, value: Any) -> bool:
-        """Return whether null stands for an argument that is left out."""
+        """Return whether the value is null and means the same as leaving out the argument."""
         schema = self._interface.input["properties"].get(name, {})
         return value is None and schema.get("default", name) is None
 
     def _value(self, kind: Kind, row: Any) -> Any:
-        """Return the value of a document, or of the fields that are one."""
+        """Return the value of an argument for its JSON value or its form fields."""
         document = self._document(kind, row.data) if isinstance(row, _Texts) else row
         is_text = kind.is_file and isinstance(document, str)
         if is_text and document.startswith(("http://", "https://")):
@@ -189,25 +187,31 @@ class _Reader:
         return kind.from_json(document)
 
     def _document(self, kind: Kind, data: list[bytes]) -> Any:
-        """Return the document that fields with a name are; those of a list are its elements."""
+        """Return the JSON value for form fields; for a list each field is an element."""
         try:
             texts = [str(each, "utf-8") for each in data]
         except UnicodeDecodeError:
             raise MismatchError("expected text in UTF-8, got other bytes") from None
         is_list = kind.schema.get("type") == "array"
         if not is_list or (len(texts) == 1 and texts[0].lstrip().startswith("[")):
-            return self._parsed(kind, kind, texts[-1])
-        element = _element_of(kind)
-        return [self._parsed(kind, element, text) for text in texts]
+            return self._parsed(kind, kind.schema, texts[-1])
+        return [self._parsed(kind, _items(kind), text) for text in texts]
 
-    def _parsed(self, kind: Kind, element: Kind, text: str) -> Any:
-        """Return the document that a field of this kind has as text, or an element of its list."""
-        is_boolean = element.schema.get("type") == _BOOLEAN
+    def _parsed(self, kind: Kind, schema: Mapping[str, Any], text: str) -> Any:
+        """Return the JSON value of a field's text, by the schema of the argument or element.
+
+        Text that is not JSON stays text if the schema permits that.
+        """
+        types = {each.get("type") for each in schema.get("anyOf", [schema])}
+        if types == {"string"}:
+            return text
+        if types == {_BOOLEAN}:
+            text = _WORDS.get(text.lower(), text.lower())
         try:
-            return element.from_text(
-                _WORDS.get(text.lower(), text) if is_boolean else text, self._parse
-            )
+            return self._parse(text.encode())
         except InvalidArgument as error:
+            if types & {"string", None}:
+                return text
             is_scalar = isinstance(kind, Scalars) and not kind.depth
             reason = "" if is_scalar else f" ({error.text})"
             raise MismatchError(f"{kind.mismatch(text)}{reason}") from None
@@ -219,7 +223,7 @@ class _Reader:
         return wire.Tensor(parts[0].name, datatypes.BYTES, shape, data)
 
     def _said(self, files: Mapping[str, Sequence[Part]]) -> dict[str, str]:
-        """Return the parameters of a request with the names and content types of its files."""
+        """Return request parameters with the names and content types of the files."""
         places = (
             (name if self._kinds[name].is_file else f"{name}.{n}", part)
             for name, parts in files.items()
@@ -234,17 +238,9 @@ def _has_files(kind: Kind) -> bool:
 
 
 def _items(kind: Kind) -> Any:
-    """Return the schema of an array's elements."""
+    """Return the schema of the elements of a list."""
     of_array = {"type": "string"} if kind.schema.get(DATATYPE) == "STRING" else {}
     return kind.schema.get("items", of_array)
-
-
-def _element_of(kind: Kind) -> Kind:
-    """Return the kind of an array's elements; without a kind of their own, any JSON."""
-    try:
-        return kind_of_schema(_items(kind))
-    except HintError:
-        return Kind()
 
 
 def _grouped(pairs: Iterable[tuple[str, bytes]]) -> _Fields:
@@ -255,7 +251,7 @@ def _grouped(pairs: Iterable[tuple[str, bytes]]) -> _Fields:
 
 
 def has_long_number(text: bytes) -> bool:
-    """Return whether a text has a number of so many digits that 64 bits may not hold it."""
+    """Return whether a text has a number with 19 or more digits, which 64 bits may not hold."""
     steps = range(0, len(text), _STEP_BYTES)  # other threads run between them
     pieces = (text[at : at + _STEP_BYTES + len(_DIGITS)] for at in steps)
     return any(_DIGITS in each.translate(_TO_DIGITS) for each in pieces)

@@ -1,4 +1,4 @@
-"""A function of a server as one of this process: `zmqtriton.connect().caption(image="cat.jpg")`."""
+"""Calls a served function like a local one: `zmqtriton.connect().caption(image="cat.jpg")`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from zmqtriton_extras.functions.interface import Interface, interface_of
 
 
 class Call:
-    """Calls the function: a picture, sound or file may be the path of one."""
+    """A callable that sends its arguments to a served function.
+
+    For an image, sound or file, pass the object or a path.
+    """
 
     def __init__(self, model: Model, interface: Interface) -> None:
         self._model, self._interface = model, interface
@@ -38,7 +41,10 @@ class Call:
         return inspect.Parameter(name, kind, default=default, annotation=hint)
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """Return the function's answer, or a stream; several outputs are a tuple, or a dict."""
+        """Call the function. Returns its result, or an iterator if it streams.
+
+        Several outputs are a named tuple or a dict, as the function returns them.
+        """
         bound = self.__signature__.bind(*values, **named).arguments
         kinds = self._interface.parameters
         arguments = {n: _value(kinds[n], v) for n, v in bound.items()}
@@ -59,7 +65,7 @@ class Call:
 
 
 def _value(kind: Kind, value: Any) -> Any:
-    """Return the files that paths or bytes are; any other value as it is."""
+    """Read a path, or wrap bytes, if the parameter is a file; return any other value unchanged."""
     if isinstance(kind, Several) and isinstance(value, list | tuple):
         return [_value(kind.inner, each) for each in value]
     if not isinstance(kind, MediaKind):
@@ -71,7 +77,7 @@ def _value(kind: Kind, value: Any) -> Any:
 
 
 def _files(place: str, value: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the files of a value with their places."""
+    """Yield the place, name and content type of each file in a value."""
     if isinstance(value, Media):
         yield place, value.name, value.content_type
     for n, each in enumerate(value) if isinstance(value, list) else ():
@@ -79,7 +85,7 @@ def _files(place: str, value: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def call_of(model: Model) -> Call | None:
-    """Return a model as a function; None if it is a model of another kind."""
+    """Return the callable for a model; None if the model is not a function."""
     try:
         interface = interface_of(model.config())
     except ZmqTritonError:

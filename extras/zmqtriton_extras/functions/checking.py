@@ -1,7 +1,7 @@
-"""Finds what no server could load in a file of functions, which another process imports for it.
+"""Finds errors in a file of functions for `zmqtriton check`, by importing it in a subprocess.
 
-Of a file by itself that process also calls each function with the request that `run` prints: only a
-call shows an answer that does not fit its hint.
+With permission, the subprocess also calls each function with its example, because only a call shows
+a result that does not fit the return hint.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from zmqtriton_extras.functions.taken_names import problems_of
 
 _WITHIN_S = 120
 _CALL_WITHIN_S = 10
-#: A model that is a function of a file elsewhere.
+#: The model.py that runs a function of another file.
 _CODE = """
 from zmqtriton_extras.functions.backend import model
 
 class TritonPythonModel(model.TritonPythonModel):
     file = {file!r}
 """
-#: An error of a call that is one of the function's answer.
+#: Matches the errors of results that do not fit the return hint.
 _ANSWER = re.compile("^TypeError: (?=output '|the function must return|step must return)")
-#: An error of a call that is an exception, not a text of Failed.
+#: Matches the errors of exceptions, other than texts of Failed.
 _EXCEPTION = re.compile(r"[A-Za-z_]\w*: ")
 
 
 def problems(path: Path, may_call: bool) -> Iterator[Problem]:
-    """Yield the problems of a file's functions, each with its line."""
+    """Yield the problems of a file's functions with their lines."""
     names = models_in(path)
     yield from (replace(each, path=str(path)) for each in problems_of(names))
     if not names:
@@ -73,7 +73,7 @@ def problems(path: Path, may_call: bool) -> Iterator[Problem]:
 
 
 def _rows(path: str, *, may_call: bool) -> Iterator[tuple[int, str, bool]]:
-    """Yield the line, the text and True for each error of a file, and False for a warning."""
+    """Yield a line number, a text and whether it is an error, not a warning, for each problem."""
     stub_model.provide_api()
     # only now: they need the API of models
     from zmqtriton_extras.functions.backend import api, model, signature
@@ -102,7 +102,7 @@ def _rows(path: str, *, may_call: bool) -> Iterator[tuple[int, str, bool]]:
 
 
 def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
-    """Return the error of a call with the example; "" without one, or for a refusal."""
+    """Call a function with its example, and return the error; "" if it succeeds or refuses."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place, name)
         (directory / "1").mkdir(parents=True)
@@ -117,7 +117,7 @@ def _failure(file: Path, name: str, interface: Interface, example: Any) -> str:
 
 
 def _error_of(answers: Any) -> str:
-    """Return the error of a call, unless the function has chosen its text."""
+    """Return the text of an exception in a call; "" for a text that the function has chosen."""
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(_CALL_WITHIN_S)
     try:

@@ -1,4 +1,7 @@
-"""The declaration, beside the package, which models import in Pythons without the server."""
+"""Declares the add-on.
+
+It is not in the package's `__init__.py`, which models import in Pythons without the server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request that `zmqtriton run` prints for a function: plain JSON with a value of each kind."""
+"""Makes the example request of a function, which `zmqtriton run` prints, from its schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zmqtriton_extras.functions.backend.kinds import CONTENT, DATATYPE, DIMS
 from zmqtriton_extras.functions.backend.media import Audio, Image
 from zmqtriton_extras.functions.interface import Interface, interface_of
 
-#: A picture of one pixel, as PNG.
+#: A PNG of one pixel, in base64.
 _PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
     "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -22,10 +22,10 @@ _FILES = {
     Audio.content_type: base64.b64encode(Audio.of([0.0], 8000).data).decode(),
 }
 _BASE64 = "aGVsbG8="
-#: Elements of arrays that are no numbers.
+#: Example elements of arrays, if they are not numbers.
 _ELEMENTS: Mapping[str, Any] = {"BOOL": True, "STRING": "hello"}
 _VALUES: Mapping[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "null": None}
-#: Texts of a format, by its name in JSON schema.
+#: Example texts by their `format` in a JSON schema.
 _FORMATS: Mapping[str, str] = {
     "date": "2020-01-31",
     "date-time": "2020-01-31T12:00:00Z",
@@ -35,12 +35,12 @@ _FORMATS: Mapping[str, str] = {
     "uri": "https://example.com",
     "uuid": "12345678-1234-4234-8234-123456789012",
 }
-#: Longer requests cannot be read.
+#: Maximum characters of an example; longer ones are not readable.
 _MAX_CHARACTERS = 1000
 
 
 def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tuple[str, str]]:
-    """Yield path and JSON of a function, unless that would be long, and its page."""
+    """Yield the path and JSON of an example request, unless it is long, and the URL of the page."""
     interface = interface_of(config)
     if interface and (example := example_for(interface)) is not None:
         yield f"/{name}", json.dumps(example, ensure_ascii=False)
@@ -49,7 +49,7 @@ def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tup
 
 
 def example_for(interface: Interface) -> Any:
-    """Return the arguments of a call as JSON; None if they would be long."""
+    """Return example arguments of a function; None if their JSON is too long to read."""
     example = example_of(interface.input)
     messages = example.get("messages")
     for each in messages if isinstance(messages, list) else ():
@@ -59,7 +59,7 @@ def example_for(interface: Interface) -> Any:
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:
-    """Return a document that a schema describes; a pattern is left out of account."""
+    """Return an example value for a JSON schema. It ignores patterns."""
     kind = schema.get("type", "object" if "properties" in schema else "string")
     if DATATYPE in schema:
         example = _ELEMENTS.get(schema[DATATYPE], 1)
@@ -87,12 +87,12 @@ def example_of(schema: Mapping[str, Any]) -> Any:
 
 
 def _constant(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the only value of a schema that has one, or its default."""
+    """Yield the constant and the default of a schema, if it has them."""
     yield from (schema[name] for name in ("const", "default") if name in schema)
 
 
 def _number(schema: Mapping[str, Any], usual: float) -> float:
-    """Return a number within the bounds of a schema, the usual one if it is."""
+    """Return the usual number if the schema's bounds permit it, or else one that they permit."""
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     above, below = (
         schema.get("exclusiveMinimum", -math.inf),

@@ -1,4 +1,4 @@
-"""Explanations of what streams of one model wait for, by what its loop has logged last."""
+"""Explains in `zmqtriton-ctl explain` what a model's streams wait for, from its last log lines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from zmqtriton.sdk.models import AnswerReader, Facts, Finding, warning
 
-#: The lines of `backend/streams.py`, which has one of each kind in a minute at most.
+#: Log lines of `backend/streams.py` by kind; each is logged at most once a minute.
 _LINES = {
     "room": re.compile(r"requests wait for room: \d+ streams have it$"),
     "readers": re.compile(r"\d+ of \d+ streams wait for their readers$"),
 }
-#: Seconds after which a line of the log is too old to explain the present state.
+#: Seconds after which a log line is too old to explain the current state.
 _RECENT_S = 120.0
 _ADVICE = {
     "room": "A request waits until enough streams have left. Raise `room` of @model if the model's "
@@ -23,16 +23,16 @@ _ADVICE = {
 
 
 def read(reader: AnswerReader, facts: Facts) -> None:
-    """Ask nothing: the log is known."""
+    """Do nothing: the explanation needs only the log, which is in the facts."""
 
 
 def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
-    """Return nothing: a model that is well has none."""
+    """Return no notes: there are only findings."""
     return iter(())
 
 
 def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
-    """Tell what streams wait for: room, or their readers."""
+    """Yield a finding if streams wait for room or for slow clients."""
     for kind, pattern in _LINES.items():
         lines = [line for line in facts.log if pattern.search(str(line["text"]))]
         time_s = lines[-1].get("time_s", facts.now_s) if lines else 0.0

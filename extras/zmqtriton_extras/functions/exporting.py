@@ -1,7 +1,7 @@
-"""`zmqtriton export`: functions as models of a repository that Triton serves.
+"""`zmqtriton export`: writes functions as models that NVIDIA Triton can serve.
 
-Each has its configuration, its file with the modules of the project that it imports, and a copy of
-the backend, which needs numpy alone.
+Each model has its configuration, its file, the modules of the project that the file imports, and a
+copy of the backend, which needs only numpy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from zmqtriton_extras.functions.imports import Imports
 from zmqtriton_extras.functions.sources import models_in
 
 _MODEL_FILE, _CONFIG_FILE = "model.py", "config.pbtxt"
-#: Name of a function's file that has the name of Triton's own.
+#: New name of a function's file if its name is model.py.
 _FUNCTION_FILE = "function.py"
-#: The package of the copy, and of what it needs of the server.
+#: The package of the copied backend, and its subpackage for modules of the server.
 _PACKAGE, _FLOOR = "zmqtriton_extras.functions.backend", "floor"
-#: The modules that the backend needs: `sdk`, and what that has for it.
+#: The modules of the server that the backend needs.
 _COPIED = ("sdk", "lazy_names", "documents", "descriptions")
 _CODE = '''"""Written by `zmqtriton export`: the model of the function in {file}."""
 
@@ -41,7 +41,7 @@ class TritonPythonModel(FunctionModel):
 
 
 def run_export(words: list[str]) -> int:
-    """Run the command and return the exit status."""
+    """Run `zmqtriton export` and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="zmqtriton export",
         description="Write each function of FILE as a model below DIRECTORY, for any Triton.",
@@ -67,7 +67,7 @@ def run_export(words: list[str]) -> int:
 
 
 def config_of(file: Path, name: str) -> Any:
-    """Return the configuration next to a file, completed for one function and Triton."""
+    """Return the config.pbtxt next to a file, or an empty one, for one function on Triton."""
     beside = scan.find_config(file.parent)
     config = pbtxt.read_config(beside) if beside else pbtxt.parse_text("")
     config.name, config.backend, config.default_model_filename = name, "python", ""
@@ -75,7 +75,7 @@ def config_of(file: Path, name: str) -> Any:
 
 
 def export(file: Path, name: str, directory: Path, imports: Imports) -> None:
-    """Write the model with this name.
+    """Write the function with this name as a model into a directory.
 
     Raises FileExistsError if it is there, and InvalidArgument if it cannot be copied as it is.
     """

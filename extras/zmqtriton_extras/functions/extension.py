@@ -1,4 +1,4 @@
-"""Functions over HTTP: POST /NAME takes plain JSON, a form or a file; GET is its description."""
+"""Serves functions over HTTP: POST /NAME calls one with JSON, a form or a file; GET shows it."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ from zmqtriton_extras.routes.backend.multipart import RefusedError
 from zmqtriton_standard.cockpit.pages import Pages, wants_html
 from zmqtriton_standard.generate.response import Events, as_event
 
-#: Any path that no other route has: those of routes.py have the same.
+#: Any path that no other route has. Routes of models have the same path.
 _PATH = "/{path:path}"
 #: Bytes at the beginning of a form that are searched for its first file.
 _HEAD_BYTES = 4096
-#: A name in the place of an error, and a line of a refusal: place and text.
+#: A name in the place of an error, and a line of an error with place and text.
 _NAME = re.compile(r"'[^']*'|[^.:']+")
 _PLACED = re.compile(rf"(?P<place>(?:{_NAME.pattern})(?:\.(?:{_NAME.pattern}))*): (?P<text>.*)")
-#: The errors for a name that no model has.
+#: Numbers of the errors for a name that no model has.
 _UNKNOWN = (InvalidArgument.number, NotFound.number)
 
 
 class Functions:
-    """The responder."""
+    """Responds to requests at the paths of functions."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -75,7 +75,7 @@ class Functions:
         self._pages = Pages(Path(files.__path__[0])) if has_pages else None
 
     def is_there(self, path: str) -> bool:
-        """Return whether a path is the name of a function, or of a model that may be loaded."""
+        """Return whether a path is the name of a function, or of a model that could be one."""
         try:
             model = self._gateway.catalogue.find(path)
         except ZmqTritonError as error:
@@ -84,13 +84,13 @@ class Functions:
         return interface_of(model.config) is not None
 
     async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-        """Call the function that has the name of the path, or describe it."""
+        """Respond to a request at /NAME: call or describe the function, or respond 404."""
         if not await self._try(req, resp, path):
             await req.drop_body()
             raise falcon.HTTPNotFound
 
     async def _try(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
-        """Answer for a function; return whether there is one."""
+        """Respond if the path is the name of a function, and return whether it is."""
         try:
             model = await self._entrance.find(path, grant=req.grant, deadline_ns=req.deadline_ns)
         except ZmqTritonError as error:
@@ -139,7 +139,7 @@ class Functions:
             resp.status, resp.data = 422, _refusal(interface, str(error))
 
     async def _body(self, req: HttpRequest, head: bytes, *, has_file: bool) -> ArenaBuffer:
-        """Return the body behind a head; its files lie where models read them."""
+        """Receive the body after `head`. Files are in shared memory, where models read them."""
         coding, limit = req.header(b"content-encoding"), self._max_bytes
         size = int(req.header(b"content-length") or 0)
         if has_file and coding is None and MIN_BYTES <= size <= limit:
@@ -155,7 +155,7 @@ class Functions:
         return await self._gateway.payload.gather(pieces, size, 0 if has_file else size, req.hold)
 
     async def _large_body(self, req: HttpRequest, head: bytes, size: int) -> ArenaBuffer:
-        """Receive a body of a known size behind a head; it lies in memory once."""
+        """Receive a large body after `head` directly into shared memory, without a copy."""
         form = ArenaBody(self._gateway.payload, len(head) + size, self._budget, _file_at)
         try:
             read = req.begin_body()
@@ -246,7 +246,7 @@ class Functions:
         resp.stream = Events(first, answers, write, turn=req.turn, made=req.made)
 
     def around(self, route: Route) -> Route:
-        """Return a route of all other paths, behind those of functions."""
+        """Return a route that serves functions first, and passes other paths to the given route."""
         inner = route.responder
 
         @wraps(inner)
@@ -258,7 +258,7 @@ class Functions:
 
 
 def _file_at(beginning: Any) -> int:
-    """Return the offset of the first file in a form, by its first bytes; 0 if they lack it."""
+    """Return the offset of the first file in a form; 0 if its first bytes do not show it."""
     head = bytes(beginning[:_HEAD_BYTES])
     # the end of its head becomes its length
     return max(head.find(b"\r\n\r\n", head.find(b"filename=")), 0)
@@ -272,13 +272,13 @@ def _write(interface: Interface, outputs: Mapping[str, Any]) -> bytes:
 
 
 def _size(array: Any) -> int:
-    """Return the bytes of an output, and of texts those of their references."""
+    """Return the size of an output in bytes. For long arrays of texts, count only references."""
     is_short = array.dtype.hasobject and array.nbytes < json_documents.LARGE_BYTES
     return int(array.nbytes) + (sum(map(len, array.flat)) if is_short else 0)
 
 
 def _refusal(interface: Interface, text: str) -> bytes:
-    """Return the document of an error that the client's arguments are the reason of."""
+    """Return the JSON of a 422 response, with the place and text of each wrong argument."""
     lines = clipped(text).split("\n")
     rows = [match for match in map(_PLACED.fullmatch, lines) if match]
     paths = [[part.strip("'") for part in _NAME.findall(row["place"])] for row in rows]
@@ -313,7 +313,7 @@ def _operation(gateway: Gateway, name: str, interface: Interface) -> dict[str, A
 
 
 async def _describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
-    """Add each function, which the route of all names stands for."""
+    """Add each function that the client may see to /openapi.json."""
     for model in gateway.catalogue.newest():
         interface = interface_of(model.config) if DESCRIPTION in model.config_text else None
         if interface is not None and bearer_tokens.may_see(req.grant, model.name):

@@ -1,4 +1,4 @@
-"""The modules of a project that a file imports, at any depth, by their text: nothing runs."""
+"""Finds the modules that a file imports, directly and indirectly, without running them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 
 from zmqtriton.sdk.wire import InvalidArgument
 
-#: Modules that the process of a model has.
+#: Packages that every model's process has.
 _PROVIDED = ("numpy", "triton_python_backend_utils", "zmqtriton")
 
 
 class Imports:
-    """The imports of a file and of the modules that it imports."""
+    """The modules that a file and its modules import."""
 
     def __init__(self, file: Path) -> None:
         # where the backend has Python look
         self._roots = (file.parent, file.parent.parent)
-        #: Files of the project by their paths below a directory that Python looks in.
+        #: Files of the project by their paths relative to the import path.
         self.modules: dict[str, Path] = {}
-        #: Names of modules that are elsewhere.
+        #: Names of modules outside the project.
         self._others: set[str] = set()
         self._read(file, ())
 
     @property
     def packages(self) -> list[str]:
-        """The packages of an index that the modules need."""
+        """The names of packages to install with pip for the modules."""
         distributions = packages_distributions()
         names = self._others - {*_PROVIDED, *sys.stdlib_module_names}
         return sorted({distributions.get(name, [name])[0] for name in names})
@@ -43,7 +43,7 @@ class Imports:
                 self._add(parts[:count])
 
     def _add(self, parts: tuple[str, ...]) -> None:
-        """Add a module, which may be a name in one, or a package."""
+        """Add a module if its file is in the project, and read its imports."""
         inner = "/".join(parts)
         for place in (f"{inner}/__init__.py", f"{inner}.py"):
             files = (root / place for root in self._roots)
@@ -57,7 +57,7 @@ class Imports:
 
 
 def _imported(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the modules that a file imports, and the names that it imports of one, in parts."""
+    """Yield the imported modules and names of a parsed file, each split at its dots."""
     for row in ast.walk(tree):
         if isinstance(row, ast.Import):
             yield from (tuple(each.name.split(".")) for each in row.names)

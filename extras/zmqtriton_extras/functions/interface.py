@@ -1,6 +1,7 @@
-"""A function's interface as the server knows it: its arguments and answers as tensors.
+"""Converts arguments and results of a function to and from tensors in the server.
 
-It is read from the parameter of the model's configuration that its backend makes of the hints.
+The server does not import the function. Its backend has written a description into a parameter of
+the model's configuration.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from zmqtriton_extras.functions.backend.media import Media, types_like
 from zmqtriton_extras.functions.backend.signature import DESCRIPTION, RAGGED
 
 JSON, MULTIPART, _STREAM = "application/json", "multipart/form-data", "text/event-stream"
-#: The content type of bytes of any kind.
+#: The content type of bytes without a known type.
 BYTES_TYPE = Media.content_type
 _ANY = "*/*"
-#: Maximum bytes that stand for wrong values in a request for more errors.
+#: Maximum bytes of placeholders for wrong values in a request.
 _MAX_BLANK_BYTES = 64 << 10
 _RAGGED = Documents("lists of different lengths", {})
 
 
 class Request(NamedTuple):
-    """A request to the model: its inputs, and what a client says of its files."""
+    """The inputs of a request to the model, and its parameters, such as names of files."""
 
     inputs: dict[str, Any]
     parameters: dict[str, str]
@@ -51,7 +52,7 @@ class Request(NamedTuple):
 class Interface:
     def __init__(self, description: Mapping[str, Any]) -> None:
         self.about: str = description["about"]
-        #: Name of the tuple that the function returns; "" for a dict, or one value.
+        #: Name of the function's NamedTuple; "" if it returns a dict or one value.
         self.tuple: str = description.get("tuple", "")
         self.is_stream: bool = description["is_stream"]
         self.input: dict[str, Any] = description["input"]
@@ -61,12 +62,12 @@ class Interface:
         self.parameters = _kinds(self.input)
         self._outputs = _kinds(self.output)
         self.has_documents = any(isinstance(k, Documents) for k in self.parameters.values())
-        #: The content types of the parameters that are files, by name: "image/*".
+        #: Content types of file parameters by name, such as "image/*".
         self.files = {name: _range(k) for name, k in self.parameters.items() if k.is_file}
         files = [] if self.is_stream else [n for n, kind in self._outputs.items() if kind.is_file]
-        #: The output that an answer may be the file of, or none.
+        #: The name of the only file output, or nothing.
         self._file = files if len(files) == 1 else []
-        #: The content types of its answers, the usual one first.
+        #: Content types of responses, the default first.
         self.offers = [_STREAM, JSON] if self.is_stream else [JSON]
         for name in self._file:
             self.offers += [*types_like(_content_type(self._outputs[name])), BYTES_TYPE]
@@ -77,9 +78,13 @@ class Interface:
         read: Callable[[Kind, Any], Any] = lambda kind, value: value,
         others: Collection[str] = (),
     ) -> Request:
-        """Return the request of arguments; `read` makes values of them, `others` come later.
+        """Return the request for arguments by name.
 
-        Raises MismatchError, unless the function's process may add more errors.
+        `read` converts an argument to its value. `others` are names of arguments that the caller
+        adds.
+
+        Raises MismatchError, unless the model's process can find further errors: then the request
+        has these errors as parameters.
         """
         arrays: dict[str, Any] = {}
         errors = [
@@ -111,7 +116,7 @@ class Interface:
         return array[np.newaxis] if self.has_batches else array
 
     def _arrays(self, name: str, kind: Kind, value: Any) -> dict[str, Any]:
-        """Return the tensor of a value; of lists of different lengths there are two."""
+        """Return the arrays of a value by name; lists of different lengths need a second one."""
         try:
             array = kind.encode(value)
         except RaggedError:
@@ -121,7 +126,7 @@ class Interface:
         return {name: self._batched(array)}
 
     def decode(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value of each output; None for one that a response lacks."""
+        """Convert a response's outputs to values by name; a missing output is None."""
         rows = self._rows(outputs)
         values = {n: k.decode(rows[n]) if n in rows else None for n, k in self._outputs.items()}
         for name in [each for each in values if each + RAGGED in rows]:
@@ -133,7 +138,7 @@ class Interface:
         return {n: a[0] if self.has_batches else a for n, a in outputs.items() if a is not None}
 
     def write(self, outputs: Mapping[str, Any]) -> bytes:
-        """Return the document of a response's outputs; numbers that are not finite are null."""
+        """Return a response's outputs as a JSON object; NaN and infinities become null."""
         rows = self._rows(outputs)
         document = {n: _answer(k, rows[n]) if n in rows else None for n, k in self._outputs.items()}
         ragged = {n: _answer(_RAGGED, rows[n + RAGGED]) for n in document if n + RAGGED in rows}
@@ -143,7 +148,7 @@ class Interface:
         return text
 
     def file(self, outputs: Mapping[str, Any]) -> tuple[bytes, str] | None:
-        """Return the file that an answer is, with its content type; None if it has none."""
+        """Return the content and content type of the only file output; None if it is missing."""
         [name] = self._file
         if name not in (rows := self._rows(outputs)):
             return None
@@ -179,7 +184,7 @@ class Interface:
 
 
 def _part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of an argument in a form, where a file is no text."""
+    """Return the schema of an argument in a form, where files are binary instead of base64."""
     if "contentEncoding" not in schema:
         return schema
     return {"type": "string", "format": "binary", CONTENT: schema.get(CONTENT, BYTES_TYPE)}
@@ -190,13 +195,13 @@ def _content_type(kind: Kind) -> str:
 
 
 def _range(kind: Kind) -> str:
-    """Return the content types of a kind of files: "image/*"."""
+    """Return the content types that a kind of file accepts, such as "image/*"."""
     major = _content_type(kind).partition("/")[0]
     return _ANY if major == "application" else f"{major}/*"
 
 
 def _answer(kind: Kind, row: Any) -> Any:
-    """Return the document of an output, without parsing one that is JSON."""
+    """Convert an output for JSON; text that is already JSON is not parsed."""
     if isinstance(kind, Documents):
         return orjson.Fragment(as_bytes(row.reshape(-1)[0]).replace(b"\n", b" "))
     return kind.to_json(kind.decode(row))
@@ -212,6 +217,6 @@ def _read(text: str) -> Interface:
 
 
 def interface_of(config: Mapping[str, Any]) -> Interface | None:
-    """Return the interface of a model; None for one that is no function."""
+    """Return the interface of a model by its configuration; None if it is not a function."""
     text = config_parameter(config, DESCRIPTION)
     return _read(text) if text else None

@@ -1,4 +1,4 @@
-"""`zmqtriton new NAME`: a function and its test, in the current directory."""
+"""`zmqtriton new NAME`: writes a function and its test into the current directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells files of functions from other Python files, by their text: nothing is imported."""
+"""Finds the functions with `@model` in a Python file by parsing it, without importing it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zmqtriton_extras.functions.backend.names import model_name
 
 _PACKAGE, _DECORATOR = "zmqtriton", "model"
 _CLASS = "TritonPythonModel"
-#: Larger files are data.
+#: Maximum bytes of a file that is parsed; larger ones contain data.
 _MAX_BYTES = 4 << 20
 
 
 def models_in(path: Path) -> tuple[str, ...]:
-    """Return the names of the models that a file declares by `@model`; () for other files."""
+    """Return the names of the models with `@model` in a file."""
     try:
         is_read = path.is_file() and path.stat().st_size <= _MAX_BYTES
         text = path.read_bytes() if is_read else b""
@@ -30,7 +30,7 @@ def models_in(path: Path) -> tuple[str, ...]:
 
 
 def _decorators(row: ast.stmt) -> Iterator[str]:
-    """Return the names that the decorator has by an import."""
+    """Yield the names that an import statement gives the decorator."""
     if isinstance(row, ast.ImportFrom) and row.module == _PACKAGE:
         yield from (a.asname or a.name for a in row.names if a.name == _DECORATOR)
     elif isinstance(row, ast.Import):
@@ -39,7 +39,7 @@ def _decorators(row: ast.stmt) -> Iterator[str]:
 
 
 def _names(row: Any, words: set[str]) -> Iterator[str]:
-    """Return the name of the model that a definition is."""
+    """Yield the model name of a function or class that has the decorator."""
     for each in getattr(row, "decorator_list", ()):
         is_call = isinstance(each, ast.Call)
         if _written(each.func if is_call else each) in words:
@@ -49,7 +49,7 @@ def _names(row: Any, words: set[str]) -> Iterator[str]:
 
 
 def _written(node: ast.expr) -> str:
-    """Return a name, or an attribute of one, as it is written; "" for any other expression."""
+    """Return an expression such as `model` or `zmqtriton.model` as text; "" for any other."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

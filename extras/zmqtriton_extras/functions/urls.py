@@ -1,7 +1,7 @@
-"""Files at URLs of hosts that the operator has named.
+"""Downloads files from URLs of hosts that the operator permits.
 
-An origin (scheme, host and port) is compared as a whole, also behind each redirect. All of a fetch
-has one deadline; threads of its own wait for hosts, and no more than these.
+Scheme, host and port of a URL, and of each redirect, must be permitted together. A download has one
+deadline. It runs in one of a limited number of threads.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from zmqtriton.sdk.frontend import Threads
 from zmqtriton.sdk.wire import shown
 from zmqtriton_extras.functions.backend.kinds import MismatchError, PlacedError
 
-#: Maximum time for a whole file, and its maximum size.
+#: Maximum seconds for a download, and maximum bytes of a file.
 WITHIN_S = 10.0
 _MAX_BYTES = 64 << 20
 _PIECE_BYTES = 64 << 10
-#: Maximum number of files that are fetched at the same time.
+#: Maximum number of concurrent downloads.
 MAX_FETCHES = 16
 
 
 class NotFetched(PlacedError):
-    """Raised with the URL of a file that is yet to be fetched."""
+    """Raised for a URL whose file must be downloaded before the request can be read."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -35,7 +35,7 @@ class NotFetched(PlacedError):
 
 
 class _Reader(io.RawIOBase):
-    """Reads from a connection until a deadline, however often a few bytes come."""
+    """Reads from a connection until a deadline, even if the server sends a few bytes at a time."""
 
     def __init__(self, connection: Any, left_s: Callable[[], float]) -> None:
         self._connection, self._left_s = connection, left_s
@@ -56,14 +56,14 @@ class _Response(HTTPResponse):
 
 
 class _Fetch(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens the connections of one fetch."""
+    """Opens the connections of one download, with its deadline."""
 
     def __init__(self, until_s: float) -> None:
         super().__init__()
         self._until_s = until_s
 
     def left_s(self) -> float:
-        """Return the time that is left. Raises TimeoutError."""
+        """Return the seconds until the deadline. Raises TimeoutError after it."""
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
@@ -86,7 +86,7 @@ class _Fetch(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 class Urls(urllib.request.HTTPRedirectHandler):
     def __init__(self, hosts: tuple[str, ...], max_bytes: int) -> None:
-        """Set up with origins, or hosts for https."""
+        """Set up with the permitted origins, or hosts for HTTPS, and the maximum size of a file."""
         self._origins = {each if "://" in each else f"https://{each}" for each in hosts}
         self._max_bytes = min(max_bytes, _MAX_BYTES)
         self._threads = Threads("files at URLs", MAX_FETCHES)
@@ -95,13 +95,13 @@ class Urls(urllib.request.HTTPRedirectHandler):
         return bool(self._origins)
 
     async def fetch(self, url: str) -> bytes:
-        """Return the file at a URL. Raises MismatchError; Unavailable beside too many others."""
+        """Return the content of a URL. Raises MismatchError; Unavailable if all threads work."""
         return await self._threads.run(self.read, url)
 
     def redirect_request(
         self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, to: str
     ) -> Any:
-        """Follow to origins that are allowed. Raises MismatchError."""
+        """Follow a redirect to a permitted origin. Raises MismatchError for any other."""
         self._check(to)
         return super().redirect_request(req, fp, code, msg, headers, to)
 
@@ -112,7 +112,7 @@ class Urls(urllib.request.HTTPRedirectHandler):
             raise MismatchError(f"the server reads no URLs of {host}, see --functions-url-host")
 
     def read(self, url: str) -> bytes:
-        """Return the file at a URL, in a thread. Raises MismatchError."""
+        """Return the content of a URL; for a thread, since it blocks. Raises MismatchError."""
         fetch, data = _Fetch(time.monotonic() + WITHIN_S), bytearray()
         limits = f"{self._max_bytes} bytes or {WITHIN_S:g} s"
         try:

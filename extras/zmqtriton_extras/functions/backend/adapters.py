@@ -1,7 +1,8 @@
-"""Checks and describes documents by their hints: pydantic does, and without it a part of this file.
+"""Checks JSON values against hints, with pydantic if it is installed, or else by this file alone.
 
-An adapter has a JSON schema, and reads a parsed document as the value that the hint says. Scalars
-are read strictly: a text is no number. Models of pydantic have rules of their own.
+An adapter belongs to one hint. It has the JSON schema of the hint, and converts a parsed JSON value
+into the Python value that the function gets. It does not convert a text to a number, except in
+pydantic models, which have their own rules.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from zmqtriton_extras.functions.backend.kinds import (
     BASE64,
@@ -24,39 +25,39 @@ from zmqtriton_extras.functions.backend.kinds import (
 )
 from zmqtriton_floor.sdk import described
 
-#: The origins of `X | Y` and `Union[X, Y]`; the first is of Python 3.10.
+#: Origins of the hints `Union[X, Y]` and, from Python 3.10 on, `X | Y`.
 UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _EXTRAS: Any = {"include_extras": True} if hasattr(typing, "Annotated") else {}
-#: Maximum number of errors in a document that are read; of more the number alone is.
+#: Maximum number of errors in a value that are read; above it, only their number is reported.
 _MAX_ERRORS = 10_000
-#: Elements of a list that are read in one go.
+#: Number of elements of a list that are checked at a time.
 _PIECE = 8192
-#: Names in pydantic's places that no client has chosen: of the members of a union, and of keys.
+#: Names in places of pydantic's errors that are not a client's: members of unions, and keys.
 _TAGS = ("bool", "bytes", "dict", "float", "int", "list", "none", "str", "[key]")
-#: Types of schemas that are read strictly, and those of records, which refuse further fields.
+#: Types of core schemas that become strict, and those that refuse unknown fields.
 _SCALARS, _RECORDS = {"int", "float", "bool", "str"}, {"typed-dict", "dataclass-args"}
-#: Letters of base64 as pydantic writes them, and of all others.
+#: Converts the URL-safe base64 of pydantic to standard base64.
 _URL_SAFE = str.maketrans("-_", "+/")
-#: Fields of schemas without schemas in them, or with those of keys, which are texts in JSON.
+#: Fields of core schemas that are copied unchanged; keys are always texts in JSON.
 _OTHERS = {"default", "expected", "function", "keys_schema", "members", "metadata", "serialization"}
 
 
 def hints_of(function: Any) -> Dict[str, Any]:
-    """Return the hints of a function or a class, with what `Annotated` adds to them."""
+    """Return the type hints of a function or a class by name, including their `Annotated`."""
     return typing.get_type_hints(function, **_EXTRAS)
 
 
 def adapter_of(hint: Any) -> Any:
-    """Return the adapter of a hint. Raises HintError."""
+    """Return the object that checks and converts the JSON values of a hint. Raises HintError."""
     try:
         import pydantic  # only for documents: it takes a while
     except ImportError:
-        return _PlainAdapter(hint)
-    return _Adapter(hint, pydantic) if hasattr(pydantic, "TypeAdapter") else _PlainAdapter(hint)
+        return _plain(hint)
+    return _Adapter(hint, pydantic) if hasattr(pydantic, "TypeAdapter") else _plain(hint)
 
 
 class _Adapter:
-    """The adapter of pydantic."""
+    """Checks and converts the JSON values of one hint with pydantic."""
 
     def __init__(self, hint: Any, pydantic: Any) -> None:
         import pydantic_core
@@ -75,14 +76,14 @@ class _Adapter:
         self._is_list = typing.get_origin(hint) is list
 
     def read(self, document: Any) -> Any:
-        """Return the value of a document. Raises MismatchError."""
+        """Convert a parsed JSON value into the value of the hint. Raises MismatchError."""
         if not (self._is_list and type(document) is list):
             return self._read(document, 0)
         steps = range(0, len(document), _PIECE)  # other threads run between them
         return [each for at in steps for each in self._read(document[at : at + _PIECE], at)]
 
     def _read(self, document: Any, first: int) -> Any:
-        """Return the value of a document, or of the elements from the first on."""
+        """Convert a JSON value, or a part of a list that begins at the index `first`."""
         try:
             return self._validator.validate_python(document)
         except self._error as error:
@@ -106,7 +107,7 @@ class _Adapter:
 
 
 def _names(schema: Any) -> Any:
-    """Iterate over the names of fields in a schema."""
+    """Iterate over the names of all fields in a JSON schema, at any depth."""
     if isinstance(schema, dict):
         yield from schema.get("properties", ())
         schema = list(schema.values())
@@ -115,7 +116,10 @@ def _names(schema: Any) -> Any:
 
 
 def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) -> Any:
-    """Return a schema without references; a type within itself is just an object there."""
+    """Return a JSON schema with each `$ref` replaced by its definition.
+
+    A type that contains itself is only `object` at the inner place.
+    """
     if isinstance(schema, list):
         return [_inlined(each, definitions, around) for each in schema]
     if not isinstance(schema, dict):
@@ -131,7 +135,7 @@ def _inlined(schema: Any, definitions: Dict[str, Any], around: Tuple[str, ...]) 
 
 
 def _strict(schema: Any) -> Any:
-    """Return a schema of pydantic's core that reads scalars as they are, and bytes in base64."""
+    """Return a copy of a pydantic-core schema that does not convert scalars, and decodes base64."""
     if isinstance(schema, (list, tuple)):
         return type(schema)([_strict(each) for each in schema])
     kind = schema.get("type") if isinstance(schema, dict) else "model"
@@ -161,7 +165,7 @@ def _bytes_of(document: Any) -> Any:
 
 
 def _register(hint: Any, seen: List[Any]) -> None:
-    """Let pydantic read the TypedDicts of `typing`, which it refuses before Python 3.12."""
+    """Let pydantic accept `typing.TypedDict` in a hint, which it refuses before Python 3.12."""
     if hint in seen:
         return
     seen.append(hint)
@@ -183,7 +187,10 @@ def _register(hint: Any, seen: List[Any]) -> None:
 
 
 def fields_of(hint: Any) -> Tuple[Dict[str, Any], Any]:
-    """Return the hints of a dataclass or TypedDict by field, and the names of those it needs."""
+    """Return the hints of the fields of a dataclass or TypedDict, and the names of required fields.
+
+    Any other hint has no fields.
+    """
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         missing = dataclasses.MISSING
         needed = {
@@ -205,7 +212,7 @@ def _unwrapped(hint: Any) -> Any:
 
 
 def without_none(hint: Any) -> Tuple[Any, bool]:
-    """Return a hint without `None`, and whether it had that."""
+    """Return a hint without `| None`, and whether `None` was allowed."""
     if hasattr(hint, "__metadata__"):
         inner, is_nullable = without_none(hint.__origin__)
         parts = (inner, *hint.__metadata__)
@@ -217,85 +224,98 @@ def without_none(hint: Any) -> Tuple[Any, bool]:
     return typing.Union[others], len(others) < len(arguments)
 
 
-class _PlainAdapter:
-    """The adapter of lists, dicts, dataclasses, TypedDicts, enums and scalars."""
+class _PlainAdapter(NamedTuple):
+    """Checks and converts the JSON values of one hint without pydantic.
 
-    def __init__(self, hint: Any) -> None:
-        self.schema = _schema(hint, ())
-        self._hint = hint
+    It supports lists, dicts, dataclasses, TypedDicts, enums and scalars.
+    """
 
-    def read(self, document: Any) -> Any:
-        """Return the value of a document. Raises MismatchError."""
-        return _build(self._hint, document)
+    schema: Dict[str, Any]
+    #: Returns the value of a document. Raises MismatchError.
+    read: Callable[[Any], Any]
 
 
-def _schema(hint: Any, around: Tuple[Any, ...]) -> Dict[str, Any]:
-    """Return the schema of a hint; a type within itself is just an object there."""
+def _plain(hint: Any, around: Tuple[Any, ...] = ()) -> _PlainAdapter:
+    """Return the adapter of a hint without pydantic. Raises HintError.
+
+    `around` has the types that contain this hint. A type that contains itself is only `object` in
+    the schema at the inner place.
+    """
     hint, is_nullable = without_none(hint)
-    if is_nullable:
-        return {"anyOf": [_schema(hint, around), {"type": "null"}]}
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     fields, needed = fields_of(hint)
+    schema: Dict[str, Any]
+    if is_nullable:
+        inner = _plain(hint, around)
+        schema = {"anyOf": [inner.schema, {"type": "null"}]}
+        return _PlainAdapter(schema, lambda each: each if each is None else inner.read(each))
+    if hint is Any:
+        return _PlainAdapter({}, lambda each: each)
+    if hint in (None, type(None)):
+        return _PlainAdapter({"type": "null"}, lambda each: _expect(type(None), each))
     if fields and hint in around:
-        return {"type": "object"}
+        return _PlainAdapter({"type": "object"}, lambda each: _plain(hint).read(each))
     if fields:
-        properties = {name: _schema(each, (*around, hint)) for name, each in fields.items()}
-        return {"type": "object", "properties": properties, "required": sorted(needed)}
+        inners = {name: _plain(each, (*around, hint)) for name, each in fields.items()}
+        properties = {name: each.schema for name, each in inners.items()}
+        schema = {"type": "object", "properties": properties, "required": sorted(needed)}
+        return _PlainAdapter(schema, lambda each: hint(**_read_record(inners, needed, each)))
     if origin is dict and arguments[:1] in ((), (str,), (Any,)):
-        inner = _schema(arguments[1], around) if arguments else {}
-        return {"type": "object", "additionalProperties": inner}
+        inner = _plain((*arguments, Any, Any)[1], around)
+        schema = {"type": "object", "additionalProperties": inner.schema}
+        return _PlainAdapter(schema, lambda each: _read_dict(inner, each))
     if origin is list:
-        return {"type": "array", "items": _schema(arguments[0], around) if arguments else {}}
-    if hint in (Any, None, type(None)):
-        return {} if hint is Any else {"type": "null"}
-    kind = element_kind(hint)
+        inner = _plain((*arguments, Any)[0], around)
+        return _PlainAdapter(
+            {"type": "array", "items": inner.schema}, lambda each: _read_list(inner, each)
+        )
+    return _scalar(hint)
+
+
+def _expect(kind: type, document: Any) -> Any:
+    if not isinstance(document, kind):
+        raise MismatchError(f"expected {kind.__name__}, got {described(document)}")
+    return document
+
+
+def _read_list(inner: _PlainAdapter, document: Any) -> List[Any]:
+    rows = ((n, (each,)) for n, each in enumerate(_expect(list, document)))
+    return convert_all(rows, inner.read)
+
+
+def _read_dict(inner: _PlainAdapter, document: Any) -> Dict[str, Any]:
+    rows = ((named(name), (each,)) for name, each in _expect(dict, document).items())
+    return dict(zip(document, convert_all(rows, inner.read)))
+
+
+def _read_record(inners: Dict[str, _PlainAdapter], needed: Any, document: Any) -> Dict[str, Any]:
+    """Convert the fields of a JSON object for a dataclass or TypedDict. Raises MismatchError."""
+    others = sorted(_expect(dict, document).keys() - inners.keys())
+    names = [*(name for name in inners if name in needed or name in document), *others]
+
+    def read(name: str) -> Any:
+        if name not in inners:
+            raise MismatchError("there is no such field")
+        if name not in document:
+            raise MismatchError("expected a value, got nothing")
+        return inners[name].read(document[name])
+
+    rows = [(name if name in inners else named(name), (name,)) for name in names]
+    return dict(zip(names, convert_all(rows, read)))
+
+
+def _scalar(hint: Any) -> _PlainAdapter:
+    """Return the adapter of a scalar, `Literal` or `Enum`. Any other hint raises HintError."""
+    kind: Any = element_kind(hint)
     if kind is None:
         raise HintError(
             f"{getattr(hint, '__name__', hint)} needs pydantic in the model's Python: "
             "pip install pydantic"
         )
-    return kind.schema
 
+    def read(document: Any) -> Any:
+        if hint is int and type(document) is int:  # of any size
+            return document
+        return kind.decode(kind.encode(kind.from_json(document)))
 
-def _build(hint: Any, document: Any) -> Any:
-    """Return the value that a document is, for a hint. Raises MismatchError."""
-    hint, is_nullable = without_none(hint)
-    if hint is Any or (document is None and (is_nullable or hint in (None, type(None)))):
-        return document
-    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    fields, needed = fields_of(hint)
-    expected = dict if fields else origin
-    if expected in (dict, list) and not isinstance(document, expected):
-        raise MismatchError(f"expected {expected.__name__}, got {described(document)}")
-    inner = arguments[-1] if arguments else Any
-    if fields:
-        return hint(**_build_fields(fields, needed, document))
-    if origin is list:
-        return convert_all(((n, (inner, each)) for n, each in enumerate(document)), _build)
-    if origin is dict:
-        rows = ((named(name), (inner, each)) for name, each in document.items())
-        return dict(zip(document, convert_all(rows, _build)))
-    return _scalar(hint, document)
-
-
-def _build_fields(fields: Dict[str, Any], needed: Any, document: Any) -> Dict[str, Any]:
-    """Return the fields of a record. Raises MismatchError."""
-    names = [*fields, *sorted(document.keys() - fields.keys())]
-
-    def build(name: str) -> Any:
-        if name not in fields:
-            raise MismatchError("there is no such field")
-        if name in needed and name not in document:
-            raise MismatchError("expected a value, got nothing")
-        return _build(fields[name], document[name]) if name in document else None
-
-    rows = [(name if name in fields else named(name), (name,)) for name in names]
-    values = zip(names, convert_all(rows, build))
-    return {name: value for name, value in values if name in document}
-
-
-def _scalar(hint: Any, document: Any) -> Any:
-    if hint is int and type(document) is int:  # of any size
-        return document
-    kind: Any = element_kind(hint)
-    return kind.decode(kind.encode(kind.from_json(document)))
+    return _PlainAdapter(kind.schema, read)

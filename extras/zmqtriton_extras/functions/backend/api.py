@@ -1,4 +1,4 @@
-"""The names that a file of functions imports from `zmqtriton`.
+"""The names that users import from `zmqtriton` to write functions as models.
 
 @model(batch=16)
 def score(text: list[str], limit: int = 20) -> list[float]: ...
@@ -19,7 +19,7 @@ from zmqtriton_floor.sdk import documents
 
 __all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "model"]
 
-#: The attribute of a marked function or class.
+#: The attribute with the Settings of a function or class that has `@model`.
 MARK = "__zmqtriton_model__"
 
 
@@ -31,11 +31,11 @@ class Settings(NamedTuple):
     batch: int
     delay_ms: float
     instances: int
-    #: Maximum number of streams in a step; 0: it is no class with `admit` and `step`.
+    #: Maximum number of streams in a step; 0 if it is not a class with `admit` and `step`.
     streams: int = 0
-    #: Units of room that all streams share, as its method `units` counts them; 0: no limit.
+    #: Units of room that all streams share; the method `units` counts them. 0: no limit.
     room: float = 0
-    #: Bytes of JSON that a client may send for an argument such as a dict or a dataclass.
+    #: Maximum bytes of a JSON argument, such as a dict or a dataclass.
     json_bytes: int = documents.LIMITS.bytes
 
 
@@ -50,13 +50,24 @@ def model(
     room: float = 0,
     json_bytes: int = documents.LIMITS.bytes,
 ) -> Any:
-    """Make a function, or a class whose instances are called, a model; it stays what it is."""
-    if batch < 0 or delay_ms < 0 or instances < 1:
-        raise ValueError("@model: batch and delay_ms must be 0 or more, and instances 1 or more")
-    if streams < 0 or room < 0 or (streams and batch) or (room and not streams):
-        raise ValueError("@model: streams must be 1 or more, without batch")
-    if json_bytes < 1:
-        raise ValueError("@model: json_bytes must be 1 or more")
+    """Mark a function or a class as a model, and return it unchanged.
+
+    Of a class, the server creates an instance and calls it for each request.
+    """
+    faults = (
+        (
+            batch < 0 or delay_ms < 0 or instances < 1,
+            "batch and delay_ms must be 0 or more, and instances 1 or more",
+        ),
+        (
+            streams < 0 or room < 0 or (streams and batch) or (room and not streams),
+            "streams must be 1 or more, without batch",
+        ),
+        (json_bytes < 1, "json_bytes must be 1 or more"),
+    )
+    for is_there, text in faults:
+        if is_there:
+            raise ValueError(f"@model: {text}")
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
@@ -68,10 +79,10 @@ def model(
 
 
 class Failed(Exception):
-    """Raised to fail a request with a text, or returned in the place of an entry of a batch.
+    """Fails a request with a text: raise it, or return it instead of an entry of a batch.
 
-    Failed("no face") in the place of an entry fails the request of this entry alone; so does
-    raising Failed(3, "no face"), where 3 is the number of the entry in the batch, from 0 on.
+    If a function returns Failed("no face") instead of an entry, only the request of this entry
+    fails. If it raises Failed(3, "no face"), only the request of entry 3 fails, counted from 0.
     """
 
     def __init__(self, entry: Any, text: Any = None) -> None:
@@ -84,7 +95,7 @@ class Failed(Exception):
 
 
 class End:
-    """The last result of a stream in a step, or its end without another one."""
+    """Ends a stream: `step` returns End(value) with a last result, or End() without one."""
 
     __slots__ = ("value",)
 
@@ -93,14 +104,14 @@ class End:
 
 
 class Full(Exception):
-    """Raised by `admit` to let a request wait until a stream has left."""
+    """Makes a request wait until another stream has ended: raise it in `admit`."""
 
 
 class Refused(Exception):
-    """Raised to answer a request with this text as its error, and with a status of 400 to 599.
+    """Refuses a request with a text, and with an HTTP status from 400 to 599: raise it.
 
-    Raised in a batch it answers all entries of the call; returned in the place of an entry, that
-    one. Without a status the request is wrong: 422 for plain JSON, 400 for tensors.
+    Raised in a batch, it refuses all requests of the call. Returned instead of an entry, it refuses
+    the request of this entry. The default status is 422 for plain JSON, and 400 for tensors.
     """
 
     def __init__(self, text: str, *, status: int = 0) -> None:

@@ -1,15 +1,15 @@
-"""Requests as calls of a function, and what it returns as their responses.
+"""Turns requests into calls of a function, and its return values into responses.
 
-Without batches each request is a call. With them the rows of all requests are its entries; those
-with equal single values share a call. What is wrong with a request, or with an entry that the
-function names, fails that request alone.
+Without batches each request is one call. In a batch each row of a request is an entry. Entries
+share a call if their other arguments are equal. A wrong request, or an entry that the function
+rejects, fails only that request.
 """
 
 from __future__ import annotations
 
 import os
 import traceback
-from typing import Any, Coroutine, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Coroutine, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -28,12 +28,13 @@ from zmqtriton_extras.functions.backend.signature import RAGGED, Parameter, Sign
 from zmqtriton_floor.sdk import described, documents
 
 Values = Dict[str, Any]
-#: The files of this package.
+_NOTHING: Values = {}
+#: Path of this package, whose frames are left out of tracebacks.
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _FAILURES = (Failed, Refused)
-#: Exceptions of a function that a damaged picture or sound can cause.
+#: Exceptions that a damaged image or sound can cause in a function.
 _DAMAGES = (EOFError, MismatchError, OSError, SyntaxError, ValueError)
-#: Triton's nearest codes by status; other statuses have INVALID_ARG or INTERNAL.
+#: Triton's codes by HTTP status; other statuses have INVALID_ARG or INTERNAL.
 _CODES = {
     404: "NOT_FOUND",
     409: "ALREADY_EXISTS",
@@ -43,70 +44,83 @@ _CODES = {
 }
 
 
-def arguments(signature: Signature, request: Any) -> Values:
-    """Return the arguments of the call that a request is. Raises MismatchError."""
-    tensors = {tensor.name(): tensor for tensor in request.inputs()}
-    values: Values = {}
+def tensors_of(request: Any) -> Dict[str, Any]:
+    return {tensor.name(): tensor for tensor in request.inputs()}
+
+
+def arguments(
+    signature: Signature,
+    request: Any,
+    tensors: Dict[str, Any],
+    row: Optional[int] = None,
+    known: Values = _NOTHING,
+) -> Values:
+    """Return the function's arguments for a request, or for one of its rows in a batch.
+
+    Arguments that are known are not read again. Raises MismatchError.
+    """
+    values = {**known}
     errors: List[MismatchError] = []
     wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
-        if each.name in wrong:
+        name, kind = each.name, each.kind  # type: str, Any
+        if name in wrong or name in known:
             continue
-        tensor, kind = tensors.get(each.name), each.kind
-        if each.ragged is not None and each.name + RAGGED in tensors:
-            tensor, kind = tensors[each.name + RAGGED], each.ragged
-        if tensor is not None:
-            array = _view(tensor) if kind.takes_view else tensor.as_numpy()
-            if kind.is_as_it_is:
-                values[each.name] = array
-                continue
-            try:  # Place costs more, for each value
-                values[each.name] = (
-                    _decode(each, kind, array, request) if kind.has_names else kind.decode(array)
-                )
-            except MismatchError as error:
-                with Place(each.name, errors):
-                    raise error
-        elif not each.is_optional:
-            errors.append(_missing(each))
-        elif not each.has_default:
-            values[each.name] = None
+        if each.ragged is not None and name + RAGGED in tensors:
+            tensor, kind = tensors[name + RAGGED], each.ragged
+        else:
+            tensor = tensors.get(name)
+        if tensor is None:
+            if not each.is_optional:
+                errors.append(MismatchError(f"expected {kind.expected}, got nothing", name))
+            elif not each.has_default:
+                values[name] = None
+            continue
+        is_whole = row is None and not kind.takes_view
+        array = tensor.as_numpy() if is_whole else _array(tensor, kind, row)
+        if kind.is_as_it_is:
+            values[name] = array
+            continue
+        try:  # Place costs more, for each value
+            said = [name, _parameters(request)] if kind.has_names else []  # of a file
+            values[name] = kind.decode(array, *said)
+        except MismatchError as error:
+            with Place(name, errors):
+                raise error
     if errors:  # a call costs more, in each request
         raise_all(errors)
     return values
 
 
 def _wrong(request: Any, errors: List[MismatchError]) -> Dict[str, Any]:
-    """Add what the server has found wrong with arguments, and return it by argument."""
-    text = request.parameters()
-    rows = documents.parse(text.encode()) if ERROR in text else {}
+    """Add the errors that the server has found in arguments, and return them by argument."""
+    rows = _parameters(request) if ERROR in request.parameters() else {}
     wrong = {n[: -len(ERROR)]: str(rows[n]).split("\n") for n in rows if n.endswith(ERROR)}
     errors += [MismatchError(line) for lines in wrong.values() for line in lines]
     return wrong
 
 
-def _missing(parameter: Parameter) -> MismatchError:
-    return MismatchError(f"expected {parameter.kind.expected}, got nothing", parameter.name)
+def _parameters(request: Any) -> Any:
+    return documents.parse(request.parameters().encode())
 
 
-def _view(tensor: Any) -> Any:
-    """Return the array of a file's tensor; a large file stays in shared memory."""
+def _array(tensor: Any, kind: Any, row: Optional[int]) -> Any:
+    """Return the array of a tensor, or of one row of it.
+
+    A large file is not copied: it stays in shared memory.
+    """
     view = getattr(tensor, "_data", None)  # Triton has no such attribute
-    if type(view) is not memoryview or tensor.shape() != [1]:
-        return tensor.as_numpy()
-    return array_of_one(view[4:])  # the length is before the data
-
-
-def _decode(parameter: Parameter, kind: Any, array: Any, request: Any) -> Any:
-    """Return a value; a file knows what the client has said of it."""
-    if kind.has_names:
-        said = documents.parse(request.parameters().encode())
-        return kind.decode(array, parameter.name, said)
-    return kind.decode(array)
+    if type(view) is memoryview and kind.takes_view and tensor.shape() == [1]:
+        return array_of_one(view[4:])  # the length is before the data
+    array = tensor.as_numpy()
+    if row is None:
+        return array
+    # an entry of an array keeps the dimension of the batch
+    return array[row : row + 1] if kind.is_row and not kind.is_number else array[row]
 
 
 def response(signature: Signature, answer: Any) -> Any:
-    """Return the response with what a call has returned, or yielded. Raises TypeError."""
+    """Return the response for a value of the function. Raises TypeError for a wrong one."""
     if isinstance(answer, _FAILURES):
         raise answer
     values = signature.values(answer)
@@ -134,7 +148,10 @@ def _encode(signature: Signature, output: Parameter, value: Any) -> Any:
 
 
 def blamed(error: BaseException, values: Values) -> BaseException:
-    """Return the error of a damaged picture or sound among arguments if it can be the cause."""
+    """Return the error of a damaged image or sound among the arguments, or else the given error.
+
+    The function may have failed only because of the damaged file, which is the client's fault.
+    """
     errors: List[MismatchError] = []
     for name, value in values.items() if isinstance(error, _DAMAGES) else ():
         for each in value if isinstance(value, list) else [value]:
@@ -145,9 +162,10 @@ def blamed(error: BaseException, values: Values) -> BaseException:
 
 
 def failure(error: BaseException) -> Any:
-    """Return the response of a request that failed so."""
+    """Return the response to a request that failed with this exception."""
     if isinstance(error, (MismatchError, Refused)):
-        return _refusal(str(error), getattr(error, "status", 0))
+        status = getattr(error, "status", 0)
+        return _error(str(error), _CODES.get(status, "INVALID_ARG" if status < 500 else ""), status)
     if isinstance(error, Failed):
         return _error(error.text)
     frames = error.__traceback__
@@ -158,21 +176,19 @@ def failure(error: BaseException) -> Any:
     return _error(f"{type(error).__name__}: {error}")
 
 
-def _refusal(text: str, status: int) -> Any:
-    name = _CODES.get(status, "INVALID_ARG" if status < 500 else "INTERNAL")
+def _error(text: str, name: str = "", status: int = 0) -> Any:
+    """Return a response with an error, by the name of Triton's code; unknown names are INTERNAL."""
     code = getattr(pb_utils.TritonError, name, pb_utils.TritonError.INTERNAL)  # of an older Triton
     has_status = status and hasattr(pb_utils.TritonError, "number")  # Triton's has none
     error = pb_utils.TritonError(text, code, *[status][: bool(has_status)])
     return pb_utils.InferenceResponse(error=error)
 
 
-def _error(text: str) -> Any:
-    error = pb_utils.TritonError(text, pb_utils.TritonError.INTERNAL)
-    return pb_utils.InferenceResponse(error=error)
-
-
 async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bool) -> List[Any]:
-    """Return the results of coroutines; without overlap they need no event loop."""
+    """Return the results of coroutines.
+
+    With `overlap` they run concurrently. Without it they run one by one, and need no event loop.
+    """
     if not overlap or len(coroutines) < 2:
         return [await each for each in coroutines]
     import asyncio  # most functions do without it
@@ -184,36 +200,26 @@ async def each_of(coroutines: Sequence[Coroutine[Any, Any, Any]], *, overlap: bo
 
 
 class _Entry(NamedTuple):
-    #: The request's place in what execute() was given, and the row in it.
+    #: Index of the request in the batch, and index of the row in the request.
     request: int
     row: int
-    #: Values of the parameters with entries, in the order of the signature.
-    values: List[Any]
-
-
-class _Call(NamedTuple):
-    """A call for entries with equal single values."""
-
-    single: Values
-    entries: List[_Entry]
+    #: The arguments of this entry.
+    values: Values
 
 
 class Batch:
-    """The requests of one execute(), and the calls that answer them."""
+    """The requests of one execute() in batch mode, grouped into calls of the function."""
 
     def __init__(self, signature: Signature, requests: List[Any]) -> None:
         self._signature = signature
         self._lists = [each for each in signature.parameters if each.has_entries]
         self._singles = [each for each in signature.parameters if not each.has_entries]
-        self._needed = [each for each in signature.parameters if not each.is_optional]
-        self._names = {each.name for each in self._needed}
-        self._shaped = [each.name for each in self._lists if each.kind.is_row]
-        #: True if the arrays of a request with one row are its entry.
-        self._are_entries = all(each.kind.is_row and each.kind.is_as_it_is for each in self._lists)
+        self._has_files = any(each.kind.is_file for each in self._singles)
         self._failures: Dict[int, BaseException] = {}
-        #: The arrays of each request's rows, by row.
+        #: The output arrays of each request, by row.
         self._rows: List[Dict[int, Sequence[Any]]] = [{} for _ in requests]
-        self._calls: Dict[Any, _Call] = {}
+        #: The entries of each call, by their key.
+        self._calls: Dict[Any, List[_Entry]] = {}
         for place, request in enumerate(requests):
             try:
                 self._add(place, request)
@@ -221,58 +227,39 @@ class Batch:
                 self._failures[place] = error
 
     def _add(self, place: int, request: Any) -> None:
-        arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        if not self._names <= arrays.keys():
-            raise_all([_missing(each) for each in self._needed if each.name not in arrays])
-        lists = [arrays[each.name] for each in self._lists]
-        shapes = [arrays[name].shape[1:] for name in self._shaped]
-        if self._are_entries and not self._singles and len(lists[0]) == 1:
-            self._call(tuple(shapes), (), request, []).append(_Entry(place, 0, lists))
-            return
-        singles = [(each, arrays[each.name]) for each in self._singles if each.name in arrays]
-        files = [request.parameters() for each, _ in singles if each.kind.is_file]
-        for row in range(len(lists[0])):
-            errors: List[MismatchError] = []
-            wrong = _wrong(request, errors) if self._signature.is_checked else ()
-            values: List[Any] = []
-            for each, array in zip(self._lists, lists):
-                with Place(each.name, errors):
-                    values.append(None if each.name in wrong else _entry(each, array, row, request))
-            key = (*shapes, *files, *[(each.name, _key(array[row])) for each, array in singles])
-            single = ((each, array[row]) for each, array in singles if each.name not in wrong)
-            entries = self._call(key, single, request, errors)
-            entries.append(_Entry(place, row, values))
+        tensors = tensors_of(request)
+        first = tensors.get(self._lists[0].name)
+        for row in range(1 if first is None else first.shape()[0]):
+            key = self._key(request, tensors, row)
+            shared = self._calls[key][0].values if key in self._calls else _NOTHING
+            known = {each.name: shared[each.name] for each in self._singles if each.name in shared}
+            values = arguments(self._signature, request, tensors, row, known)
+            self._calls.setdefault(key, []).append(_Entry(place, row, values))
 
-    def _call(
-        self,
-        key: Any,
-        singles: Iterable[Tuple[Parameter, Any]],
-        request: Any,
-        errors: List[MismatchError],
-    ) -> List[_Entry]:
-        """Return the entries of the call for some single values. Raises the errors."""
-        call = self._calls.get(key)
-        if call is None:
-            call = _Call({each.name: None for each in self._singles if not each.has_default}, [])
-            for each, array in singles:
-                with Place(each.name, errors):
-                    call.single[each.name] = _decode(each, each.kind, array, request)
-        if errors:
-            raise_all(errors)
-        return self._calls.setdefault(key, call).entries
+    def _key(self, request: Any, tensors: Dict[str, Any], row: int) -> Any:
+        """Return a key that is equal for entries that can share a call."""
+        key: List[Any] = [request.parameters()] if self._has_files else []
+        for each in self._signature.parameters:
+            array = tensors[each.name].as_numpy() if each.name in tensors else None
+            if array is not None and each.kind.is_row:
+                key.append(array.shape[1:])
+            elif array is not None and not each.has_entries:
+                data = array[row].flat if array.dtype == np.object_ else [array[row].tobytes()]
+                key += [each.name, array.shape[1:], *data]
+        return tuple(key)
 
     async def run(self, function: Function) -> List[Any]:
-        """Return the responses, of calls that overlap if the function is a coroutine's."""
+        """Make all calls, and return a response for each request."""
         calls = [self._finish(call, function) for call in self._calls.values()]
         await each_of(calls, overlap=self._signature.is_async)
         return [self._response(place) for place in range(len(self._rows))]
 
-    async def _finish(self, call: _Call, function: Function) -> None:
-        """Make a call, and again without the requests that it fails by name."""
-        entries = self._unfailed(call.entries)
+    async def _finish(self, entries: List[_Entry], function: Function) -> None:
+        """Call the function for these entries, and again without the entries that it rejects."""
+        entries = self._unfailed(entries)
         while entries:
             try:
-                answer = function(**call.single, **self._joined(entries))
+                answer = function(**self._joined(entries))
                 answer = await answer if self._signature.is_async else answer
                 self._take(entries, self._signature.values(answer))
                 return
@@ -280,14 +267,10 @@ class Batch:
                 named = entries
                 if isinstance(error, Failed) and 0 <= error.entry < len(entries):
                     named = [entries[error.entry]]
-                failures = {each.request: self._blamed(error, call, each) for each in named}
+                failures = {each.request: blamed(error, each.values) for each in named}
                 damages = {n: each for n, each in failures.items() if each is not error}
                 self._failures.update(damages or failures)
                 entries = self._unfailed(entries)
-
-    def _blamed(self, error: BaseException, call: _Call, entry: _Entry) -> BaseException:
-        values = {each.name: value for each, value in zip(self._lists, entry.values)}
-        return blamed(error, {**call.single, **values})
 
     def _unfailed(self, entries: List[_Entry]) -> List[_Entry]:
         if not self._failures:
@@ -295,11 +278,12 @@ class Batch:
         return [entry for entry in entries if entry.request not in self._failures]
 
     def _joined(self, entries: List[_Entry]) -> Values:
-        columns = zip(*(entry.values for entry in entries))
-        return {
-            each.name: _rows(column) if each.kind.is_row else list(column)
-            for each, column in zip(self._lists, columns)
-        }
+        """Return the arguments of one call for all entries."""
+        values = entries[0].values.copy()
+        for each in self._lists:
+            column = [entry.values[each.name] for entry in entries]
+            values[each.name] = _rows(column) if each.kind.is_row else column
+        return values
 
     def _take(self, entries: List[_Entry], answer: Values) -> None:
         count, outputs = len(entries), self._signature.outputs
@@ -326,15 +310,11 @@ class Batch:
         return pb_utils.InferenceResponse(tensors)
 
 
-def _entry(parameter: Parameter, array: Any, row: int, request: Any) -> Any:
-    """Return the value of an entry; one of an array of rows keeps the dimension of the batch."""
-    if not parameter.kind.is_row:
-        return _decode(parameter, parameter.kind, array[row], request)
-    return array[row] if parameter.kind.is_number else array[row : row + 1]
-
-
 def _column(signature: Signature, output: Parameter, answer: Values, count: int) -> List[Any]:
-    """Return the rows of an output, or the failure in the place of one. Raises TypeError."""
+    """Return the array of each entry of an output; a Failed or Refused entry stays as it is.
+
+    Raises TypeError for a wrong number or type of entries.
+    """
     column = answer.get(output.name)
     size = len(column) if isinstance(column, (list, tuple, np.ndarray)) else -1
     if column is None or size != count:
@@ -352,10 +332,3 @@ def _column(signature: Signature, output: Parameter, answer: Values, count: int)
 
 def _rows(arrays: Sequence[Any]) -> Any:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _key(array: Any) -> Any:
-    """Return a key that equal values share, bit by bit."""
-    if array.dtype == np.object_:
-        return (array.shape, *array.flat)
-    return array.shape, array.tobytes()

@@ -1,11 +1,12 @@
-"""The kinds of all values; those of hints that are no tensors are JSON, such as a dataclass.
+"""Finds the kind for a hint or a schema; a hint without a tensor type, as a dataclass, is JSON.
 
-Documents are checked where the function runs, by `adapters`; the server knows the schema.
+The model's process checks JSON values with `adapters`. The server knows only their schema.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -30,7 +31,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     HintError,
     Kind,
     MismatchError,
-    Parse,
+    Place,
     Scalars,
     array_of_one,
     as_bytes,
@@ -40,14 +41,17 @@ from zmqtriton_floor.sdk import described, documents, shown
 
 JSON = "application/json"
 _dumps = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
-#: Limits of answers: 900 levels, as the standard library's parser reads.
+#: Limits of results: only 900 levels, because the standard library's parser is recursive.
 _NO_LIMITS = documents.DocumentLimits(*[sys.maxsize] * 4)._replace(depth=900)
 
 
 class Documents(Kind):
-    """Values of a hint as JSON; in the server without a hint, by the schema of one."""
+    """Converts values to and from JSON text in a tensor of one string.
 
-    #: Limits of what a client sends.
+    In the model's process an adapter checks them. In the server there is only the schema.
+    """
+
+    #: Limits of a client's JSON.
     limits = documents.limits_of(documents.LIMITS.bytes)
 
     def __init__(self, name: str, schema: Dict[str, Any], adapter: Any = None) -> None:
@@ -71,26 +75,19 @@ class Documents(Kind):
             document = _inner_of(value) if dataclasses.is_dataclass(value) else value
             return array_of_one(b"".join(documents.pieces(document, self._write)))
         except (TypeError, ValueError, RecursionError):
-            raise _unwritable(value) from None
+            with contextlib.suppress(RecursionError):
+                _unwritable(value)
+            raise MismatchError("JSON must be less deep, and its keys must be texts") from None
 
     def _write(self, value: Any) -> bytes:
         return write(value, has_all_numbers=self.adapter is None)
 
-    def from_text(self, text: str, parse: Parse) -> Any:
-        """Return a text as it is where the schema has texts alone, or it is no JSON."""
-        kinds = {each.get("type", "string") for each in self.schema.get("anyOf", [self.schema])}
-        if "type" in self.schema and kinds == {"string"}:
-            return text
-        try:
-            return documents.parse(text.encode())
-        except ValueError as error:
-            if "string" in kinds:
-                return text
-            raise MismatchError(f"expected {self.expected}: {error}") from None
-
 
 def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
-    """Write a value as JSON; numbers that are not finite are null, unless all are to be kept."""
+    """Return a value as JSON text.
+
+    NaN and infinities become null, unless `has_all_numbers` is set.
+    """
     try:
         return _dumps(value, allow_nan=has_all_numbers).encode()
     except (TypeError, ValueError):
@@ -105,7 +102,10 @@ def write(value: Any, *, has_all_numbers: bool = False) -> bytes:
 
 
 def _inner_of(value: Any) -> Any:
-    """Return a value that JSON may have, with others in it. Raises TypeError."""
+    """Convert a value of another type to one that JSON has. Raises TypeError.
+
+    Only the outermost level is converted.
+    """
     if hasattr(value, "tolist"):  # of numpy
         return value.tolist()
     if isinstance(value, enum.Enum):
@@ -117,48 +117,25 @@ def _inner_of(value: Any) -> Any:
     raise TypeError(f"no JSON for a value of type {shown(type(value).__name__)}")
 
 
-def _unwritable(whole: Any) -> MismatchError:
-    """Return the error of an answer, with the place of the value that cannot be written."""
-    waiting: List[Tuple[Any, ...]] = [(whole,)]
-    seen = {id(whole)}
-    while waiting:
-        value, *place = waiting.pop()
-        value = _inner_of(value) if dataclasses.is_dataclass(value) else value
-        if isinstance(value, (dict, list, tuple)):
-            rows = value.items() if isinstance(value, dict) else enumerate(value)
-            inner = [(each, *place, name) for name, each in rows if id(each) not in seen]
-            seen.update(id(each[0]) for each in inner)
-            waiting += inner
-            continue
-        try:
-            write(value)
-        except (TypeError, ValueError):
-            return MismatchError(f"no JSON for {described(value)}", *map(shown, place))
-    return MismatchError("JSON must be less deep, and its keys must be texts")
+def _unwritable(value: Any) -> None:
+    """Raise MismatchError for the first inner value that cannot be JSON, with its place."""
+    value = _inner_of(value) if dataclasses.is_dataclass(value) else value
+    if isinstance(value, (dict, list, tuple)):
+        for name, each in value.items() if isinstance(value, dict) else enumerate(value):
+            with Place(shown(name)):
+                _unwritable(each)
+        return
+    try:
+        write(value)
+    except (TypeError, ValueError):
+        raise MismatchError(f"no JSON for {described(value)}") from None
 
 
 # --------------------------------------------------------- values of files
 
 
-class Converted(media.MediaKind):
-    """Values of another library's class that are pictures or files."""
-
-    def __init__(self, own: Any, read: Callable[[Any], Any], write: Callable[[Any], Any]) -> None:
-        super().__init__(own)
-        self._read, self._write = read, write
-
-    def convert(self, file: Any) -> Any:
-        return self._read(file)
-
-    def encode(self, value: Any) -> Any:
-        try:
-            return super().encode(self._write(value))
-        except (AttributeError, OSError, TypeError):
-            raise self.mismatch(value) from None
-
-
 class _Path(type(pathlib.Path())):  # type: ignore[misc]
-    """The path of a file that exists as long as this."""
+    """A path that keeps its file: the file is deleted with this object."""
 
     file: media.File
 
@@ -174,10 +151,10 @@ def _picture_of(image: media.Image) -> Any:
     return image.pil
 
 
-#: Classes of libraries that may be missing, by module and name, with what makes their kinds.
-_OTHERS: Dict[Tuple[str, str], Callable[[Any], Kind]] = {
-    ("PIL.Image", "Image"): lambda hint: Converted(media.Image, _picture_of, media.Image.of),
-    ("pathlib", "Path"): lambda hint: Converted(
+#: Functions that make kinds, for classes of other libraries by module and name.
+_OTHERS: Dict[Tuple[str, str], Callable[[], Kind]] = {
+    ("PIL.Image", "Image"): lambda: media.MediaKind(media.Image, _picture_of, media.Image.of),
+    ("pathlib", "Path"): lambda: media.MediaKind(
         media.File, _path_of, lambda path: media.File(path.read_bytes())
     ),
 }
@@ -187,7 +164,7 @@ _OTHERS: Dict[Tuple[str, str], Callable[[Any], Kind]] = {
 
 
 def kind_of(hint: Any) -> Kind:
-    """Return the kind that a hint names. Raises HintError."""
+    """Return the kind of values for a hint. Raises HintError."""
     bare, has_more = _bare(hint)
     kind: Kind | None = _tensor_kind(bare)
     if kind is None:
@@ -201,7 +178,7 @@ def kind_of(hint: Any) -> Kind:
 
 
 def document_kind(hint: Any) -> Documents:
-    """Return the kind of a hint's values as JSON. Raises HintError."""
+    """Return the kind that sends a hint's values as JSON. Raises HintError."""
     try:
         adapter = adapter_of(hint)
     except HintError as error:
@@ -210,14 +187,14 @@ def document_kind(hint: Any) -> Documents:
 
 
 def name_of(hint: Any) -> str:
-    """Return a hint as its author writes it."""
+    """Return a hint as text, as it is written in code."""
     if isinstance(hint, type) and typing.get_origin(hint) is None:
         return "None" if hint is type(None) else hint.__name__
     return str(hint).replace("typing.", "")
 
 
 def _bare(hint: Any) -> Tuple[Any, bool]:
-    """Return a hint without `Annotated` and new names, and whether it had an `Annotated`."""
+    """Return a hint without `Annotated` and aliases, and whether `Annotated` was used."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     for name in ("__supertype__", "__value__"):  # of NewType, and of `type X = ...`
         if hasattr(hint, name) and not isinstance(hint, type):
@@ -231,7 +208,7 @@ def _bare(hint: Any) -> Tuple[Any, bool]:
 
 
 def _tensor_kind(hint: Any) -> Any:
-    """Return the kind that a hint names; None if it is one of JSON. Raises HintError."""
+    """Return the kind for a hint that has its own tensor type, or None. Raises HintError."""
     kind: Any = element_kind(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     key = (getattr(hint, "__module__", ""), getattr(hint, "__name__", ""))
@@ -240,7 +217,7 @@ def _tensor_kind(hint: Any) -> Any:
     if hint in media.CLASSES.values():
         return media.MediaKind(hint)
     if key in _OTHERS:
-        return _OTHERS[key](hint)
+        return _OTHERS[key]()
     if origin is list and arguments:
         inner = _tensor_kind(arguments[0])
         if type(inner) is Scalars:
@@ -254,7 +231,7 @@ def _tensor_kind(hint: Any) -> Any:
 
 
 def _array_of(arguments: Tuple[Any, ...]) -> Arrays:
-    """Return the kind of `NDArray[np.float32]`; that of a plain array is FP32."""
+    """Return the kind for the arguments of `NDArray[np.float32]`; without arguments it is FP32."""
     shape, dtype = (*arguments, np.dtype, np.float32)[:2] if arguments else ((), np.float32)
     sizes = typing.get_args(shape)
     dims = 1 if not sizes or Ellipsis in sizes else len(sizes)
@@ -270,7 +247,10 @@ def _datatype_of(element: Any) -> str:
 
 
 def _description(hint: Any) -> Dict[str, Any]:
-    """Return the description of an array or a file in `Annotated`. Raises HintError for bounds."""
+    """Return the schema's description from the `Annotated` of an array or a file.
+
+    Raises HintError for bounds, which nothing checks there.
+    """
     rows = [each for each in getattr(hint, "__metadata__", ()) if not isinstance(each, str)]
     if any(getattr(each, "metadata", True) for each in rows):
         raise HintError("bounds are for scalars, lists of these and JSON; check it in the function")
@@ -278,7 +258,7 @@ def _description(hint: Any) -> Dict[str, Any]:
 
 
 def _remedy(hint: Any) -> str:
-    """Return the advice for a hint with a type in it that JSON does not have."""
+    """Return advice for the author of a hint that contains a type without JSON."""
     text = str(hint)
     if "ndarray" in text:
         return '; write Array["FP32", -1, -1] for a tensor, or list[list[float]]'
@@ -290,7 +270,10 @@ def _remedy(hint: Any) -> str:
 
 
 def kind_of_schema(schema: Dict[str, Any]) -> Kind:
-    """Return the kind of values that a schema describes, without the hint's own classes."""
+    """Return the kind for a schema that another process has made from a hint.
+
+    Its values are basic types instead of the hint's own classes.
+    """
     content = schema.get(CONTENT)
     if content == JSON:
         return Documents(schema.get("title", "it"), schema)
@@ -313,7 +296,10 @@ def kind_of_schema(schema: Dict[str, Any]) -> Kind:
 
 
 def without_end(hint: Any, end: type) -> Any:
-    """Return the hint of a response, by that of a step's results: `list[str | None | End]`."""
+    """Return the hint of one response for the return hint of `step`.
+
+    For `list[str | None | End]` it is `str`.
+    """
     results = typing.get_args(hint)
     if typing.get_origin(hint) is not list or len(results) != 1:
         raise HintError("step needs a return hint such as -> list[str | None]")

@@ -1,7 +1,7 @@
-"""The kinds of values that hints name, each with its tensor: type, shape, both conversions.
+"""The kinds of values: scalars, lists, arrays. Each converts between values, tensors and JSON.
 
-A kind is also known by its JSON schema alone: so the server reads and writes plain JSON with the
-code that the function's process has, and needs none of the function's own.
+A kind can be made from a JSON schema alone. So the server reads and writes plain JSON with the same
+code as the model's process, without importing the function.
 """
 
 from __future__ import annotations
@@ -15,67 +15,65 @@ import numpy as np
 
 from zmqtriton_floor.sdk import clipped, described, documents, shown
 
-#: Parses a text as JSON. Raises InvalidArgument.
-Parse = Callable[[bytes], Any]
 _INT64 = np.iinfo(np.int64)
 _ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
-#: Ends the name of a request parameter: what the server has found wrong with an argument.
+#: Suffix of the name of a request parameter with the errors that the server found in an argument.
 ERROR = ".error"
-#: Fields of a schema for what JSON's own words do not say.
+#: Own fields in JSON schemas: element type and shape of an array, and content type.
 DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
-#: Maximum number of errors in the answer to a request; the others are counted.
+#: Maximum number of errors in a response; the others are only counted.
 MAX_ERRORS = 20
 
 
 class PlacedError(Exception):
-    """Raised with the names of the place, from the outermost."""
+    """An error with the place of the wrong value, such as `items.0.count`."""
 
     def __init__(self, text: str, *place: Any) -> None:
         super().__init__(text)
         self.place = [*map(str, place)]
-        #: Further errors of the same request, each with a place of its own.
+        #: Further errors of the same request.
         self.more: List[PlacedError] = []
 
     def __str__(self) -> str:
-        """Return a line for each error, with its place."""
+        """Return the first errors with their places, one a line, and the number of others."""
         lines, left = self.lines(MAX_ERRORS), len(self.more) + 1 - MAX_ERRORS
         return clipped("\n".join(lines + [f"{left} more errors"][: max(left, 0)]))
 
     def lines(self, count: int) -> List[str]:
-        """Return the lines of the first errors."""
+        """Return a line for each of the first `count` errors."""
         errors = [self, *self.more][:count]
         return [": ".join(filter(None, [".".join(each.place), each.args[0]])) for each in errors]
 
 
 class MismatchError(PlacedError):
-    """Raised for a value that is not what its hint says."""
+    """Raised for a value that does not fit its hint."""
 
 
 class RaggedError(MismatchError):
-    """Raised for rows of different lengths, which no tensor has."""
+    """Raised for lists of different lengths in a list, which cannot be one tensor."""
 
 
 class HintError(PlacedError):
-    """Raised for a hint that names no kind of value."""
+    """Raised for a hint that cannot be served."""
 
 
 def raise_all(errors: Sequence[PlacedError]) -> None:
-    """Raise the first of some errors, which has the others; do nothing without any."""
+    """Raise the first error, with all others in its `more`, if there is an error."""
     if errors:
         errors[0].more += [each for error in errors[1:] for each in (error, *error.more)]
         raise errors[0]
 
 
 def named(name: Any) -> str:
-    """Return a client's own name in quotes; logs leave quoted names out."""
+    """Return a name that a client has chosen in quotes, which logs replace."""
     return f"'{shown(name).translate(_ONE_LINE)}'"
 
 
 class Place:
-    """Names the place of the hint or the value in errors that are raised within."""
+    """A with statement that adds a name to the place of errors that are raised in it."""
 
     def __init__(self, name: Any, errors: Optional[List[MismatchError]] = None) -> None:
-        """Set up to collect a MismatchError in a list, if there is one, in place of raising it."""
+        """Set up; if `errors` is given, a MismatchError is added to it instead of raised."""
         self._name, self._errors = name, errors
 
     def __enter__(self) -> None:
@@ -93,7 +91,10 @@ class Place:
 
 
 def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) -> List[Any]:
-    """Return the results for named values, each a tuple of arguments. Raises all errors."""
+    """Return the results of `convert` for rows of a place, for errors, and its arguments.
+
+    All rows are tried. If some fail, their errors are raised together.
+    """
     errors: List[MismatchError] = []
     results = []
     for place, arguments in rows:
@@ -104,56 +105,52 @@ def convert_all(rows: Iterable[Tuple[Any, Any]], convert: Callable[..., Any]) ->
 
 
 class Kind:
-    """The values of one hint."""
+    """Converts the values of one hint to and from tensors and JSON."""
 
-    #: TYPE_INT64 and the like.
+    #: Type of the tensor in a configuration, such as TYPE_INT64.
     datatype = "TYPE_STRING"
-    #: Type of its arrays.
+    #: numpy's type of the tensor.
     dtype: Any = np.object_
     #: Shape of the tensor of one value; -1 is any size.
     dims: List[int] = [1]  # noqa: RUF012 - nobody changes it
-    #: The expected value, in errors.
+    #: Description of an expected value, for errors.
     expected = ""
-    #: True for the rows of an array with the entries of a batch.
+    #: True if a value is one row of an array, whose rows are the entries of a batch.
     is_row = False
-    #: True for the rows of an array of numbers: their tensors have a dimension, they have none.
+    #: True if a value is a number, whose tensor has the shape [1].
     is_number = False
-    #: True if an array is its own value.
+    #: True if the tensor's array is the value, without conversion.
     is_as_it_is = False
-    #: True if the element of the tensor is the content of a file.
+    #: True if a value is the content of one file.
     is_file = False
-    #: True if values are files that a client can name.
+    #: True if values are files with a client's names and content types.
     has_names = False
-    #: True if that may be a view of bytes.
+    #: True if decode() accepts a view of the file's bytes.
     takes_view = False
     schema: Dict[str, Any] = {}  # noqa: RUF012 - likewise
-    #: Checks values by the hint, which says more than the tensor; None if it does not.
+    #: Adapter that checks values further, such as bounds; None if the tensor says all.
     adapter: Any = None
 
     def blank(self) -> Any:
-        """Return the array that stands for a wrong value; it takes no memory for its elements."""
+        """Return a placeholder array for a wrong value; it needs no memory for its elements."""
         element = np.array(b"" if self.dtype == np.object_ else 0, self.dtype)
         return np.broadcast_to(element, [max(dim, 0) for dim in self.dims])
 
     def decode(self, array: Any) -> Any:
-        """Return the value of an array. Raises MismatchError."""
+        """Convert the array of a tensor to the function's value. Raises MismatchError."""
         raise NotImplementedError
 
     def encode(self, value: Any) -> Any:
-        """Return the array of a value. Raises MismatchError."""
+        """Convert a value to the array of its tensor. Raises MismatchError."""
         raise NotImplementedError
 
     def from_json(self, document: Any) -> Any:
-        """Return the value that JSON has as this document. Raises MismatchError."""
+        """Convert a parsed JSON value to the value that encode() takes. Raises MismatchError."""
         return document
 
     def to_json(self, value: Any) -> Any:
-        """Return the document that JSON has for a value."""
+        """Convert a value that decode() has returned to one that JSON can have."""
         return value
-
-    def from_text(self, text: str, parse: Parse) -> Any:
-        """Return the document that a field of a form has as text. Raises InvalidArgument."""
-        return parse(text.encode())
 
     def mismatch(self, value: Any) -> MismatchError:
         return MismatchError(f"expected {self.expected}, got {described(value)}")
@@ -162,7 +159,7 @@ class Kind:
 class _Element(NamedTuple):
     datatype: str
     dtype: Any
-    #: The types of Python's values and of numpy's.
+    #: Accepted types of values, of Python and numpy.
     types: Tuple[type, ...]
     json_type: str
 
@@ -180,7 +177,10 @@ BASE64 = {"contentEncoding": "base64"}
 
 
 class Scalars(Kind):
-    """Values of `int`, `float`, `bool`, `str` or `bytes`, or lists of lists of them."""
+    """Values of `int`, `float`, `bool`, `str` or `bytes`, or nested lists of one of these.
+
+    `depth` is the number of list levels.
+    """
 
     def __init__(self, python: Any, depth: int = 0) -> None:
         element = ELEMENTS[python]
@@ -195,25 +195,22 @@ class Scalars(Kind):
         self.dtype, self._types = element.dtype, element.types
 
     def decode(self, array: Any) -> Any:
-        value = self._listed(array) if self.depth else array.item(0)
-        if self.dtype is np.object_ and not self.depth:
-            value = self._text(value)
+        if self.depth:
+            value: Any = self._listed(array)
+        else:
+            value = self._text(array.item(0)) if self.dtype is np.object_ else array.item(0)
         return value if self.adapter is None else self.adapter.read(value)
 
-    def _listed(self, array: Any) -> List[Any]:
-        row = array[:1].size
-        if row > documents.STEP:
-            return [self._listed(each) for each in array]
-        step = documents.STEP // max(row, 1)  # other threads run between two blocks
-        blocks = [array[at : at + step] for at in range(0, len(array), step)]
-        return [value for block in blocks for value in self._block(block)]
-
-    def _block(self, array: Any) -> List[Any]:
-        if self.dtype is np.object_:
-            flat = np.empty(array.size, np.object_)
-            flat[:] = [self._text(item) for item in array.flat]
-            array = flat.reshape(array.shape)
-        values: List[Any] = array.tolist()
+    def _listed(self, array: Any) -> Any:
+        """Convert an array to nested lists."""
+        if not array.size:
+            return array.tolist()
+        flat, values = array.reshape(-1), []  # type: Any, List[Any]
+        for at in range(0, array.size, documents.STEP):  # other threads run between them
+            piece = flat[at : at + documents.STEP]
+            values += map(self._text, piece) if self.dtype is np.object_ else piece.tolist()
+        for size in reversed(array.shape[1:]):
+            values = [values[at : at + size] for at in range(0, len(values), size)]
         return values
 
     def _text(self, item: Any) -> Any:
@@ -230,13 +227,7 @@ class Scalars(Kind):
             array = np.empty(1, self.dtype)
             array[0] = self._element(value)
             return array
-        flat, shape = _elements(self, value, self.depth)
-        array = np.empty(len(flat), self.dtype)
-        for at in range(0, len(flat), documents.STEP):  # other threads run between them
-            array[at : at + documents.STEP] = [
-                self._element(item) for item in flat[at : at + documents.STEP]
-            ]
-        return array.reshape(shape)
+        return _nested(self, value, self.depth, lambda piece: [*map(self._element, piece)])
 
     def _element(self, value: Any) -> Any:
         element: Any = value
@@ -251,27 +242,21 @@ class Scalars(Kind):
             raise self.mismatch(value) from None
 
     def from_json(self, document: Any) -> Any:
-        if self.python is not bytes:
-            return document
-        if isinstance(document, list):
+        if isinstance(document, list) and self.python is bytes:
             return [self.from_json(each) for each in document]
-        return from_base64(document, self)
+        return from_base64(document, self) if self.python is bytes else document
 
     def to_json(self, value: Any) -> Any:
-        if self.python is not bytes:
-            return value
-        if isinstance(value, list):
+        if isinstance(value, list) and self.python is bytes:
             return [self.to_json(each) for each in value]
-        return as_base64(value)
-
-    def from_text(self, text: str, parse: Parse) -> Any:
-        if not self.depth and self.python in (str, bytes):
-            return text
-        return super().from_text(text.lower() if self.python is bool else text, parse)
+        return as_base64(value) if self.python is bytes else value
 
 
-def _elements(kind: Kind, value: Any, depth: int) -> Tuple[List[Any], List[int]]:
-    """Return the elements of lists in lists, and their shape. Raises MismatchError."""
+def _nested(kind: Kind, value: Any, depth: int, convert: Callable[[List[Any]], Any]) -> Any:
+    """Convert nested lists to an array. Raises MismatchError.
+
+    `convert` gets some elements at a time, and returns them as elements of the array.
+    """
     shape: List[int] = []
     level: List[Any] = [value]
     for axis in range(depth):
@@ -282,22 +267,25 @@ def _elements(kind: Kind, value: Any, depth: int) -> Tuple[List[Any], List[int]]
             raise RaggedError(f"expected {kind.expected}, got rows of different lengths")
         shape += sizes or {max(kind.dims[axis], 0)}  # empty lists say nothing of those below
         level = [item for each in level for item in each]
-    return level, shape
+    array = np.empty(len(level), kind.dtype)
+    for at in range(0, len(level), documents.STEP):  # other threads run between them
+        array[at : at + documents.STEP] = convert(level[at : at + documents.STEP])
+    return array.reshape(shape or [1])
 
 
 class Choice(Scalars):
     """One of the values of a `Literal`, or of an `Enum`."""
 
     def __init__(self, values: Sequence[Any], python: Any = None) -> None:
-        """Set up with values of one type, and the `Enum` whose values they are."""
+        """Set up with the permitted values, all of one type, and their `Enum` if they have one."""
         super().__init__(type(values[0]))
         self.values, self._enum = list(values), python
         self.expected = f"one of {', '.join(map(repr, values))}"
-        self.schema = {"enum": self.values}
+        self.schema = {**self.schema, "enum": self.values}
 
     @staticmethod
     def takes(values: Sequence[Any]) -> bool:
-        """Return whether values are of one type that a tensor has."""
+        """Return whether all values have the same type, and tensors have this type."""
         return len({*map(type, values)}) == 1 and type(values[0]) in (int, str, bool)
 
     def decode(self, array: Any) -> Any:
@@ -314,7 +302,10 @@ class Choice(Scalars):
 
 
 def element_kind(hint: Any) -> Optional[Scalars]:
-    """Return the kind of a scalar, `Literal` or `Enum`; None for another hint, or mixed values."""
+    """Return the kind of a scalar, `Literal` or `Enum`.
+
+    None for any other hint, and for values of different types.
+    """
     is_enum = isinstance(hint, type) and issubclass(hint, enum.Enum)
     if isinstance(hint, type) and hint in ELEMENTS:
         return Scalars(hint)
@@ -324,7 +315,7 @@ def element_kind(hint: Any) -> Optional[Scalars]:
     return None
 
 
-#: The types of elements in JSON, by numpy's letter for the type of the array.
+#: Accepted types of elements in JSON, by numpy's letter for the array's type.
 _JSON_TYPES: Dict[str, Set[type]] = {
     "b": {bool},
     "i": {int},
@@ -334,12 +325,12 @@ _JSON_TYPES: Dict[str, Set[type]] = {
 }
 
 
-#: The types of elements of a tensor of strings.
+#: Accepted types of elements of a string tensor.
 _TEXTS = {str, bytes, np.str_, np.bytes_}
 
 
 class Arrays(Kind):
-    """Arrays of numpy."""
+    """numpy arrays of one type and shape."""
 
     def __init__(self, datatype: str, dims: Sequence[int], *, is_number: bool = False) -> None:
         name = "STRING" if datatype == "BYTES" else datatype
@@ -347,7 +338,7 @@ class Arrays(Kind):
         self.dims = list(dims)
         self.is_number = is_number
         self.is_as_it_is = not is_number
-        #: The axes with a size of their own, and that.
+        #: Axis and size of each dimension with a fixed size.
         self._sizes = [(axis, dim) for axis, dim in enumerate(dims) if dim != -1]
         try:
             self.dtype = np.dtype(
@@ -363,10 +354,10 @@ class Arrays(Kind):
             self.schema["type"] = "number"
 
     def entry(self) -> Arrays:
-        """Return the kind of the entries of a batch."""
+        """Return the kind of one entry, for a batch whose entries are the rows of this array."""
         name = self.schema[DATATYPE]
         entry = Arrays(name, self.dims[1:] or [1], is_number=len(self.dims) == 1)
-        entry.is_row = True
+        entry.is_row = entry.is_as_it_is = True
         return entry
 
     def decode(self, array: Any) -> Any:
@@ -392,21 +383,21 @@ class Arrays(Kind):
         return len(shape) == len(self.dims) and all([shape[n] == dim for n, dim in self._sizes])
 
     def from_json(self, document: Any) -> Any:
-        """Return the array of nested lists, unless an element would become another."""
-        flat, shape = _elements(self, document, 0 if self.is_number else len(self.dims))
-        array, types = np.empty(len(flat), self.dtype), _JSON_TYPES[self.dtype.kind]
+        """Convert nested lists to an array. Raises MismatchError for elements that would change."""
+        types = _JSON_TYPES[self.dtype.kind]
         # an older numpy has no OverflowError for integers
         limits = np.iinfo(self.dtype) if self.dtype.kind in "iu" else None
+
+        def convert(piece: List[Any]) -> Any:
+            is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
+            if not types.issuperset(map(type, piece)) or not is_inside:
+                raise OverflowError
+            return np.array(piece, self.dtype)
+
         try:
-            for at in range(0, len(flat), documents.STEP):  # other threads run between them
-                piece = flat[at : at + documents.STEP]
-                is_inside = not limits or (limits.min <= min(piece) and max(piece) <= limits.max)
-                if not types.issuperset(map(type, piece)) or not is_inside:
-                    raise OverflowError
-                array[at : at + documents.STEP] = np.array(piece, self.dtype)
+            return _nested(self, document, 0 if self.is_number else len(self.dims), convert)
         except (OverflowError, TypeError):  # numbers that are too large; others than numbers
             raise self.mismatch(document) from None
-        return array.reshape(shape or [1])
 
     def to_json(self, value: Any) -> Any:
         array = self.encode(value)
@@ -423,7 +414,7 @@ def array_of_one(data: Any) -> Any:
 
 
 def as_bytes(item: Any) -> Any:
-    """Return an element of a tensor of strings as bytes: models of this process may give texts."""
+    """Return an element of a string tensor as bytes; models in the same process may pass texts."""
     return item.encode() if isinstance(item, str) else item
 
 
@@ -432,7 +423,7 @@ def as_base64(data: bytes) -> str:
 
 
 def from_base64(document: Any, kind: Kind) -> bytes:
-    """Return the bytes of a text in base64, or of a data URL. Raises MismatchError."""
+    """Decode base64 text or a data URL. Raises MismatchError."""
     if not isinstance(document, str):
         raise kind.mismatch(document)
     head, comma, tail = document.partition(";base64,")

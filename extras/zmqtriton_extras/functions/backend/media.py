@@ -1,4 +1,4 @@
-"""Pictures, sounds and files as arguments and answers: each has the bytes of a file."""
+"""Images, sounds and files as arguments and results; each has the bytes of one file."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from zmqtriton_extras.functions.backend.kinds import (
     CONTENT,
     Kind,
     MismatchError,
-    Parse,
     array_of_one,
     as_bytes,
     convert_all,
     from_base64,
 )
 
-#: Parameters of a request about a file: "image.filename".
+#: Suffixes of request parameters about a file, as in "image.filename".
 WORDS = ("filename", "content_type")
 _NOTHING: Dict[str, Any] = {}
 _MAX_INT16 = 32767
-#: Maximum bytes of a name, for file systems.
+#: Maximum bytes of a file name.
 _MAX_NAME = 255
-#: The content types that files show by their first bytes, at the offset of these.
+#: Content types, with an offset and the bytes that their files have there.
 _MAGIC = (
     ("image/png", 0, b"\x89PNG"),
     ("image/jpeg", 0, b"\xff\xd8\xff"),
@@ -53,12 +52,12 @@ _MAGIC = (
 
 
 class Media:
-    """The contents of a file, as it was sent."""
+    """The content of a file that a client has sent, or that a function returns."""
 
     content_type = "application/octet-stream"
 
     def __init__(self, data: Any, name: str = "", content_type: str = "") -> None:
-        """Set up with bytes, or a view of shared memory, and what its client says of them."""
+        """Set up with the bytes, or a view of them, and the client's file name and content type."""
         self._data = data
         self._name = name
         head, major = bytes(data[:12]), self.content_type.partition("/")[0]
@@ -73,24 +72,24 @@ class Media:
 
     @property
     def name(self) -> str:
-        """The name of the client's file, without directories; "" without one."""
+        """The client's file name without directories, or ""."""
         name = self._name.replace("\\", "/").rpartition("/")[2].replace("\0", "")
         name = name.encode("utf-8", "ignore")[-_MAX_NAME:].decode("utf-8", "ignore")
         return "" if name in (".", "..") else name
 
     @property
     def suffix(self) -> str:
-        """The suffix of the name, or of a content type that the client has told: ".png"."""
+        """The suffix of the file name, or else of the client's content type, such as ".png"."""
         if self.name or self.content_type == Media.content_type:
             return os.path.splitext(self.name)[1]
         return mimetypes.guess_extension(self.content_type.partition(";")[0]) or ""
 
     def check(self) -> None:
-        """Read all of it. Raises MismatchError if it is damaged."""
+        """Read the whole content. Raises MismatchError if it is damaged."""
 
 
 class File(Media):
-    """Any file; its `path` exists as long as this does, and then has the only copy of its data."""
+    """Any file. Its `path` is written at the first use, and deleted with this object."""
 
     @cached_property
     def path(self) -> str:
@@ -118,7 +117,7 @@ class File(Media):
 
 
 class Image(Media):
-    """A picture; `np.asarray(image)` and `image.pil` need Pillow."""
+    """An image. `np.asarray(image)` and `image.pil` need Pillow."""
 
     content_type = "image/png"
 
@@ -143,7 +142,7 @@ class Image(Media):
 
     @staticmethod
     def of(picture: Any) -> Image:
-        """Return the picture that an array or an image of Pillow is, as PNG."""
+        """Make an Image, as PNG, of an array or a Pillow image."""
         pillow, file = importlib.import_module("PIL.Image"), io.BytesIO()
         whole = picture if hasattr(picture, "save") else pillow.fromarray(picture)
         whole.save(file, "PNG")
@@ -151,18 +150,18 @@ class Image(Media):
 
 
 class Audio(Media):
-    """A sound in a WAV file of 16 bits."""
+    """The sound of a 16-bit WAV file."""
 
     content_type = "audio/wav"
 
     @property
     def rate(self) -> int:
-        """Samples in a second."""
+        """Number of samples per second."""
         return int(self._open().getframerate())
 
     @property
     def samples(self) -> Any:
-        """The samples from -1 to 1, a column for each channel."""
+        """The samples as numbers from -1 to 1, with a column per channel."""
         with self._open() as file:
             numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2")
             return numbers.reshape(-1, file.getnchannels()).astype(np.float32) / _MAX_INT16
@@ -184,7 +183,7 @@ class Audio(Media):
 
     @staticmethod
     def of(samples: Any, rate: int) -> Audio:
-        """Return the sound of samples from -1 to 1."""
+        """Make an Audio, as WAV, of samples from -1 to 1."""
         array, target = np.asarray(samples), io.BytesIO()
         with wave.open(target, "wb") as file:
             file.setnchannels(1 if array.ndim == 1 else array.shape[1])
@@ -195,36 +194,41 @@ class Audio(Media):
 
 
 def types_like(content_type: str) -> List[str]:
-    """Return the content types that files of a class with this one may have."""
+    """Return a content type, and the others of the same class, such as all image types."""
     major = content_type.partition("/")[0]
     return [content_type, *(each for each, _, _ in _MAGIC if each.startswith(major))]
 
 
 class MediaKind(Kind):
-    """Values of one of these classes."""
+    """Converts Image, Audio or File, or another library's class for the same content."""
 
     is_file = True
     has_names = True
 
-    def __init__(self, media: Any) -> None:
-        self.media = media
+    def __init__(self, media: Any, read: Any = None, write: Any = None) -> None:
+        """Set up with Image, Audio or File.
+
+        `read` and `write` convert it to and from another library's class, if that is the hint.
+        """
+        self.media, self._read, self._write = media, read, write
         self.takes_view = media is File
         self.expected = media.__name__
         self.schema = {"type": "string", "contentEncoding": "base64", CONTENT: media.content_type}
 
     def decode(self, array: Any, place: str = "", said: Mapping[str, Any] = _NOTHING) -> Any:
-        """Return the value of an array, with what a request's parameters say of the file."""
+        """Convert an array to the value; `said` has the file's name and content type."""
         words = (str(said.get(f"{place}.{word}", "")) for word in WORDS)
-        return self.convert(self.media(as_bytes(array.reshape(-1)[0]), *words))
-
-    def convert(self, file: Any) -> Any:
-        """Return the value that a file is to the function. Raises MismatchError."""
-        return file
+        file = self.media(as_bytes(array.reshape(-1)[0]), *words)
+        return file if self._read is None else self._read(file)
 
     def encode(self, value: Any) -> Any:
-        if not isinstance(value, self.media):
+        try:
+            file = value if self._write is None else self._write(value)
+        except (AttributeError, OSError, TypeError):
+            raise self.mismatch(value) from None
+        if not isinstance(file, self.media):
             raise self.mismatch(value)
-        return array_of_one(value.data)
+        return array_of_one(file.data)
 
     def from_json(self, document: Any) -> Any:
         return self.media(from_base64(document, self))
@@ -232,12 +236,9 @@ class MediaKind(Kind):
     def to_json(self, value: Any) -> Any:
         return f"data:{value.content_type};base64,{base64.b64encode(value.data).decode()}"
 
-    def from_text(self, text: str, parse: Parse) -> Any:
-        return text
-
 
 class Several(Kind):
-    """Lists of pictures, sounds or files."""
+    """Converts lists of images, sounds or files."""
 
     has_names = True
 
@@ -267,7 +268,7 @@ class Several(Kind):
 
 
 def said_of(rows: Iterable[Tuple[str, str, str]]) -> Dict[str, str]:
-    """Return the parameters of a request with the names and content types of files, by place."""
+    """Return request parameters with the name and content type of each file, by its place."""
     return {
         f"{place}.{word}": text
         for place, *texts in rows

@@ -1,4 +1,4 @@
-"""Runs the functions of a file: the model whose name one has, or the only one that there is."""
+"""Runs a function of a file as a model: the function with the model's name, or the only one."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from zmqtriton_extras.functions.backend import api, calls, signature
 from zmqtriton_extras.functions.backend.kinds import HintError
 from zmqtriton_extras.functions.backend.streams import StreamLoop, Work
 
-#: The modules of files that were imported, with the time of their last change.
+#: Imported modules by path, each with its file's time of change.
 _imported: Dict[str, Tuple[int, Any]] = {}
 
 
 class FunctionWork(Work):
-    """A class whose `admit` takes the values of a request, and whose `step` returns values."""
+    """Runs a class with `admit` and `step`, which take and return values instead of requests."""
 
     def __init__(self, model: Any, signature: signature.Signature) -> None:
         super().__init__(model, signature.settings.streams, signature.settings.room)
         self._signature = signature
-        #: So that `units`, too, gets what `admit` has as defaults.
+        #: Defaults of `admit`, which `units` gets as well.
         self._defaults = {p.name: p.default for p in signature.parameters if p.has_default}
 
     def read(self, request: Any) -> Any:
-        return {**self._defaults, **calls.arguments(self._signature, request)}
+        tensors = calls.tensors_of(request)
+        return {**self._defaults, **calls.arguments(self._signature, request, tensors)}
 
     def units(self, arguments: Any) -> float:
         return float(self._model.units(**arguments))
@@ -45,11 +46,11 @@ class FunctionWork(Work):
 
 
 class FunctionModel:
-    """A model whose configuration is complete, such as one that was exported."""
+    """Runs a function with a complete configuration, such as an exported one."""
 
-    #: Path of the file with the function; "" for that of the configuration.
+    #: Path of the file with the function; "" if the configuration names it.
     file = ""
-    #: The thread of a class with streams.
+    #: The thread that runs streams; None for other models.
     _loop: Optional[StreamLoop] = None
 
     def initialize(self, args: Dict[str, str]) -> None:
@@ -90,7 +91,7 @@ class FunctionModel:
         for request in requests:
             values: calls.Values = {}
             try:
-                values = calls.arguments(self._signature, request)
+                values = calls.arguments(self._signature, request, calls.tensors_of(request))
                 responses.append(calls.response(self._signature, self._function(**values)))
             except Exception as error:  # noqa: BLE001 - the requester is told of it
                 responses.append(calls.failure(calls.blamed(error, values)))
@@ -99,7 +100,7 @@ class FunctionModel:
     async def _answer(self, request: Any) -> Any:
         values: calls.Values = {}
         try:
-            values = calls.arguments(self._signature, request)
+            values = calls.arguments(self._signature, request, calls.tensors_of(request))
             return calls.response(self._signature, await self._function(**values))
         except Exception as error:  # noqa: BLE001 - the requester is told what the function raises
             return calls.failure(calls.blamed(error, values))
@@ -107,7 +108,7 @@ class FunctionModel:
     async def _send(self, request: Any) -> None:
         sender, values = request.get_response_sender(), {}
         try:
-            values = calls.arguments(self._signature, request)
+            values = calls.arguments(self._signature, request, calls.tensors_of(request))
             answers = self._function(**values)
             stream: Any = answers if self._signature.is_async else _iterate(answers)
             async for answer in stream:
@@ -131,7 +132,7 @@ class TritonPythonModel(FunctionModel):
 
 
 async def _iterate(answers: Any) -> AsyncIterator[Any]:
-    """Iterate over the answers of a generator, and close it at the end."""
+    """Iterate over a generator as an async iterator, and close it at the end."""
     try:
         for answer in answers:
             yield answer
@@ -144,7 +145,7 @@ async def _iterate(answers: Any) -> AsyncIterator[Any]:
 
 
 def _find(config: Dict[str, Any], file: str) -> Tuple[Any, signature.Signature]:
-    """Return the function or class of a model, and its signature."""
+    """Find a model's function or class in its file, and return it with its signature."""
     path = file or path_of(config)
     functions = list(dict.fromkeys(signature.functions_of(import_file(path))))
     by_name = {getattr(each, api.MARK).name: each for each in functions}
@@ -161,7 +162,7 @@ def _find(config: Dict[str, Any], file: str) -> Tuple[Any, signature.Signature]:
 
 
 def path_of(config: Dict[str, Any]) -> str:
-    """Return the path of the file: in the version's directory, or in the model's."""
+    """Return the path of the model's file, in the directory of its version or of the model."""
     directory = pb_utils.get_model_dir()
     file = config.get("default_model_filename") or "model.py"
     paths = [os.path.join(each, file) for each in (directory, os.path.dirname(directory))]
@@ -172,7 +173,10 @@ def path_of(config: Dict[str, Any]) -> str:
 
 
 def import_file(path: str) -> Any:
-    """Import a file once; it finds the names of the API in `zmqtriton`, in every Python."""
+    """Import a file, once until it changes.
+
+    Its `from zmqtriton import model` works in a Python without zmqtriton as well.
+    """
     changed = os.stat(path).st_mtime_ns
     if _imported.get(path, (0, None))[0] != changed:
         _provide_names()

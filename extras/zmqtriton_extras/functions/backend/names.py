@@ -1,4 +1,4 @@
-"""The names of models, also for processes without numpy."""
+"""The default names of models. This module does not import numpy."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def model_name(name: str) -> str:
-    """Return the name of the model that a function or a class is: `TextScore` is `text_score`."""
+    """Return the default model name of a function or a class: `text_score` for `TextScore`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

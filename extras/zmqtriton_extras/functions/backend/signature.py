@@ -1,4 +1,4 @@
-"""The signature of a function, by its hints, and the configuration that follows from it."""
+"""Reads the signature of a function from its hints, and writes the model's configuration."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _STREAMS = (
 )
 #: The parameter of the configuration that describes a function to the server.
 DESCRIPTION = "FUNCTION"
-#: Kinds of values that OpenAI's routes take and return; the function's messages have this name.
+#: Kinds of values for OpenAI's routes. A parameter with a chat has the name `messages`.
 _TEXT, _SOUND, _CHAT, _MESSAGE = "text", "audio", "messages", "message"
-#: Names of outputs with more about a text, for OpenAI's routes.
+#: Names of outputs that OpenAI's routes add to a text.
 _ABOUT_TEXT = (
     "finish_reason",
     "logprobs",
@@ -54,29 +54,29 @@ _ABOUT_TEXT = (
 )
 #: Name of the output of a function that returns one value.
 OUTPUT = "output"
-#: The parameter of the configuration that bounds the open requests of an instance.
+#: The configuration's parameter with the maximum number of open requests of an instance.
 MAX_STREAMS = "MAX_STREAMS"
-#: Ends the name of a second tensor, which has lists of different lengths in a list as JSON.
+#: Suffix of the name of a second tensor: it has lists of different lengths as JSON.
 RAGGED = ".ragged"
-#: Characters of a default above which the description leaves it out.
+#: Maximum characters of a default in the description; longer ones are left out.
 _MAX_DEFAULT = 1000
-#: Maximum number of calls of an `async def` at the same time.
+#: Maximum number of concurrent batches of an `async def`.
 _OVERLAPPING = "64"
 
 
 class Parameter(NamedTuple):
-    """A parameter of the function, or one of its outputs, which has no default."""
+    """A parameter or an output of the function."""
 
     name: str
     kind: Kind
-    #: True if a request, or a response, may lack it.
+    #: True if the value can be None, so that a request or a response may lack it.
     is_nullable: bool
-    #: True in a batch for a value with one entry for each row of a request.
+    #: True in batch mode if each row of a request has an entry of it.
     has_entries: bool
     has_default: bool = False
     #: The function's default, or None.
     default: Any = None
-    #: Kind of its second tensor, for lists of different lengths in a list; None if it has no such.
+    #: Kind of its second tensor, for lists of different lengths; None if it has none.
     ragged: Any = None
 
     @property
@@ -85,23 +85,23 @@ class Parameter(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The interface of a function."""
+    """The parameters, outputs and settings of a function."""
 
     settings: Settings
     parameters: List[Parameter]
     outputs: List[Parameter]
-    #: The type with one output a field; None if the function returns one value.
+    #: The NamedTuple or TypedDict whose fields are the outputs; None for one output.
     fields_of: Any
     is_stream: bool
     is_async: bool
     about: str
     #: File and line of the function, for the log.
     place: str
-    #: True if the function's process checks more than the server can.
+    #: True if the model's process can find errors that the server cannot.
     is_checked: bool
 
     def values(self, answer: Any) -> Dict[str, Any]:
-        """Return the value of each output. Raises TypeError."""
+        """Return the value of each output by name, for a return value. Raises TypeError."""
         if self.fields_of is None:
             return {OUTPUT: answer}
         if isinstance(answer, dict):
@@ -114,7 +114,7 @@ class Signature(NamedTuple):
 
 
 def read(marked: Any) -> Signature:
-    """Return the signature of what `@model` has marked. Raises HintError."""
+    """Return the signature of a function or class with `@model`. Raises HintError."""
     settings: Settings = getattr(marked, MARK)
     function = _function_of(marked, settings)
     try:
@@ -138,14 +138,25 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
         returned, is_stream = (*typing.get_args(returned), Any)[0], True
     if settings.streams:
         returned, is_stream = without_end(returned, End), True
-    if is_generator and not is_stream:
-        raise HintError(f"{marked.__name__} yields: its return hint must be Iterator[...]")
-    if settings.batch and is_stream:
-        raise HintError("a function that streams answers requests one by one: leave batch out")
-    if settings.batch and not any(each.has_entries for each in parameters):
-        raise HintError(
-            "batch is for functions with a list or an array as a parameter, such as text: list[str]"
-        )
+    has_entries = any(each.has_entries for each in parameters)
+    faults = (
+        (
+            is_generator and not is_stream,
+            f"{marked.__name__} yields: its return hint must be Iterator[...]",
+        ),
+        (
+            settings.batch and is_stream,
+            "a function that streams answers requests one by one: leave batch out",
+        ),
+        (
+            settings.batch and not has_entries,
+            "batch is for functions with a list or an array as a parameter, such as "
+            "text: list[str]",
+        ),
+    )
+    for is_there, text in faults:
+        if is_there:
+            raise HintError(text)
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
@@ -161,7 +172,7 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
-    """Return the function or method that has the hints. Raises HintError."""
+    """Return the function itself, or the method of a class that has the hints. Raises HintError."""
     if settings.streams:
         return _admit_of(marked, settings)
     if not inspect.isclass(marked):
@@ -176,7 +187,7 @@ def _function_of(marked: Any, settings: Settings) -> Any:
 
 
 def _admit_of(marked: Any, settings: Settings) -> Any:
-    """Return the method that has the hints of a class with streams. Raises HintError."""
+    """Return `admit` of a class with streams. Raises HintError if a method is missing."""
     names = ["admit", "step", *["units"][: settings.room > 0]]
     for name in names:
         method = getattr(marked, name, None)
@@ -225,7 +236,7 @@ def _check_default(parameter: Parameter, default: Any) -> None:
 
 
 def _row(name: str, hint: Any, *, has_batches: bool) -> Parameter:
-    """Return a parameter or an output by its hint. Raises HintError."""
+    """Return the Parameter for a name and its hint. Raises HintError."""
     hint, is_nullable = without_none(hint)
     kind, has_entries = _kind(name, hint, has_batches=has_batches)
     if has_entries and is_nullable:
@@ -252,13 +263,13 @@ def _outputs(hint: Any, *, has_batches: bool) -> Tuple[Any, List[Parameter]]:
 
 
 def _fields(hint: Any) -> Dict[str, Any]:
-    """Return the hints of a NamedTuple or TypedDict by field; {} for all else."""
+    """Return the hints of the fields of a NamedTuple or TypedDict; {} for any other hint."""
     is_tuple = isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
     return hints_of(hint) if is_tuple else fields_of(hint)[0] if hasattr(hint, "__total__") else {}
 
 
 def _kind(name: str, hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
-    """Return the kind of a value, or of one entry of a batch, and whether it is of an entry."""
+    """Return the kind for a hint, and whether a value of it is one entry of a batch."""
     bare = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
     if has_batches and list in (bare, typing.get_origin(bare)):
         if bare is not hint or bare is list or bare is List:
@@ -274,29 +285,24 @@ def _kind(name: str, hint: Any, *, has_batches: bool) -> Tuple[Kind, bool]:
 
 
 def complete(config: Any, signature: Signature) -> Any:
-    """Return a ModelConfig with all that the hints say. Raises ValueError if it says otherwise."""
+    """Complete a ModelConfig by the function's hints. Raises ValueError if the two contradict."""
+    inputs = "input", signature.parameters, config.add_input
+    for what, rows, add in (inputs, ("output", signature.outputs, config.add_output)):
+        tensors = [*_tensors(rows, are_inputs=what == "input")]
+        names = {each["name"] for each in tensors}
+        for entry in config.as_dict().get(what, ()):
+            if entry["name"] not in names:
+                raise ValueError(
+                    f"the function has no {what} '{entry['name']}'; remove it from config.pbtxt"
+                )
+        for tensor in tensors:
+            add(tensor)
     document = config.as_dict()
-    inputs, outputs = _tensors(signature.parameters), _tensors(signature.outputs)
-    _check_names(document, "input", inputs)
-    _check_names(document, "output", outputs)
-    for tensor in inputs:
-        config.add_input(tensor)
-    for tensor in outputs:
-        config.add_output({n: v for n, v in tensor.items() if n != "optional"})
     if signature.is_stream or document.get("model_transaction_policy"):
         config.set_model_transaction_policy({"decoupled": signature.is_stream})
     _complete_batching(config, signature.settings)
     _complete_instances(document, signature)
     return config
-
-
-def _check_names(document: Dict[str, Any], kind: str, tensors: Sequence[Any]) -> None:
-    names = [each["name"] for each in tensors]
-    for entry in document.get(kind, ()):
-        if entry["name"] not in names:
-            raise ValueError(
-                f"the function has no {kind} '{entry['name']}'; remove it from config.pbtxt"
-            )
 
 
 def _complete_batching(config: Any, settings: Settings) -> None:
@@ -326,9 +332,10 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
 
 
 def _openai(signature: Signature) -> Dict[str, str]:
-    """Return the parameters that name input and output for OpenAI's routes; {} without a pair.
+    """Return the configuration's parameters for OpenAI's routes: the names of input and output.
 
-    The input is `messages`, or the only text or sound without a default.
+    The input is `messages`, or the only text or sound without a default. Returns {} if the routes
+    cannot call the function.
     """
     needed = [each for each in signature.parameters if not each.is_optional]
     chats = [each for each in needed if each.name == _CHAT and _openai_kind(each) == _CHAT]
@@ -342,7 +349,7 @@ def _openai(signature: Signature) -> Dict[str, str]:
 
 
 def _openai_kind(row: Parameter) -> str:
-    """Return the kind of a value for OpenAI's routes; "" for one that they do not have."""
+    """Return the use of a value in OpenAI's routes, such as "text"; "" if it has none."""
     schema = row.kind.schema
     if schema.get(CONTENT) == JSON:
         return _CHAT if schema.get("type") == "array" else _MESSAGE
@@ -353,7 +360,7 @@ def _openai_kind(row: Parameter) -> str:
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
-    """Return the description of a function for the server, as JSON."""
+    """Return the description of a function that the server reads, as a JSON object."""
     fields_of = signature.fields_of
     is_tuple = fields_of is not None and issubclass(fields_of, tuple)
     return {
@@ -375,7 +382,7 @@ def describe(signature: Signature) -> Dict[str, Any]:
 
 
 def _schema(parameter: Parameter) -> Dict[str, Any]:
-    """Return the schema of an argument, with its default where JSON can have it."""
+    """Return the schema of an argument, with its default if JSON can express it."""
     default, schema = parameter.default, parameter.kind.schema
     has_no_json = parameter.kind.is_file and default is not None
     if has_no_json or not parameter.is_optional:
@@ -387,21 +394,19 @@ def _schema(parameter: Parameter) -> Dict[str, Any]:
     return {**schema, "default": json.loads(text)} if len(text) <= _MAX_DEFAULT else schema
 
 
-def _tensors(rows: Sequence[Parameter]) -> List[Dict[str, Any]]:
-    """Return the tensors of parameters or outputs."""
-    tensors: List[Dict[str, Any]] = []
+def _tensors(rows: Sequence[Parameter], *, are_inputs: bool) -> Iterator[Dict[str, Any]]:
+    """Yield the tensors of parameters or outputs as entries of a configuration."""
     for row in rows:
-        is_optional = {"optional": True} if row.is_optional else {}
-        own = {"name": row.name, "data_type": row.kind.datatype, "dims": row.kind.dims}
-        tensors.append({**own, **is_optional})
+        tensors = [(row.name, row.kind.datatype, row.kind.dims, row.is_optional)]
         if row.ragged is not None:
-            own = {"name": row.name + RAGGED, "data_type": "TYPE_STRING", "dims": [1]}
-            tensors.append({**own, "optional": True})
-    return tensors
+            tensors.append((row.name + RAGGED, "TYPE_STRING", [1], True))
+        for name, datatype, dims, is_optional in tensors:
+            optional = {"optional": True} if are_inputs and is_optional else {}
+            yield {"name": name, "data_type": datatype, "dims": dims, **optional}
 
 
 def functions_of(module: Any) -> Iterator[Any]:
-    """Iterate over the marked functions and classes of a module."""
+    """Iterate over the functions and classes of a module that have `@model`."""
     for value in vars(module).values():
         if MARK in getattr(value, "__dict__", {}) and value.__module__ == module.__name__:
             yield value

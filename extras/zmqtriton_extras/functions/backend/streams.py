@@ -1,8 +1,8 @@
-"""Many streams in one model: each step of the model is one for all of them.
+"""Serves many streams in one model: each call of `step` computes the next piece of all streams.
 
-`Streams` decides who is admitted, who is in a step and who has left; it has no thread, lock or
-clock. `StreamLoop` is the thread of an instance that makes its rounds. Streams join and leave
-between steps, and one whose reader does not keep up is left out of steps while that is so.
+`Streams` decides which requests are admitted, take part in a step, or have ended. It has no thread,
+lock or clock. `StreamLoop` is the thread that runs the steps. Streams start and end between steps.
+A stream whose client reads too slowly is left out of steps until it has caught up.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import math
 import threading
 import time
 from collections import deque
+from operator import methodcaller
 from queue import SimpleQueue
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import triton_python_backend_utils as pb_utils
 
@@ -22,39 +23,41 @@ from zmqtriton_extras.functions.backend.api import End, Failed, Full, Refused
 from zmqtriton_extras.functions.backend.calls import failure
 from zmqtriton_floor.sdk import described
 
-#: Time after which the loop looks again at its readers, while none keeps up. Their pieces that are
-#: not read yet last for longer.
+#: Seconds between two looks at the clients while all read too slowly. They have unread responses
+#: for longer than that.
 _LOOK_S = 0.05
-#: Time that execute() waits while a request waits for room. Those behind it stay in the server's
-#: queue then, where priorities hold; it is short enough not to look like an execution that hangs.
+#: Maximum seconds that execute() waits if a request waits for room. Later requests then stay in
+#: the server's queue, which knows priorities. It is too short to look like a hung execution.
 _FULL_S = 1.0
-#: Time between two reports of metrics while steps follow each other: each costs messages.
+#: Seconds between two reports of metrics, because each costs messages.
 _TELL_S = 0.25
-#: Minimum time between two log lines of the same kind.
+#: Minimum seconds between two log lines of the same kind.
 _QUIET_S = 60.0
 _RESTS = ("sleep", "wake_up")
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]
-_ENDED = "the instance of the model has ended"
-_TOO_LARGE = "the model has no room for this request, even without other streams"
+_ENDED = Refused("the instance of the model has ended", status=503)
+_TOO_LARGE = Refused(
+    "the model has no room for this request, even without other streams", status=503
+)
 
 
 class Work:
-    """A model with `admit`, `step` and perhaps `leave` and `units`, which take requests."""
+    """Calls the methods of a model with `admit` and `step`, and perhaps `leave` and `units`."""
 
     def __init__(self, model: Any, streams: int, room: float = 0) -> None:
         self.streams = streams
-        #: Units of room for all streams; 0: no limit but `streams`.
+        #: Units of room that all streams share; 0: no limit except `streams`.
         self.room = room
         self.step: Callable[[List[Any]], Any] = model.step
-        self.leave: Callable[[Any], Any] = getattr(model, "leave", _ignore)
-        #: The methods with which it gives its memory back, and takes it again.
+        self.leave: Callable[[Any], Any] = getattr(model, "leave", id)  # id does nothing
+        #: The model's `sleep` and `wake_up`, if it has them.
         self.rests = {name: getattr(model, name) for name in _RESTS if hasattr(model, name)}
         self._model = model
 
     def read(self, request: Any) -> Any:
-        """Return the arguments of the other methods. Raises MismatchError."""
+        """Return the arguments of `admit` and `units` for a request. Raises MismatchError."""
         return request
 
     def units(self, arguments: Any) -> float:
@@ -67,21 +70,8 @@ class Work:
         return value
 
 
-def _ignore(_: Any) -> None:
-    """Do nothing: the model has no `leave`."""
-
-
-def _keeps_up() -> bool:
-    """Return False: elsewhere than here a sender does not know its reader."""
-    return False
-
-
-def _has_left() -> None:
-    """Do nothing: elsewhere than here each response leaves at once."""
-
-
 class Stream:
-    """A request, from its arrival to its last response."""
+    """One request and its stream of responses, from arrival to end."""
 
     __slots__ = (
         "arguments",
@@ -102,72 +92,66 @@ class Stream:
         self.request = request
         self.arrived_s = arrived_s
         self.sender = request.get_response_sender()
-        self.is_behind: Callable[[], bool] = getattr(self.sender, "is_behind", _keeps_up)
-        self.is_in_doubt: Callable[[], bool] = getattr(self.sender, "is_in_doubt", _keeps_up)
-        self.flush: Callable[[], None] = getattr(self.sender, "flush", _has_left)
-        is_here = self.flush is not _has_left
-        #: How a response is sent that leaves with others.
+        # Triton's senders lack these: they know no readers, and each response leaves at once
+        is_here = hasattr(self.sender, "flush")
+        self.is_behind, self.is_in_doubt, self.flush = [  # bool() is False
+            getattr(self.sender, name, bool) for name in ("is_behind", "is_in_doubt", "flush")
+        ]
+        #: Arguments of send() for a response that is sent together with others.
         self.how = {"waits": True} if is_here else {}
-        #: Whether its client has left, once one of all senders has looked.
-        self.is_gone: Callable[[], bool] = self.sender.is_cancelled
-        if is_here:
-            self.is_gone = functools.partial(self.is_gone, looks=False)
+        #: Returns whether its client has left. Call is_cancelled() of any sender first.
+        self.is_gone = functools.partial(
+            self.sender.is_cancelled, **({"looks": False} if is_here else {})
+        )
         self.arguments: Any = None
-        #: Units of the room; None until the request was read.
+        #: Units of room that it needs; None before its request is read.
         self.units: Optional[float] = None
-        #: True if it has had a response.
+        #: True after its first response.
         self.has_begun = False
-        #: The model's own state, once it has admitted the request.
+        #: The state that `admit` has returned.
         self.state: Any = None
 
 
-def _flush(stream: Stream) -> None:
-    stream.flush()
-
-
 class Streams:
-    """The streams of a model, in the order of their arrival."""
+    """All streams of a model, in their order of arrival."""
 
-    def __init__(self, work: Work, flush: Callable[[Stream], None] = _flush) -> None:
+    def __init__(self, work: Work, flush: Callable[[Stream], Any] = methodcaller("flush")) -> None:
         self._work = work
-        #: Has the responses of a step leave, given one of its streams.
+        #: Sends the responses of a step; its argument is any stream of the step.
         self._flush = flush
         self.waiting: Deque[Stream] = deque()
         self.open: List[Stream] = []
-        #: True if the first that waits must wait until another leaves.
+        #: True if the first waiting request needs more room than is free.
         self.is_full = False
-        #: Units of room that are free.
+        #: Free units of room.
         self._free = work.room
-        #: Streams of the last round that were left out because of their readers.
+        #: Number of streams that the last step left out since clients have responses to read.
         self.behind = 0
-        #: Number of these streams whose readers are slow; pieces of the others may have died with a
-        #: broker.
+        #: Number of these streams whose clients are slow. Other clients may have lost responses
+        #: with a broker.
         self.slow = 0
-        #: Number of responses so far.
+        #: Number of responses that were sent.
         self.pieces = 0
-        #: Streams that have had their first response since the loop has cleared this.
+        #: Streams whose first response is not yet in the metrics.
         self.begun: List[Stream] = []
-        #: True if a sender has looked for cancellations since the last step. To look is also to
-        #: have responses leave, which is to happen beside the next step.
+        #: True if cancellations were read after the last step. Reading them also sends responses,
+        #: which another thread should do during the next step.
         self._has_looked = False
 
     def add(self, stream: Stream) -> None:
         self.waiting.append(stream)
 
     def begin(self) -> List[Stream]:
-        """Begin a round: remove those that have gone, admit others; return those for a step."""
+        """Prepare a step: end streams whose clients have left, and admit waiting requests.
+
+        Returns the streams that take part in the step.
+        """
         if not self._has_looked:
             for stream in [*self.open, *self.waiting][:1]:
                 stream.sender.is_cancelled()
         self._has_looked = False
-        for stream in [each for each in self.open if each.is_gone()]:
+        for stream in [each for each in (*self.open, *self.waiting) if each.is_gone()]:
             self._end(stream)
-            self._leave(stream)
-        gone = [each for each in self.waiting if each.is_gone()]
-        for stream in gone:
-            self._end(stream)
-            self.waiting.remove(stream)
-            self.is_full = False  # another one is the first, which may need less
         self._admit()
         ready = [each for each in self.open if not each.is_behind()]
         self.behind = self.slow = len(self.open) - len(ready)
@@ -176,7 +160,7 @@ class Streams:
         return ready
 
     def step(self, ready: List[Stream]) -> None:
-        """Make a step, and pass on its results."""
+        """Call `step` for these streams, and send its results."""
         try:
             results = self._work.step([each.state for each in ready])
             ready[0].sender.is_cancelled()
@@ -189,7 +173,8 @@ class Streams:
             ended = self.open
             if isinstance(error, Failed) and 0 <= error.entry < len(ready):
                 ended = [ready[error.entry]]
-            self._end_all(ended, failure(error))
+            for stream in list(ended):
+                self._end(stream, failure(error))
             return
         for stream, result in zip(ready, results):
             if result is not None:
@@ -197,35 +182,27 @@ class Streams:
         self._flush(ready[0])
 
     def close(self, response: Any) -> None:
-        """End all streams, and those that wait, with the same response."""
-        self._end_all(self.open, response)
-        while self.waiting:
-            self._end(self.waiting.popleft(), response)
-
-    def _end_all(self, streams: Iterable[Stream], response: Any) -> None:
-        for stream in list(streams):
+        """End all open and waiting streams with the same response."""
+        for stream in [*self.open, *self.waiting]:
             self._end(stream, response)
-            self._leave(stream)
 
     def _admit(self) -> None:
         while self.waiting and len(self.open) < self._work.streams and not self.is_full:
             stream = self.waiting[0]
             try:
                 self._enter(stream)
-                self.open.append(stream)
             except Full:
                 if self.open:
                     self.is_full = True
                     return
-                code = pb_utils.TritonError.UNAVAILABLE
-                error = pb_utils.TritonError(_TOO_LARGE, code)
-                self._end(stream, pb_utils.InferenceResponse(error=error))
+                self._end(stream, failure(_TOO_LARGE))
             except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
                 self._end(stream, failure(error))
-            self.waiting.popleft()
+            else:
+                self.open.append(self.waiting.popleft())
 
     def _enter(self, stream: Stream) -> None:
-        """Have the model admit a request. Raises Full, or why it is refused."""
+        """Call `admit` for a request. Raises Full without room, and the model's errors."""
         work = self._work
         if stream.units is None:
             stream.arguments = work.read(stream.request)
@@ -243,7 +220,7 @@ class Streams:
         stream.arguments = stream.request = None  # the model keeps of it what it needs
 
     def _take(self, stream: Stream, result: Any) -> None:
-        """Send the result of a step."""
+        """Send a stream's result of a step, and end the stream if it was the last one."""
         is_last = isinstance(result, End)
         value = result.value if is_last else result
         try:
@@ -260,16 +237,17 @@ class Streams:
             is_last, response = True, failure(error)
         if is_last:
             self._end(stream, response)
-            self._leave(stream)
 
     def _end(self, stream: Stream, response: Any = None) -> None:
-        """Send the last response, or the end alone."""
+        """End a stream, with a last response or without one. An open stream leaves the model."""
         try:
             stream.sender.send(*[response][: response is not None], flags=_FINAL)
         except Exception as error:  # noqa: BLE001 - a model may have sent the end itself
             pb_utils.Logger.log_error(f"the end of a stream was not sent: {error}")
-
-    def _leave(self, stream: Stream) -> None:
+        self.is_full = False  # another one is the first, which may need less, or there is room
+        if stream not in self.open:
+            self.waiting.remove(stream)
+            return
         try:
             self._work.leave(stream.state)
         except BaseException as error:  # noqa: BLE001 - the others go on
@@ -277,98 +255,90 @@ class Streams:
         stream.state = None
         self.open.remove(stream)  # only now: a model without streams may sleep
         self._free += stream.units or 0
-        self.is_full = False
 
 
 class Measures:
-    """The metrics of a loop; instances of a model share their series."""
+    """The metrics of the streams of one instance; instances of a model add to the same metrics."""
 
     def __init__(self, args: Dict[str, str]) -> None:
         labels = {"model": args["model_name"], "version": args["model_version"]}
         family = pb_utils.MetricFamily
+        states = family("streams", "Streams by state", family.GAUGE)
+        pieces = family("streams_pieces_total", "Responses of streams", family.COUNTER)
         rows = (
-            ("streams", "Streams by state", family.GAUGE),
-            ("streams_pieces_total", "Responses of streams", family.COUNTER),
-            ("streams_step_size", "Streams in a step", family.HISTOGRAM),
-            ("streams_step_seconds", "Time of a step", family.HISTOGRAM),
-            ("streams_first_seconds", "Time to the first response of a stream", family.HISTOGRAM),
+            ("streams_step_size", "Streams in a step", _SIZES),
+            ("streams_step_seconds", "Time of a step", _SECONDS),
+            ("streams_first_seconds", "Time to the first response of a stream", _SECONDS),
         )
-        self._families = [family(name=n, description=d, kind=k) for n, d, k in rows]
-        states, pieces, sizes, seconds, firsts = self._families
-        self._states = {
-            state: states.Metric(labels={**labels, "state": state})
-            for state in ("open", "waiting", "behind")
+        histograms = [(family(name, text, family.HISTOGRAM), bounds) for name, text, bounds in rows]
+        self._families = [states, pieces, *[each for each, _ in histograms]]
+        self._size, self._seconds, self._first = [
+            each.Metric(labels=labels, buckets=bounds) for each, bounds in histograms
+        ]
+        self._counts = {
+            each: states.Metric(labels={**labels, "state": each})
+            for each in ("open", "waiting", "behind")
         }
-        self._pieces = pieces.Metric(labels=labels)
-        self._sizes = sizes.Metric(labels=labels, buckets=_SIZES)
-        self._seconds = seconds.Metric(labels=labels, buckets=_SECONDS)
-        self._firsts = firsts.Metric(labels=labels, buckets=_SECONDS)
-        self._sent = {"open": 0, "waiting": 0, "behind": 0, "pieces": 0}
-        #: Sizes and times of steps that are not reported yet.
-        self._steps: List[Tuple[int, float]] = []
-        #: Times to the first response, likewise.
-        self._first_s: List[float] = []
+        self._counts["pieces"] = pieces.Metric(labels=labels)
+        self._sent = dict.fromkeys(self._counts, 0)
+        #: Metrics and their values that are not reported yet.
+        self._seen: List[Tuple[Any, float]] = []
         self._due_s = 0.0
 
     def tell(self, streams: Streams, *, is_idle: bool) -> None:
-        """Report the changes since the last report, unless the next step may do so."""
+        """Report the changes since the last report, at most every quarter of a second.
+
+        When the loop is idle, it reports at once.
+        """
         now_s = time.monotonic()
         if now_s < self._due_s and not is_idle:
             return
         self._due_s = now_s + _TELL_S
-        for size, seconds in self._steps:
-            self._sizes.observe(size)
-            self._seconds.observe(seconds)
-        self._steps.clear()
-        for seconds in self._first_s:
-            self._firsts.observe(seconds)
-        self._first_s.clear()
-        now = {
-            "open": len(streams.open),
-            "waiting": len(streams.waiting),
-            "behind": streams.behind,
-            "pieces": streams.pieces,
-        }
-        for name, metric in (*self._states.items(), ("pieces", self._pieces)):
-            if now[name] != self._sent[name]:
-                metric.increment(now[name] - self._sent[name])
-        self._sent = now
+        for metric, value in self._seen:
+            metric.observe(value)
+        self._seen.clear()
+        now = (len(streams.open), len(streams.waiting), streams.behind, streams.pieces)
+        for (name, metric), count in zip(self._counts.items(), now):
+            if count != self._sent[name]:
+                metric.increment(count - self._sent[name])
+                self._sent[name] = count
 
     def note_step(self, size: int, begun_s: float, streams: Streams) -> None:
         now_s = time.monotonic()
-        self._steps.append((size, now_s - begun_s))
-        self._first_s += [now_s - stream.arrived_s for stream in streams.begun]
+        self._seen += [(self._size, size), (self._seconds, now_s - begun_s)]
+        self._seen += [(self._first, now_s - stream.arrived_s) for stream in streams.begun]
         streams.begun.clear()
 
 
 class StreamLoop:
-    """The thread of an instance that makes the steps of its streams; execute() is `put`."""
+    """The thread of an instance that runs the steps of its streams. execute() calls `put`."""
 
     def __init__(self, work: Work, args: Dict[str, str]) -> None:
-        #: Streams whose steps' responses are to leave; None at the end.
+        #: A stream of each step whose responses must be sent; None at the end.
         self._leaving: SimpleQueue[Optional[Stream]] = SimpleQueue()
         self._streams = Streams(work, self._leaving.put)
         self._measures = Measures(args)
         self._changed = threading.Condition()
         self._arrived: List[Stream] = []
         self._is_closed = False
-        #: Started by the first request: a model may be forked until then.
+        #: None before the first request, because a model may be forked until then.
         self._thread: Optional[threading.Thread] = None
-        #: Time of the last log line, by its kind.
+        #: Time of the last log line of each kind.
         self._logged_s: Dict[str, float] = {}
         self._work = work
 
     def calls(self) -> Dict[str, Callable[..., Any]]:
         """Return the methods that the server calls, by name.
 
-        They are not kept here: the metrics would outlive the connection, as a part of a cycle.
+        They are not attributes: a reference cycle would keep the metrics alive after the
+        connection.
         """
         rests = self._work.rests.items()
         calls = {name: functools.partial(self._rest, call) for name, call in rests}
         return {**calls, "execute": self.put}
 
     def put(self, requests: List[Any]) -> None:
-        """Take requests, and return at once unless one waits for room already."""
+        """Add requests, and return at once; if one waits for room, wait up to a second."""
         now_s = time.monotonic()
         streams = [Stream(request, now_s) for request in requests]
         with self._changed:
@@ -382,7 +352,7 @@ class StreamLoop:
             self._changed.wait_for(lambda: self._is_closed or not self._streams.is_full, _FULL_S)
 
     def close(self) -> None:
-        """End all streams; the server does not close a model that has any, unless it must."""
+        """End all streams and the thread. Usually none are left when the server unloads a model."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -390,7 +360,7 @@ class StreamLoop:
             self._thread.join()
 
     def _rest(self, call: Callable[[], Any]) -> None:
-        """Have the model sleep or wake up, once the last `leave` has returned."""
+        """Call the model's `sleep` or `wake_up` after all streams have left."""
         with self._changed:
             self._changed.wait_for(lambda: not self._streams.open)
             call()
@@ -406,18 +376,17 @@ class StreamLoop:
                 self._measures.note_step(len(ready), begun_s, streams)
             self._measures.tell(streams, is_idle=not streams.open or is_idle)
             self._log()
-        error = pb_utils.TritonError(_ENDED, pb_utils.TritonError.UNAVAILABLE)
-        streams.close(pb_utils.InferenceResponse(error=error))
+        streams.close(failure(_ENDED))
         self._measures.tell(streams, is_idle=True)
         self._leaving.put(None)
 
     def _send(self) -> None:
-        """Have the responses of a step leave while the next one computes."""
+        """Send the responses of each step while the next one computes, in a thread of its own."""
         for stream in iter(self._leaving.get, None):
             stream.flush()
 
     def _wait(self, is_idle: bool) -> bool:
-        """Wait until a step is possible, and take new requests; False at the end."""
+        """Wait until a step is possible, and add new requests. Returns False at the end."""
         streams = self._streams
         with self._changed:
             self._changed.notify_all()
@@ -430,7 +399,7 @@ class StreamLoop:
         return not self._is_closed
 
     def _log(self) -> None:
-        """Log, from time to time, what streams wait for; `zmqtriton-ctl explain` reads it."""
+        """Log what streams wait for, at most once a minute; `zmqtriton-ctl explain` reads it."""
         streams = self._streams
         count = len(streams.open)
         if streams.is_full:

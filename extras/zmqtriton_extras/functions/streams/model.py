@@ -1,4 +1,4 @@
-"""Runs the TritonPythonModel of a model.py that has `admit`, `step` and `leave` for `execute`.
+"""Runs a TritonPythonModel that has `admit`, `step` and `leave` instead of `execute`.
 
 `admit` takes an InferenceRequest and returns the state of its stream. `step` takes the states of
 streams, and returns for each an InferenceResponse, None or an End.
@@ -15,7 +15,7 @@ from zmqtriton_extras.functions.backend.model import import_file, path_of
 from zmqtriton_extras.functions.backend.signature import MAX_STREAMS
 from zmqtriton_extras.functions.backend.streams import StreamLoop, Work
 
-#: Maximum number of streams of a model whose configuration does not say it.
+#: Default maximum number of streams.
 _STREAMS = "64"
 
 
@@ -50,7 +50,7 @@ class TritonPythonModel:
 
 
 def _class_of(config: Dict[str, Any]) -> Any:
-    """Return the TritonPythonModel of the model's own file."""
+    """Import the model's file, and return its class TritonPythonModel."""
     path = path_of(config)
     model_class = getattr(import_file(path), "TritonPythonModel", None)
     for name in ("admit", "step"):

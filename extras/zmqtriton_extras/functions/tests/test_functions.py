@@ -422,3 +422,30 @@ def test_what_is_marked_stays_what_it_is() -> None:
     assert 3.0 == TextScore()("abc")
     with pytest.raises(ValueError, match="instances 1 or more"):
         model(instances=0)
+
+
+SHARED = """
+from dataclasses import dataclass
+from zmqtriton import model
+
+read = []
+
+@dataclass
+class Label:
+    name: str
+
+    def __post_init__(self):
+        read.append(self.name)
+
+@model(batch=4)
+def caption(text: list[str], label: Label) -> list[int]:
+    return [len(read)] * len(text)
+"""
+
+
+def test_an_argument_that_a_batch_shares_is_read_once(tmp_path: Path) -> None:
+    label = np.array([[b'{"name": "a"}']], object)
+    with loaded(tmp_path, SHARED) as model:
+        answers = model.execute([{"text": np.array([[b"x"]], object), "label": label}] * 3)
+
+    assert [[[1]]] * 3 == [each.outputs["output"].tolist() for each in answers]

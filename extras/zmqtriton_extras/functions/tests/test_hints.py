@@ -329,7 +329,7 @@ def caption(
     assert {**number, "default": 3} == rows["x"]
     assert [{"a": 1, "b": "x"}] == rows["rows"]["default"]
     assert ["a", "b"] == [*rows["rows"]["items"]["properties"]]
-    assert {"enum": ["red", "blue"], "default": "blue"} == rows["color"]
+    assert {"type": "string", "enum": ["red", "blue"], "default": "blue"} == rows["color"]
     assert "a cat" == rows["image"]["description"]
     assert "default" not in rows["image"]
     assert "$ref" not in str(interface.input)

@@ -209,7 +209,8 @@ def test_openapi_describes_each_function(server: Server) -> None:
     assert "Describe a text." == operation["summary"]
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert ["text"] == schema["required"]
-    assert {"enum": ["short", "long"], "default": "short"} == schema["properties"]["style"]
+    style = {"type": "string", "enum": ["short", "long"], "default": "short"}
+    assert style == schema["properties"]["style"]
     assert "/add_sub" not in document["paths"]
 
 
