@@ -18,7 +18,6 @@ from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import StubInstance
@@ -104,6 +103,8 @@ class StubCore:
         if self.instance.measures.changes:
             self.instance.measures.flush()
         link.turn()
+        if link.batches:
+            self._collect_after_s = _COLLECT_AFTER_S
         if is_amid:
             # a broker that sent a batch may have sent more, which nothing else tells
             count = -1
@@ -136,15 +137,7 @@ class StubCore:
             return False  # a destructor may have come here amid a turn, for whose end it would wait
         return self.executions.running > 0 or threading.get_ident() != self._watch.thread
 
-    # -------------------------------------------------------------- executing
-
-    def execute(self, number: int, batch: list[OpenRequest]) -> bool:
-        """Execute a batch; False, with nothing done, if its broker was replaced."""
-        self._collect_after_s = _COLLECT_AFTER_S
-        if self.executions.begin(number, batch):
-            return True
-        self.link.batches.appendleft((number, batch))  # it is forgotten with its broker
-        return False
+    # ----------------------------------------------------------------- times
 
     def due(self, now_s: float) -> float | None:
         """Connect if it is time; return how long the loop may wait then; None: for ever."""

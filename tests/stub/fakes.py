@@ -8,7 +8,7 @@ from typing import Any
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
+from zmqtriton_stub.execution.responses import Batch, OpenRequest, OutcomeWithBody
 from zmqtriton_stub.execution.streams import OpenStream, frames
 from zmqtriton_stub.instance import StubInstance
 
@@ -28,7 +28,7 @@ class FakeLink:
         self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], OpenRequest] = self.instance.pending
-        self.executing: dict[int, list[OpenRequest]] = {}
+        self.executing: dict[int, Batch] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.is_closed = False
@@ -69,6 +69,12 @@ class FakeLink:
         pending = owed(link, work, wire.encode_body(body))
         self.pending[pending.route] = pending
         return pending
+
+
+def batch_of(*requests: OpenRequest, number: int = 9) -> Batch:
+    batch = Batch(requests)
+    batch.number = number
+    return batch
 
 
 def fp32(name: str, data: bytes = b"\0\0\x80?", shape: list[int] | None = None) -> wire.Tensor:

@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.responses import Batch, OpenRequest, OutcomeWithBody, state_lock
 from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.watch import Watch
@@ -55,10 +55,10 @@ class BrokerConnection:
         self.turn, self.wait = line.turn, line.wait
         #: Makes the loop look again; runs a round of the loop, if none was run for a while.
         self.wake, self.poll = watch.wake, watch.poll
-        #: Batches that were not begun: their number and their requests.
-        self.batches: deque[tuple[int, list[OpenRequest]]] = deque()
+        #: Batches that were not begun.
+        self.batches: deque[Batch] = deque()
         #: Batches that were begun, and that the broker waits for.
-        self.executing: dict[int, list[OpenRequest]] = {}
+        self.executing: dict[int, Batch] = {}
         self.pending = pending
         #: Final answers that the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()
@@ -128,7 +128,7 @@ class BrokerConnection:
             self.instance.states.end(work.correlation)
 
     def _forget_unbegun(self) -> None:
-        for _, batch in self.batches:
+        for batch in self.batches:
             for pending in batch:
                 if not pending.has_run:
                     self.pending.pop(pending.route, None)
@@ -256,28 +256,31 @@ class BrokerConnection:
         if kind is not wire.Execute or not 0 < len(message.requests) == len(frames) - 1:
             self._take_word(kind, message)
             return False
-        memory = self.instance.memory
-        if message.released and memory is not None:
-            memory.arena.leases.take_back(memory.own(message.released))
-        dry_ns, is_read = self.line.dry_ns, not message.requests[0].flags & wire.ANSWERS_WAIT
+        works, released = message
+        if released and self.instance.memory is not None:
+            memory = self.instance.memory
+            memory.arena.leases.take_back(memory.own(released))
+        dry_ns, is_read = self.line.dry_ns, not works[0].flags & wire.ANSWERS_WAIT
         if is_read and dry_ns >= self.answered.look_at_ns:
             with state_lock:
                 self.answered.note_message(dry_ns)
         owed = OpenStream if self.instance.is_decoupled else OpenRequest
-        batches: list[tuple[int, list[OpenRequest]]] = []
-        for work, body in zip(message.requests, frames[1:]):
-            if work.flags & wire.SEQUENCE_OVER:
+        batches: list[Batch] = []
+        for work, body in zip(works, frames[1:]):
+            number, _, _, flags, _, _, _, _, _ = work
+            if flags & wire.SEQUENCE_OVER:
                 self._forget_sequence(work)
                 continue
-            pending = self.pending.get((work.peer, work.id))
+            pending = self.pending.get(work[1:3])
             if pending is not None and pending.is_rescheduled:
                 pending.resume(work, body)
             else:
                 pending = owed(self, work, body)
                 self.pending[pending.route] = pending
-            if not batches or batches[-1][0] != work.batch:
-                batches.append((work.batch, []))
-            batches[-1][1].append(pending)
+            if not batches or batches[-1].number != number:
+                batches.append(Batch())
+                batches[-1].number = number
+            batches[-1].append(pending)
         self.batches.extend(batches)
         if self.is_waiting:
             self.wake()

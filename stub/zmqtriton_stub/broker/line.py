@@ -145,11 +145,13 @@ class BrokerLine:
                     takes = takes or not dealer.is_writable  # the broker is dead
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
-                while takes and dealer.has_input():
-                    if self._speaker.take(dealer.messages.popleft()) and not dealer.messages:
+                messages = dealer.messages
+                while takes and (messages or not dealer.is_dry) and dealer.has_input():
+                    if self._speaker.take(messages.popleft()) and not messages:
                         break
                 else:
                     if takes:
+                        dealer.is_dry = False
                         self.dry_ns = time.monotonic_ns()
                     if not dealer.is_open and self.descriptor >= 0:
                         self._forget()
@@ -170,7 +172,7 @@ class PlayedDealer:
     """A connection to the broker whose messages have arrived when they are sent."""
 
     is_open = is_writable = True
-    is_blocked = False
+    is_blocked = is_dry = False
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

@@ -360,7 +360,7 @@ class StubProcess(Process):
         self.dealers[kind].messages.append(frames)
         (self.link if kind == "stubs" else self.asker).turn()
         while self.link.batches:
-            self.core.execute(*self.link.batches.popleft())
+            self.core.executions.begin(self.link.batches.popleft())
 
     def follow(self, epoch: int) -> None:
         self.enter()

@@ -238,8 +238,8 @@ def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: Wo
     connected.instance.states = States()  # type: ignore[assignment]
     connected.execute(work(1), work(2, batch=2))
     link = connected.link
-    number, begun = link.batches.popleft()
-    assert (1, [(A, 1)]) == (number, [pending.route for pending in begun])
+    begun = link.batches.popleft()
+    assert (1, [(A, 1)]) == (begun.number, [pending.route for pending in begun])
 
     hello = connected.connect()
 
@@ -251,7 +251,7 @@ def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: Wo
 
 def test_an_answer_that_may_be_lost_is_told_again_with_the_hello(connected: World) -> None:
     connected.execute(work(1))
-    [(_, [pending])] = connected.link.batches
+    [[pending]] = connected.link.batches
     connected.link.batches.clear()
     pending.send(pb_utils.InferenceResponse(parameters={"n": 1}), wire.FINAL)
     [outcome] = connected.receive(wire.Results).outcomes
@@ -321,7 +321,7 @@ def test_a_response_that_cannot_leave_shows_that_the_broker_is_dead(
 def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: World) -> None:
     connected.instance.is_iterative = True
     connected.execute(work(1))
-    [(_, [pending])] = connected.link.batches
+    [[pending]] = connected.link.batches
     connected.link.batches.clear()
     pending.has_run = pending.is_rescheduled = True
     connected.execute(work(1, batch=2))
@@ -338,7 +338,7 @@ def test_requests_come_in_their_batches(connected: World) -> None:
     connected.execute(work(1), work(2), work(3, batch=2))
 
     assert [(1, [1, 2]), (2, [3])] == [
-        (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
+        (batch.number, [pending.work.id for pending in batch]) for batch in connected.link.batches
     ]
     assert {(A, 1), (A, 2), (A, 3)} == set(connected.link.pending)
     assert {OpenRequest} == {type(pending) for pending in connected.link.pending.values()}
@@ -369,7 +369,7 @@ def test_the_end_of_a_sequence_is_no_request(connected: World) -> None:
 
     assert [8] == connected.instance.states.ended  # type: ignore[union-attr]
     assert [(1, [2])] == [
-        (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
+        (batch.number, [pending.work.id for pending in batch]) for batch in connected.link.batches
     ]
 
 

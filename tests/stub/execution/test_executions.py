@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.stub.fakes import LOAD, FakeLink, body, fp32
+from tests.stub.fakes import LOAD, FakeLink, batch_of, body, fp32
 from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import ProgressView
@@ -33,10 +33,10 @@ class _Batches:
 
     def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
-        batch = [self.link.add_request(request, i) for i, request in enumerate(requests)]
+        batch = batch_of(*[self.link.add_request(request, i) for i, request in enumerate(requests)])
         for pending in batch:
             pending.work = pending.work._replace(flags=flags)
-        self.executions.begin(9, batch)
+        self.executions.begin(batch)
 
     def texts(self) -> list[tuple[int, str]]:
         return [(outcome.id, outcome.text) for outcome in self.link.outcomes()]
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_told_in_the_words_of_who_asked(batches: _Batches, 
     pending = batches.link.add_request(body(), 4)
     pending.work = pending.work._replace(flags=wire.UNCHECKED, peer=peer)
 
-    batches.executions.begin(9, [pending])
+    batches.executions.begin(batch_of(pending))
 
     [(_, text)] = batches.texts()
     assert (peer != wire.BROKER) == text.startswith("Model m - Error when running inference: ")
@@ -163,7 +163,7 @@ def test_what_may_have_to_be_repeated_is_what_is_here_and_what_was_just_answered
     batches = _Batches(_leave if is_decoupled else _same, is_decoupled=is_decoupled)
 
     batches.run(body(), body())
-    batches.executions.begin(10, [batches.link.add_request(body(), 7)])
+    batches.executions.begin(batch_of(batches.link.add_request(body(), 7), number=10))
 
     # the page that the broker reads when this process is dead
     progress: Any = batches.executions._progress
@@ -185,7 +185,7 @@ def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model(
     cancelled, other = (batches.link.add_request(body(), own_id) for own_id in (1, 2))
     cancelled.cancel()
 
-    batches.executions.begin(9, [cancelled, other])
+    batches.executions.begin(batch_of(cancelled, other))
 
     assert ([1], {(1, "request was cancelled"), (2, "")}) == (batch_sizes, set(batches.texts()))
 
