@@ -1,9 +1,10 @@
-"""Python functions that each process of the server calls for one plain request, counted.
+"""What each process of the server does for one plain request, counted.
 
     python -m tests.bench.calls [--list broker]
 
-A count is the same on every machine, so a test holds it; a time is not. Each process gets a
-`sitecustomize` that counts between two signals.
+These are the Python functions that it enters, the attributes that it reads or writes, and the
+objects that it makes (counting.py). A count is the same on every machine, so a test holds it; a
+time is not.
 """
 
 from __future__ import annotations
@@ -12,41 +13,18 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import clients
+from tests.bench import clients, counting
 from tests.support.server import Server
 from tests.support.tools import parse_options
 from tests.support.waiting import eventually
 from zmqtriton_extras.bench.connections import make_connection
 
-COUNTING = """
-import json, os, signal, sys
-counts = {}
-def profile(frame, event, argument):
-    if event == "call":
-        code = frame.f_code
-        counts[code] = counts.get(code, 0) + 1
-def begin(number, frame):
-    counts.clear()
-    sys.setprofile(profile)
-def end(number, frame):
-    sys.setprofile(None)
-    named = {}
-    for code, count in counts.items():
-        if code not in (end.__code__, begin.__code__):
-            name = f"{code.co_filename}:{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
-            named[name] = named.get(name, 0) + count
-    path = os.path.join(os.environ["ZT_CALLS"], str(os.getpid()))
-    with open(path + ".new", "w") as file:
-        json.dump(named, file)
-    os.rename(path + ".new", path)
-signal.signal(signal.SIGRTMIN, begin)
-signal.signal(signal.SIGRTMIN + 1, end)
-"""  # noqa: E501
 ROLES = ("http", "grpc", "broker", "stub")
 KINDS: dict[str, tuple[clients.MakePlan, str]] = {
     "http binary": (clients.http_binary, "http"),
@@ -61,9 +39,16 @@ KINDS: dict[str, tuple[clients.MakePlan, str]] = {
 _WARM = 300
 #: Of the rounds that one counts in which the machine had the least to do elsewhere: a process that
 #: comes late wakes more often than a request needs.
-_ROUNDS, _REQUESTS = 8, 50
+_ROUNDS, _REQUESTS = 4, 25
+#: Calls, look-ups and objects, by function.
+Counts = dict[str, list[float]]
 #: Looks at how long the loop's turns took: by the clock, thus more of them the slower a machine is.
 _BY_THE_CLOCK = "/loop_turns.py:"
+
+
+def totals(counts: Counts) -> list[float]:
+    """Return calls, look-ups and objects of all functions."""
+    return [sum(column) for column in zip(*counts.values(), strict=True)]
 
 
 class Counter:
@@ -75,8 +60,8 @@ class Counter:
         pids = server.pids()
         self._pids = {role: pids[role][-1] for role in ROLES}
 
-    def count(self, kind: str) -> dict[str, dict[str, float]]:
-        """Return calls per request, by role and function."""
+    def count(self, kind: str) -> dict[str, Counts]:
+        """Return the counts of a request, by role and function."""
         make_plan, protocol = KINDS[kind]
         server = self.server
         port = server.http_port if protocol == "http" else server.grpc_port
@@ -91,14 +76,14 @@ class Counter:
             rounds.append(self._collect())
         connection.close()
         fewest = {
-            role: min((counts[role] for counts in rounds), key=lambda calls: sum(calls.values()))
+            role: min((counts[role] for counts in rounds), key=lambda counts: totals(counts)[0])
             for role in ROLES
             if role in (protocol, "broker", "stub")
         }
         # what else runs by the clock is in there, too, and rounds to nothing
         return {
-            role: {name: count / _REQUESTS for name, count in calls.items()}
-            for role, calls in fewest.items()
+            role: {name: [n / _REQUESTS for n in each] for name, each in counts.items()}
+            for role, counts in fewest.items()
         }
 
     def entered(self, role: str, ask: Callable[[], object]) -> list[list[str]]:
@@ -113,7 +98,7 @@ class Counter:
         for pid in self._pids.values():
             os.kill(pid, number)
 
-    def _collect(self) -> dict[str, dict[str, int]]:
+    def _collect(self) -> dict[str, Counts]:
         paths = {role: self._directory / str(pid) for role, pid in self._pids.items()}
         for path in paths.values():
             path.unlink(missing_ok=True)
@@ -130,7 +115,7 @@ class Counter:
 def counting_server(directory: Path, *models: str) -> Iterator[Counter]:
     counts = directory / "counts"
     counts.mkdir()
-    (directory / "sitecustomize.py").write_text(COUNTING)
+    shutil.copy(counting.__file__, directory / "sitecustomize.py")
     path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     server = Server(
         directory / "s",
@@ -155,19 +140,21 @@ def main() -> None:
         counting_server(Path(directory)) as counter,
     ):
         if not arguments.json:
-            print(f"{'Python calls per request':24} frontend  broker    stub")
+            print(f"{'functions, look-ups, objects':28}{'frontend':20}{'broker':20}stub")
         for kind in KINDS:
             if arguments.only not in kind:
                 continue
             counts = counter.count(kind)
-            totals = [sum(calls.values()) for calls in counts.values()]
+            sums = [totals(each) for each in counts.values()]
             if arguments.json:
-                print(json.dumps([kind, [totals, [*counts[KINDS[kind][1]]]]]))
+                print(json.dumps([kind, [sums, [*counts[KINDS[kind][1]]]]]))
                 continue
-            print(f"{kind:24}" + "".join(f"{total:8.1f}" for total in totals), flush=True)
-            for name, count in sorted(counts.get(arguments.list, {}).items()):
-                if count >= 0.05:
-                    print(f"    {count:6.2f}  {name.rpartition('/zmqtriton')[2]}")
+            columns = ["".join(f"{n:6.1f}" for n in each) for each in sums]
+            print(f"{kind:26}" + "  ".join(columns), flush=True)
+            for name, each in sorted(counts.get(arguments.list, {}).items()):
+                if max(each) >= 0.05:
+                    row = "".join(f"{n:7.2f}" for n in each)
+                    print(f"    {row}  {name.rpartition('/zmqtriton')[2]}")
 
 
 if __name__ == "__main__":
