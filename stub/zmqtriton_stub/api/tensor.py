@@ -18,6 +18,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.tensors import NUMBERS, from_numpy, to_numpy
+from zmqtriton_floor.wire import make
 from zmqtriton_stub.api import dlpack
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
@@ -203,4 +204,4 @@ def packed(tensor: Tensor) -> wire.Tensor:
     if data is None:
         array = tensor._array
         data = from_numpy(array)
-    return wire.make(wire.Tensor, (tensor._name, tensor._datatype, tensor._shape, data))
+    return make(wire.Tensor, (tensor._name, tensor._datatype, tensor._shape, data))

@@ -14,6 +14,7 @@ from typing import Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.wire import ANSWERS_WAIT, SEQUENCE_OVER, Execute, decode
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
@@ -248,35 +249,35 @@ class BrokerConnection:
     def take(self, frames: list[bytes]) -> bool:
         """Take a message; True if it brought a batch."""
         try:
-            message = wire.decode(frames[0])
+            message = decode(frames[0])
         except ProtocolError:
             self.malformed += 1
             return False
         kind = type(message)
-        if kind is not wire.Execute or not 0 < len(message.requests) == len(frames) - 1:
+        if kind is not Execute or not 0 < len(message.requests) == len(frames) - 1:
             self._take_word(kind, message)
             return False
         works, released = message
-        if released and self.instance.memory is not None:
-            memory = self.instance.memory
-            memory.arena.leases.take_back(memory.own(released))
-        dry_ns, is_read = self.line.dry_ns, not works[0].flags & wire.ANSWERS_WAIT
-        if is_read and dry_ns >= self.answered.look_at_ns:
+        instance, every, answered = self.instance, self.pending, self.answered
+        if released and instance.memory is not None:
+            instance.memory.arena.leases.take_back(instance.memory.own(released))
+        dry_ns, is_read = self.line.dry_ns, not works[0].flags & ANSWERS_WAIT
+        if is_read and dry_ns >= answered.look_at_ns:
             with state_lock:
-                self.answered.note_message(dry_ns)
-        owed = OpenStream if self.instance.is_decoupled else OpenRequest
+                answered.note_message(dry_ns)
+        owed = OpenStream if instance.is_decoupled else OpenRequest
         batches: list[Batch] = []
         for work, body in zip(works, frames[1:]):
-            number, _, _, flags, _, _, _, _, _ = work
-            if flags & wire.SEQUENCE_OVER:
+            number, peer, own_id, flags, _, _, _, _, _ = work
+            if flags & SEQUENCE_OVER:
                 self._forget_sequence(work)
                 continue
-            pending = self.pending.get(work[1:3])
+            route = peer, own_id
+            pending = every.get(route)
             if pending is not None and pending.is_rescheduled:
                 pending.resume(work, body)
             else:
-                pending = owed(self, work, body)
-                self.pending[pending.route] = pending
+                pending = every[route] = owed(self, work, body)
             if not batches or batches[-1].number != number:
                 batches.append(Batch())
                 batches[-1].number = number

@@ -11,7 +11,7 @@ import gc
 import sys
 import time
 from itertools import repeat
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.signature import Signature
+from zmqtriton_floor.wire import MAX_HEADER_BYTES, Results, decode_request, encode_rows
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
-from zmqtriton_stub.api import callers
+from zmqtriton_stub.api.callers import served
 from zmqtriton_stub.api.errors import CANCELLED, TritonModelException, describe
 from zmqtriton_stub.api.inference import (
     InferenceRequest,
@@ -107,7 +108,7 @@ class Executions:
         if not self._progress.begin(number, keys, self._unsettled):
             return False
         batch.begun_ns = _now_ns()
-        batch.answers, batch.ids, batch.is_traced = [], (), False
+        batch.answers, batch.ids = [], ()
         self._link.executing[number] = batch
         requests = _requests(batch, instance)
         # the model may do with its list what it likes
@@ -119,7 +120,7 @@ class Executions:
         batch.ready_ns = batch.executed_ns = _now_ns()
         for pending in batch if instance.is_decoupled else ():
             pending.begin(batch.ready_ns)
-        outer = callers.served.set(batch)
+        outer = served.set(batch)
         try:
             returned = self._model.execute(requests) if requests else []
             requests = []
@@ -132,7 +133,7 @@ class Executions:
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             self._fail(batch, error)
         finally:
-            callers.served.reset(outer)
+            served.reset(outer)
         self._leave(batch, self._reschedule(batch) if instance.is_iterative else [])
         return True
 
@@ -204,7 +205,7 @@ class Executions:
         None in place of a list means that all are left to the senders.
         """
         requests, batch.requests = batch.requests, []
-        states = self._instance.states
+        states, answers = self._instance.states, batch.answers
         encoded: list[tuple[OpenRequest, OutcomeWithBody, Any]] = []
         try:
             for request, response in zip(
@@ -230,7 +231,7 @@ class Executions:
             if changes:
                 keep_states(pending, changes)
             pending.finish(answer)
-            batch.answers.append(answer)
+            answers.append(answer)
 
     def _check_again(
         self, batch: Batch, pending: OpenRequest, response: InferenceResponse | None
@@ -277,25 +278,24 @@ class Executions:
                 pending.leave_inputs()
         link, number, done_ns = self._link, batch.number, _now_ns()
         begun_ns, ready_ns, executed_ns = batch.begun_ns, batch.ready_ns, batch.executed_ns
-        times = ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
-        executed = wire.make(wire.Executed, (number, *times, begun_ns))
+        times = ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns, begun_ns
         if self._instance.measures.changes:
             self._instance.measures.flush()  # whoever has the answer finds them
         if batch.is_traced or batch.ids:
             self._record(batch, done_ns)
-        outcomes, bodies = [], []
+        outcomes, frames = [], [b""]
         for outcome, body in batch.answers:
             outcomes.append(outcome)
-            bodies.append(body)
+            frames.append(body)
         batch.answers = []
         link.executing.pop(number, None)
         self.tasks.pop(number, None)
-        results = wire.make(wire.Results, (outcomes, [executed], rescheduled, ""))
-        header = wire.encode(results)
-        if len(header) <= wire.MAX_HEADER_BYTES:
-            link.put([header, *bodies])
+        frames[0] = encode_rows(Results, outcomes, [(number, *times)], rescheduled, "")
+        if len(frames[0]) <= MAX_HEADER_BYTES:
+            link.put(frames)
         else:
-            self._put_in_parts(results, bodies)
+            executed = [wire.Executed(number, *times)]
+            self._put_in_parts(Results(outcomes, executed, rescheduled), frames[1:])
         link.turn()
         # the outcomes, which may refer to that memory, have been sent
         for pending in batch:
@@ -312,15 +312,15 @@ class Executions:
         if changed is not None:
             self._instance.tell(changed)
 
-    def _put_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
+    def _put_in_parts(self, results: Results, bodies: list[bytes]) -> None:
         """Queue results that may have too many and too long error texts for one message."""
         header = wire.encode(results)
-        if len(header) <= wire.MAX_HEADER_BYTES or len(bodies) < 2:
+        if len(header) <= MAX_HEADER_BYTES or len(bodies) < 2:
             self._link.put([header, *bodies])
             return
         middle = len(bodies) // 2
         first, second = results.outcomes[:middle], results.outcomes[middle:]
-        self._put_in_parts(wire.Results(first, []), bodies[:middle])
+        self._put_in_parts(Results(first, []), bodies[:middle])
         self._put_in_parts(results._replace(outcomes=second), bodies[middle:])
 
     def _record(self, batch: Batch, done_ns: int) -> None:
@@ -339,17 +339,16 @@ class Executions:
 
 def _requests(batch: Batch, instance: StubInstance) -> list[InferenceRequest]:
     """Return the batch as the model sees it; requests that do not decode or fit are answered."""
-    requests, memory = [], instance.memory
+    requests, memory, is_traced = [], instance.memory, False
     for pending in batch:
         work = pending.work
         flags = work.flags
-        if work.trace:
-            batch.is_traced = True
+        is_traced = is_traced or work.trace != ""
         if pending.is_cancelled:  # while it waited here
             batch.answers += pending.fail(CANCELLED, Cancelled.number)
             continue
         try:
-            body = wire.decode_request(pending.body)
+            body = decode_request(pending.body)
             request_id, parameters, pending.outputs, inputs, pending.places = body
             pending.request_id = request_id
             if memory is not None:
@@ -366,18 +365,32 @@ def _requests(batch: Batch, instance: StubInstance) -> list[InferenceRequest]:
             if flags & _TO_CHECK and instance.signature is not None:
                 count = len(inputs) - instance.controls
                 _check(pending, body._replace(inputs=inputs[:count]), instance.signature)
-            if flags & wire.PADDING:
-                inputs = [_zeros(tensor) for tensor in inputs]
-            if instance.reshaping is not None:
-                inputs = instance.reshaping.for_model(inputs)
-            if instance.states is not None:
-                inputs = instance.states.give(pending, inputs, batch)
+            if (
+                instance.states is not None
+                or instance.reshaping is not None
+                or flags & wire.PADDING
+            ):
+                inputs = _for_model(pending, inputs, batch, instance)
         except ZmqTritonError as error:
             batch.answers += pending.fail(error.text, error.number)
             continue
         pending.body = b""
         requests.append(received(pending, request_id, parameters, inputs))
+    batch.is_traced = is_traced
     return requests
+
+
+def _for_model(
+    pending: OpenRequest, inputs: list[wire.Tensor], batch: Batch, instance: StubInstance
+) -> list[wire.Tensor]:
+    """Return the inputs with zeros, in the model's shapes, and with states."""
+    if pending.work.flags & wire.PADDING:
+        inputs = [_zeros(tensor) for tensor in inputs]
+    if instance.reshaping is not None:
+        inputs = instance.reshaping.for_model(inputs)
+    if instance.states is not None:
+        inputs = instance.states.give(pending, inputs, batch)
+    return inputs
 
 
 def _zeros(tensor: wire.Tensor) -> wire.Tensor:

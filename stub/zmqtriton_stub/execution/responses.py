@@ -15,6 +15,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.wire import Outcome, ResponseBody, encode_body, make
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import TritonModelException, clip
@@ -230,26 +231,23 @@ class OpenRequest:
         peer, own_id = self.route
         error = response._error
         if error is not None:
-            return wire.Outcome(peer, own_id, error.number, clip(error.message()), flags), b""
+            return Outcome(peer, own_id, error.number, clip(error.message()), flags), b""
         instance = self._link.instance
         outputs: Collection[str] = self.outputs or instance.outputs
-        sendable = instance.sendable
-        memory = instance.memory
+        sendable, memory = instance.sendable, instance.memory
         tensors, is_inline = [], True
         for tensor in response._output_tensors:
-            is_declared = sendable.get(tensor._name) == tensor._datatype
+            name = tensor._name
+            is_declared = sendable.get(name) == tensor._datatype
             if sendable and (not is_declared or instance.declared_shapes):
                 instance.check_outputs(response)
-            if not outputs or tensor._name in outputs:
+            if not outputs or name in outputs:
                 row = packed(tensor)
                 tensors.append(row)
                 data = row[3]
-                if type(data) is not bytes or len(data) > INLINE_BYTES:
-                    is_inline = False
-        if this_process.log_options.verbose:
-            request_log.answered(instance, tensors)
-        if self.work.trace:
-            instance.tracing.answered(self, tensors)
+                is_inline = is_inline and type(data) is bytes and len(data) <= INLINE_BYTES
+        if self.work.trace or this_process.log_options.verbose:
+            self._record(tensors)
         blocks: list[wire.Block] = []
         try:
             reshaping = instance.reshaping
@@ -261,10 +259,17 @@ class OpenRequest:
                     find = self._find if self._passes_on else None
                     tensors, blocks = memory.place(tensors, find, self.work.flags)
         except ZmqTritonError as full:
-            return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
-        answer = wire.make(wire.Outcome, (peer, own_id, 0, "", flags, 0, blocks))
-        body = wire.make(wire.ResponseBody, (response._parameters, tensors))
-        return answer, wire.encode_body(body)
+            return Outcome(peer, own_id, full.number, clip(full.text), flags), b""
+        answer = make(Outcome, (peer, own_id, 0, "", flags, 0, blocks))
+        return answer, encode_body(make(ResponseBody, (response._parameters, tensors)))
+
+    def _record(self, tensors: list[wire.Tensor]) -> None:
+        """Record a response in the log and in the trace, if they are on."""
+        instance = self._link.instance
+        if this_process.log_options.verbose:
+            request_log.answered(instance, tensors)
+        if self.work.trace:
+            instance.tracing.answered(self, tensors)
 
     def _find(self, data: Any) -> ForwardedTensor | None:
         memory = self._link.instance.memory
@@ -306,14 +311,16 @@ class OpenRequest:
 
     def finish(self, answer: OutcomeWithBody) -> None:
         """Finish: the final outcome is on its way."""
-        blocks, memory = answer[0].blocks, self._link.instance.memory
+        link = self._link
+        outcome, body = answer
         with state_lock:
             self.is_answered = True
             # what is passed on is not ours to keep for another broker
-            self._link.answered.add(*answer, is_lasting=not self.held)
-            self._link.pending.pop(self.route, None)
-            if blocks and memory is not None:
-                memory.arena.leases.send(memory.own(blocks))
+            link.answered.add(outcome, body, is_lasting=not self.held)
+            link.pending.pop(self.route, None)
+            memory = link.instance.memory if outcome.blocks else None
+            if memory is not None:
+                memory.arena.leases.send(memory.own(outcome.blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
         """Finish with an error; the caller sends the returned outcome."""

@@ -66,7 +66,9 @@ class TensorForwarding:
                 blocks.append(block)
             return reference, []
 
-    def to_asker(self, data: Any, inputs: Sequence[Block], held: list[Any]) -> ForwardedTensor | None:
+    def to_asker(
+        self, data: Any, inputs: Sequence[Block], held: list[Any]
+    ) -> ForwardedTensor | None:
         """Pass a tensor to the requester, in the outcome of a request with these inputs.
 
         The broker leases the block to the requester; Keep `held` until the outcome is sent.
