@@ -95,14 +95,15 @@ class ProgressView:
         wait for its tensors may come after later ones; the last of all counts.
         """
         before, written, numbers = self._begun, len(keys), self._numbers
-        if self._count == _UNKNOWN or self._count + written > self._enough:
+        if self._count + written > self._enough:
             self._make_room(written, unsettled)
-        if self._count != _UNKNOWN:
-            at = _KEYS_AT + 2 * (self._half * self._room + self._count)
+        count, half = self._count, self._half
+        if count != _UNKNOWN:
+            at = _KEYS_AT + 2 * (half * self._room + count)
             for key in keys:
                 numbers[at], numbers[at + 1] = key
                 at += 2
-            self._count = numbers[_COUNTS_AT + self._half] = self._count + written
+            self._count = numbers[_COUNTS_AT + half] = count + written
         if batch > before:
             self._begun = numbers[0] = batch
         if not batch or batch >> EPOCH_SHIFT >= numbers[_FENCE_AT]:

@@ -267,6 +267,7 @@ class BrokerConnection:
                 answered.note_message(dry_ns)
         owed = OpenStream if instance.is_decoupled else OpenRequest
         batches: list[Batch] = []
+        batch: Batch | None = None
         for work, body in zip(works, frames[1:]):
             number, peer, own_id, flags, _, _, _, _, _ = work
             if flags & SEQUENCE_OVER:
@@ -278,10 +279,11 @@ class BrokerConnection:
                 pending.resume(work, body)
             else:
                 pending = every[route] = owed(self, work, body)
-            if not batches or batches[-1].number != number:
-                batches.append(Batch())
-                batches[-1].number = number
-            batches[-1].append(pending)
+            if batch is None or batch.number != number:
+                batch = Batch()
+                batch.number = number
+                batches.append(batch)
+            batch.append(pending)
         self.batches.extend(batches)
         if self.is_waiting:
             self.wake()
