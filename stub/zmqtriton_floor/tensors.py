@@ -17,7 +17,7 @@ _LENGTH = struct.Struct("<I")
 #: Below this size a copy is cheaper than a view.
 _VIEW_BYTES = 4096
 
-_NUMPY: dict[int, Any] = {d.number: d.numpy for d in DATATYPES}
+_NUMPY: dict[int, Any] = {d.number: d.numpy and np.dtype(d.numpy) for d in DATATYPES}
 
 
 class _Numbers(Dict[Any, int]):
@@ -96,7 +96,7 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
     if type(data) is memoryview and not data.readonly:
         array = np.frombuffer(data, dtype=kind)
         return (array if array.flags.aligned else array.copy()).reshape(shape)
-    return np.frombuffer(bytearray(data), dtype=kind).reshape(shape)
+    return np.ndarray(shape, kind, bytearray(data))
 
 
 def to_numbers(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> Any:

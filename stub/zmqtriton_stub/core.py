@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.execution_progress import ProgressView
@@ -139,7 +139,7 @@ class StubCore:
 
     # ----------------------------------------------------------------- times
 
-    def due(self, now_s: float) -> float | None:
+    def due(self, clock: Callable[[], float]) -> float | None:
         """Connect if it is time; return how long the loop may wait then; None: for ever."""
         link, memory = self.link, self.instance.memory
         idle_s = memory.trim() if memory is not None and memory.arena.segments else None
@@ -148,8 +148,9 @@ class StubCore:
         reconnect_at_s = link.reconnect_at_s if link.epoch < 0 else None
         if reconnect_at_s is None:
             return idle_s
-        if now_s < reconnect_at_s:
-            return min(reconnect_at_s - now_s, _COLLECT_AFTER_S)
+        left_s = reconnect_at_s - clock()
+        if left_s > 0:
+            return min(left_s, _COLLECT_AFTER_S)
         self.connect()
         return 0.0  # it may have answered already, of which no descriptor would tell
 

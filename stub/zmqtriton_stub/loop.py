@@ -338,7 +338,7 @@ class Stub:
     def _wait(self, core: StubCore) -> None:
         """Wait until there is a batch or something else to look at."""
         link, watch, model = core.link, self._watch, core.model
-        idle_s = core.due(time.monotonic())
+        idle_s = core.due(time.monotonic)
         if self._lifeline.is_backed_up or core.asker.orphans or watch.is_wide:
             watch.follow(core.asker.orphans)
         link.is_waiting = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ class FakeLink:
         self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], OpenRequest] = self.instance.pending
+        self.batches: deque[Batch] = deque()
         self.executing: dict[int, Batch] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()

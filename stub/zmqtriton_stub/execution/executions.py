@@ -46,6 +46,7 @@ from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
 
 _now_ns = time.monotonic_ns
+_LOOK_EVERY_NS = 1_000_000
 
 #: Flags of requests whose inputs no other process has checked, or not all of them.
 _TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
@@ -77,6 +78,8 @@ class Executions:
         #: after which the memory is looked at next.
         self._growth = GrowthWatch()
         self._count, self._look_after = 0, self._growth.due if watches_memory else sys.maxsize
+        #: When to look for messages of the broker although batches wait here.
+        self._look_at_ns = 0
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
         #: Tasks of those batches whose execute() is a coroutine among others, by number of the
@@ -296,7 +299,10 @@ class Executions:
         else:
             executed = [wire.Executed(number, *times)]
             self._put_in_parts(Results(outcomes, executed, rescheduled), frames[1:])
-        link.turn()
+        # batches that are here already may be short, and a look costs as much as one of them
+        takes = not link.batches or done_ns >= self._look_at_ns
+        self._look_at_ns = done_ns + _LOOK_EVERY_NS if takes else self._look_at_ns
+        link.turn(takes=takes)
         # the outcomes, which may refer to that memory, have been sent
         for pending in batch:
             pending.held = None
