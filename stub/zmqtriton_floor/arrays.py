@@ -14,7 +14,7 @@ import numpy as np
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import NUMBERS, address_of, from_numpy, to_numpy
+from zmqtriton_floor.tensors import address_of, datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
 
 #: Kinds of numpy types that are converted to the type of a model's input.
@@ -39,7 +39,7 @@ def _tensor(name: str, value: Any, data_type: str) -> Tensor:
     if array.dtype.kind == "U":
         array = array.astype(np.object_)
     try:
-        number = NUMBERS[array.dtype]
+        number = datatype_of(array).number
     except KeyError:
         raise InvalidArgument(
             f"input '{name}' has no datatype for {array.dtype}: convert it with astype"

@@ -6,7 +6,7 @@ BYTES elements travel as a little-endian 4-byte length and the bytes.
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -18,22 +18,13 @@ _LENGTH = struct.Struct("<I")
 _VIEW_BYTES = 4096
 
 _NUMPY: dict[int, Any] = {d.number: d.numpy and np.dtype(d.numpy) for d in DATATYPES}
-
-
-class _Numbers(Dict[Any, int]):
-    def __missing__(self, dtype: Any) -> int:
-        if dtype.kind == "S":
-            return BYTES
-        raise KeyError(dtype)
-
-
-#: The numbers of datatypes by numpy's. Raises KeyError for a dtype without one.
-NUMBERS = _Numbers({np.dtype(d.numpy): d.number for d in DATATYPES if d.numpy is not None})
+#: The numbers of datatypes by numpy's, but for strings of some length, which are BYTES as well.
+NUMBERS: dict[Any, int] = {np.dtype(d.numpy): d.number for d in DATATYPES if d.numpy is not None}
 
 
 def datatype_of(array: Any) -> Datatype:
     """Return the datatype of a numpy array. Raises KeyError for a dtype without one."""
-    return BY_NUMBER[NUMBERS[array.dtype]]
+    return BY_NUMBER[BYTES if array.dtype.kind == "S" else NUMBERS[array.dtype]]
 
 
 def address_of(array: Any) -> int:

@@ -57,7 +57,7 @@ class Tensor:
             raise TritonModelException(_NAMELESS)
         self._name = name
         try:
-            self._datatype = NUMBERS[array.dtype]
+            self._datatype = BYTES if array.dtype.kind == "S" else NUMBERS[array.dtype]
         except KeyError:
             raise TritonModelException("NumPy dtype is not supported.") from None
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)

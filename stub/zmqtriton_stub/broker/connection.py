@@ -267,7 +267,6 @@ class BrokerConnection:
                 answered.note_message(dry_ns)
         owed = OpenStream if instance.is_decoupled else OpenRequest
         batches: list[Batch] = []
-        batch: Batch | None = None
         for work, body in zip(works, frames[1:]):
             number, peer, own_id, flags, _, _, _, _, _ = work
             if flags & SEQUENCE_OVER:
@@ -279,11 +278,10 @@ class BrokerConnection:
                 pending.resume(work, body)
             else:
                 pending = every[route] = owed(self, work, body)
-            if batch is None or batch.number != number:
-                batch = Batch()
-                batch.number = number
-                batches.append(batch)
-            batch.append(pending)
+            if not batches or batches[-1].number != number:
+                batches.append(Batch())
+                batches[-1].number = number
+            batches[-1].append(pending)
         self.batches.extend(batches)
         if self.is_waiting:
             self.wake()

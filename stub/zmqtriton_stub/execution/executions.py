@@ -110,7 +110,7 @@ class Executions:
             keys.append(pending.route)
         if not self._progress.begin(number, keys, self._unsettled):
             return False
-        batch.begun_ns = _now_ns()
+        begun_ns = _now_ns()
         batch.answers, batch.ids = [], ()
         self._link.executing[number] = batch
         requests = _requests(batch, instance)
@@ -120,9 +120,10 @@ class Executions:
             batch.ids = request_log.begun(instance, requests)
         if batch.is_traced:
             instance.tracing.begun(requests)
-        batch.ready_ns = batch.executed_ns = _now_ns()
+        ready_ns = _now_ns()
+        batch.times_ns = [begun_ns, ready_ns, ready_ns]
         for pending in batch if instance.is_decoupled else ():
-            pending.begin(batch.ready_ns)
+            pending.begin(ready_ns)
         outer = served.set(batch)
         try:
             returned = self._model.execute(requests) if requests else []
@@ -130,7 +131,7 @@ class Executions:
             if returned is not None and type(returned) is not list:
                 self._await(batch, returned)
                 return True
-            batch.executed_ns = _now_ns()
+            batch.times_ns[2] = _now_ns()
             self._answer(batch, returned)
             returned = []  # it may hold inputs, which would have to be kept
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
@@ -148,7 +149,7 @@ class Executions:
             # from here on whoever lets go of a request ends it
             self._answer(batch, None)
         if self._is_free_at_once:
-            batch.executed_ns = _now_ns()
+            batch.times_ns[2] = _now_ns()
             self._leave(batch, [])
         else:
             self.tasks[batch.number] = task
@@ -167,7 +168,7 @@ class Executions:
 
     def _end_task(self, batch: Batch, task: Any) -> None:
         if not self._is_free_at_once:
-            batch.executed_ns = _now_ns()
+            batch.times_ns[2] = _now_ns()
         try:
             returned = self._model.check(task.result(), len(batch.requests))
             if self._instance.is_decoupled:
@@ -280,7 +281,7 @@ class Executions:
             if pending.blocks and pending.is_answered:  # and nothing of ours reads them any more
                 pending.leave_inputs()
         link, number, done_ns = self._link, batch.number, _now_ns()
-        begun_ns, ready_ns, executed_ns = batch.begun_ns, batch.ready_ns, batch.executed_ns
+        begun_ns, ready_ns, executed_ns = batch.times_ns
         times = ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns, begun_ns
         if self._instance.measures.changes:
             self._instance.measures.flush()  # whoever has the answer finds them
@@ -332,12 +333,8 @@ class Executions:
     def _record(self, batch: Batch, done_ns: int) -> None:
         """Record an execution in the trace and in the log."""
         if batch.is_traced:
-            times = [
-                ("COMPUTE_START", batch.begun_ns),
-                ("COMPUTE_INPUT_END", batch.ready_ns),
-                ("COMPUTE_OUTPUT_START", batch.executed_ns),
-                ("COMPUTE_END", done_ns),
-            ]
+            names = "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"
+            times = [*zip(names, [*batch.times_ns, done_ns])]
             self._instance.tracing.executed(batch, times)
         if batch.ids:
             request_log.released(self._instance, batch.ids)

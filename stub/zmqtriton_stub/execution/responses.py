@@ -237,14 +237,12 @@ class OpenRequest:
         sendable, memory = instance.sendable, instance.memory
         tensors, is_inline = [], True
         for tensor in response._output_tensors:
-            name = tensor._name
-            is_declared = sendable.get(name) == tensor._datatype
+            is_declared = sendable.get(tensor._name) == tensor._datatype
             if sendable and (not is_declared or instance.declared_shapes):
                 instance.check_outputs(response)
-            if not outputs or name in outputs:
-                row = packed(tensor)
-                tensors.append(row)
-                data = row[3]
+            if not outputs or tensor._name in outputs:
+                tensors.append(packed(tensor))
+                data = tensors[-1][3]
                 is_inline = is_inline and type(data) is bytes and len(data) <= INLINE_BYTES
         if self.work.trace or this_process.log_options.verbose:
             self._record(tensors)
@@ -388,22 +386,19 @@ class Batch(List[OpenRequest]):
     # without an __init__(): one is made for nearly every request
     __slots__ = (
         "answers",
-        "begun_ns",
-        "executed_ns",
         "ids",
         "is_traced",
         "number",
-        "ready_ns",
         "requests",
+        "times_ns",
     )
 
     #: That of the broker; 0 for samples of the warm-up.
     number: int
-    #: What the broker gets when the batch is over, and the times: set when it is begun.
+    #: What the broker gets when the batch is over. This and the rest is set when it is begun.
     answers: list[OutcomeWithBody]
-    begun_ns: int
-    ready_ns: int
-    executed_ns: int
+    #: When it was begun, when its requests were ready, and when execute() had returned.
+    times_ns: list[int]
     #: Requests that the model was given, until it is clear which are left to their senders.
     requests: list[InferenceRequest]
     #: The ids of the requests, if the log shows them.
