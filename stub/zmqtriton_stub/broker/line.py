@@ -18,8 +18,6 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.between_threads import Bell
 
-_now_ns = time.monotonic_ns
-
 #: Takes a message and its bodies, in any thread; yields messages with theirs, which come next.
 Answer = Callable[[Any, Sequence[bytes]], Iterable[Sequence[Any]]]
 
@@ -58,7 +56,7 @@ class BrokerLine:
         #: When it was made, or has ended.
         self.changed_s = 0.0
         #: When nothing was left to be received: what is read next has come later.
-        self.dry_ns = self._looked_ns = _now_ns()
+        self.dry_ns = self._looked_ns = time.monotonic_ns()
 
     def connect(self, address: str, speaker: Speaker) -> bool:
         """Connect; the lock is held. Return True if there is a listener."""
@@ -148,7 +146,7 @@ class BrokerLine:
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
                 messages = dealer.messages
-                self._looked_ns = self._looked_ns if dealer.is_dry else _now_ns()
+                self._looked_ns = self._looked_ns if dealer.is_dry else time.monotonic_ns()
                 while takes and (messages or not dealer.is_dry) and dealer.has_input():
                     if self._speaker.take(messages.popleft()) and not messages:
                         break
