@@ -78,7 +78,7 @@ class NoRoomToWakeError(TritonModelException):
 
 #: One for each request; None if a response sender is to answer, or has.
 Responses = List[Optional[InferenceResponse]]
-#: What may be in their list, mostly.
+#: Types of what is in such a list; a model may have subclasses.
 _RIGHT = frozenset((InferenceResponse, type(None)))
 
 

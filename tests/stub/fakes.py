@@ -9,7 +9,7 @@ from typing import Any
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import Batch, OpenRequest, OutcomeWithBody
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, RequestBatch
 from zmqtriton_stub.execution.streams import OpenStream, frames
 from zmqtriton_stub.instance import StubInstance
 
@@ -29,8 +29,8 @@ class FakeLink:
         self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], OpenRequest] = self.instance.pending
-        self.batches: deque[Batch] = deque()
-        self.executing: dict[int, Batch] = {}
+        self.batches: deque[RequestBatch] = deque()
+        self.executing: dict[int, RequestBatch] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.is_closed = False
@@ -73,8 +73,8 @@ class FakeLink:
         return pending
 
 
-def batch_of(*requests: OpenRequest, number: int = 9) -> Batch:
-    batch = Batch(requests)
+def batch_of(*requests: OpenRequest, number: int = 9) -> RequestBatch:
+    batch = RequestBatch(requests)
     batch.number = number
     return batch
 

@@ -18,7 +18,12 @@ from zmqtriton_floor.wire import ANSWERS_WAIT, SEQUENCE_OVER, Execute, decode
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import Batch, OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.responses import (
+    OpenRequest,
+    OutcomeWithBody,
+    RequestBatch,
+    state_lock,
+)
 from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.watch import Watch
@@ -57,9 +62,9 @@ class BrokerConnection:
         #: Makes the loop look again; runs a round of the loop, if none was run for a while.
         self.wake, self.poll = watch.wake, watch.poll
         #: Batches that were not begun.
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[RequestBatch] = deque()
         #: Batches that were begun, and that the broker waits for.
-        self.executing: dict[int, Batch] = {}
+        self.executing: dict[int, RequestBatch] = {}
         self.pending = pending
         #: Final answers that the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()
@@ -266,7 +271,7 @@ class BrokerConnection:
             with state_lock:
                 answered.note_message(dry_ns)
         owed = OpenStream if instance.is_decoupled else OpenRequest
-        batches: list[Batch] = []
+        batches: list[RequestBatch] = []
         for work, body in zip(works, frames[1:]):
             number, peer, own_id, flags, _, _, _, _, _ = work
             if flags & SEQUENCE_OVER:
@@ -279,7 +284,7 @@ class BrokerConnection:
             else:
                 pending = every[route] = owed(self, work, body)
             if not batches or batches[-1].number != number:
-                batches.append(Batch())
+                batches.append(RequestBatch())
                 batches[-1].number = number
             batches[-1].append(pending)
         self.batches.extend(batches)

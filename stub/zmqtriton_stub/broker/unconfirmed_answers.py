@@ -38,7 +38,7 @@ class UnconfirmedAnswers:
 
     def __init__(self) -> None:
         self.kept: deque[_Kept] = deque()
-        #: Those of them that have bodies, which are not empty, and the bytes of these.
+        #: Answers that have bodies, which are not empty, and the bytes of these.
         self._with_bodies: deque[_Kept] = deque()
         self._bytes = 0
         #: There is nothing to forget before.

@@ -39,7 +39,12 @@ from zmqtriton_stub.api.inference import (
 )
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
-from zmqtriton_stub.execution.responses import Batch, OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.responses import (
+    OpenRequest,
+    OutcomeWithBody,
+    RequestBatch,
+    state_lock,
+)
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
@@ -100,7 +105,7 @@ class Executions:
         with state_lock:
             return [*self._link.answered.keys(), *self._link.pending]
 
-    def begin(self, batch: Batch) -> bool:
+    def begin(self, batch: RequestBatch) -> bool:
         """Execute a batch; False, with nothing done, if the broker that has sent it was replaced.
 
         Every request gets its final answer here, or its sender will give it.
@@ -143,7 +148,7 @@ class Executions:
 
     # ------------------------------------------------------------ coroutines
 
-    def _await(self, batch: Batch, task: Any) -> None:
+    def _await(self, batch: RequestBatch, task: Any) -> None:
         """End the batch when the task does."""
         if self._instance.is_decoupled:
             # from here on whoever lets go of a request ends it
@@ -157,7 +162,7 @@ class Executions:
         # nothing may have been sent that would have led to what has come meanwhile
         self._link.turn()
 
-    def _ended(self, batch: Batch, task: Any) -> None:
+    def _ended(self, batch: RequestBatch, task: Any) -> None:
         # the event loop runs while the right to rounds is lent
         self._model.watch.claim()
         try:
@@ -166,7 +171,7 @@ class Executions:
         finally:
             self._model.watch.give_back()
 
-    def _end_task(self, batch: Batch, task: Any) -> None:
+    def _end_task(self, batch: RequestBatch, task: Any) -> None:
         if not self._is_free_at_once:
             batch.times_ns[2] = _now_ns()
         try:
@@ -187,7 +192,7 @@ class Executions:
         elif routes:
             self._link.send([wire.encode(wire.Results([], [], routes))])
 
-    def _complain(self, batch: Batch, error: BaseException) -> None:
+    def _complain(self, batch: RequestBatch, error: BaseException) -> None:
         """Log the error, as Triton does, and send no answer.
 
         A request ends with it if the model holds no sender of it any more.
@@ -203,7 +208,7 @@ class Executions:
 
     # --------------------------------------------------------------- the end
 
-    def _answer(self, batch: Batch, responses: Responses | None) -> None:
+    def _answer(self, batch: RequestBatch, responses: Responses | None) -> None:
         """Add the answers to what execute() returned; all or, with an exception, none of them.
 
         None in place of a list means that all are left to the senders.
@@ -238,7 +243,7 @@ class Executions:
             answers.append(answer)
 
     def _check_again(
-        self, batch: Batch, pending: OpenRequest, response: InferenceResponse | None
+        self, batch: RequestBatch, pending: OpenRequest, response: InferenceResponse | None
     ) -> None:
         """Refuse to reschedule a request if the model is not iterative.
 
@@ -256,7 +261,7 @@ class Executions:
         if not self._instance.is_decoupled:
             batch.answers += pending.fail(text)
 
-    def _reschedule(self, batch: Batch) -> list[wire.RequestKey]:
+    def _reschedule(self, batch: RequestBatch) -> list[wire.RequestKey]:
         """Return the requests to be executed once more; none if the model may not ask for it."""
         return [
             wire.RequestKey(*pending.route)
@@ -264,7 +269,7 @@ class Executions:
             if pending.wants_again and pending.reschedule()
         ]
 
-    def _fail(self, batch: Batch, error: BaseException) -> None:
+    def _fail(self, batch: RequestBatch, error: BaseException) -> None:
         text, number = describe(error), InternalError.number
         if isinstance(error, NoRoomToWakeError):
             number = Unavailable.number
@@ -275,7 +280,7 @@ class Executions:
             if not pending.is_answered:
                 batch.answers += pending.fail(text, number)
 
-    def _leave(self, batch: Batch, rescheduled: list[wire.RequestKey]) -> None:
+    def _leave(self, batch: RequestBatch, rescheduled: list[wire.RequestKey]) -> None:
         """Leave the instance free for another batch."""
         for pending in batch:
             if pending.blocks and pending.is_answered:  # and nothing of ours reads them any more
@@ -330,7 +335,7 @@ class Executions:
         self._put_in_parts(Results(first, []), bodies[:middle])
         self._put_in_parts(results._replace(outcomes=second), bodies[middle:])
 
-    def _record(self, batch: Batch, done_ns: int) -> None:
+    def _record(self, batch: RequestBatch, done_ns: int) -> None:
         """Record an execution in the trace and in the log."""
         if batch.is_traced:
             names = "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"
@@ -340,7 +345,7 @@ class Executions:
             request_log.released(self._instance, batch.ids)
 
 
-def _requests(batch: Batch, instance: StubInstance) -> list[InferenceRequest]:
+def _requests(batch: RequestBatch, instance: StubInstance) -> list[InferenceRequest]:
     """Return the batch as the model sees it; requests that do not decode or fit are answered."""
     requests, memory, is_traced = [], instance.memory, False
     for pending in batch:
@@ -384,7 +389,7 @@ def _requests(batch: Batch, instance: StubInstance) -> list[InferenceRequest]:
 
 
 def _for_model(
-    pending: OpenRequest, inputs: list[wire.Tensor], batch: Batch, instance: StubInstance
+    pending: OpenRequest, inputs: list[wire.Tensor], batch: RequestBatch, instance: StubInstance
 ) -> list[wire.Tensor]:
     """Return the inputs with zeros, in the model's shapes, and with states."""
     if pending.work.flags & wire.PADDING:

@@ -380,7 +380,7 @@ class OpenRequest:
         self.release_inputs()
 
 
-class Batch(List[OpenRequest]):
+class RequestBatch(List[OpenRequest]):
     """The requests of one execute(), until all their answers are sent or left to their senders."""
 
     # without an __init__(): one is made for nearly every request
@@ -393,9 +393,9 @@ class Batch(List[OpenRequest]):
         "times_ns",
     )
 
-    #: That of the broker; 0 for samples of the warm-up.
+    #: The broker's number; 0 for samples of the warm-up.
     number: int
-    #: What the broker gets when the batch is over. This and the rest is set when it is begun.
+    #: Answers for the broker when the batch is over; set, as the rest is, when it is begun.
     answers: list[OutcomeWithBody]
     #: When it was begun, when its requests were ready, and when execute() had returned.
     times_ns: list[int]
