@@ -36,6 +36,8 @@ class FakeLink:
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []
         self.turn_actions: list[Any] = []
+        #: Whether each turn took what had come.
+        self.looks: list[bool] = []
 
     def send(self, message: list[bytes]) -> None:
         self.messages.append((wire.decode(message[0]), message[1:]))
@@ -53,6 +55,7 @@ class FakeLink:
         """Nobody asks for them."""
 
     def turn(self, *, takes: bool = True) -> None:
+        self.looks.append(takes)
         while self.turn_actions:
             self.turn_actions.pop(0)()
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +25,7 @@ from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.broker.line import BrokerLine
+from zmqtriton_stub.broker.line import BrokerLine, PlayedDealer
 from zmqtriton_stub.execution.responses import OpenRequest, state_lock
 from zmqtriton_stub.execution.streams import OpenStream, Publisher
 from zmqtriton_stub.instance import StubInstance
@@ -419,6 +420,18 @@ def test_answers_are_kept_until_the_broker_must_have_passed_them_on(
         return not connected.link.answered.kept
 
     eventually(is_forgotten, 30)
+
+
+def test_what_was_not_looked_for_may_have_come_before() -> None:
+    dealer = PlayedDealer(lambda message, bodies: ())
+    line = BrokerLine(select.epoll(), lambda _: dealer)
+    line.connect("", Mock())
+    dealer.is_dry, dry_ns = True, line.dry_ns
+
+    line.turn()
+    assert dry_ns == line.dry_ns
+    line.turn()
+    assert dry_ns < line.dry_ns
 
 
 # ------------------------------------------------------------------ other words

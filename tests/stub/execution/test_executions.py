@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 from unittest.mock import Mock
@@ -10,11 +11,15 @@ from tests.stub.fakes import LOAD, FakeLink, batch_of, body, fp32
 from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import ProgressView
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
+from zmqtriton_stub.execution import executions
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.tracing import StubTracing
 
 _PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
 
@@ -239,6 +244,36 @@ def test_a_model_that_is_not_iterative_gets_no_request_again() -> None:
     [(_, text)] = batches.texts()
     assert "RELEASE_RESCHEDULE, while the model is not configured" in text
     assert [[]] == batches.rescheduled()
+
+
+def test_a_batch_is_in_the_trace_and_in_the_verbose_log(
+    batches: _Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance, "log_options", LogOptions(verbose=1))
+    tracing: Any = Mock(StubTracing)
+    batches.link.instance.tracing = tracing
+    pending = batches.link.add_request(body())
+    pending.work = pending.work._replace(trace="of a client")
+
+    batches.executions.begin(batch_of(pending))
+
+    assert ["begun", "answered", "executed"] == [name for name, *_ in tracing.method_calls]
+    assert batches.link.sent_to_supervisor[-1].text.endswith(" released 1 requests")
+
+
+def test_while_batches_wait_the_broker_is_read_after_a_millisecond_again(
+    batches: _Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = itertools.count(10**9, 150_000).__next__  # four times a batch
+    monkeypatch.setattr(executions, "_now_ns", now_ns)
+    batches.link.batches.append(batch_of())
+
+    for _ in range(4):
+        batches.run(body())
+    batches.link.batches.clear()
+    batches.run(body())
+
+    assert [True, False, True, False, True] == batches.link.looks
 
 
 _A = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
