@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 _LOOK_UP, _OBJECT = 1, 2
@@ -64,7 +64,7 @@ def _makes_object(callee: ast.expr, frame: FrameType) -> bool:
 
 
 @functools.cache
-def _tracer(code: CodeType) -> Any:
+def _tracer(code: Any) -> Any:
     """Return the function that counts in the frames of a code."""
     callees, name, at = _callees(code.co_filename), "", -1
     ends = [place[1::2] for place in code.co_positions()]
