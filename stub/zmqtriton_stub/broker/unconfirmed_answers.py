@@ -61,22 +61,21 @@ class UnconfirmedAnswers:
             self._with_bodies.append(kept)
             self._bytes += size
             while self._bytes > MAX_BYTES:
-                self._forget_body()
+                self._forget_body(self._with_bodies.popleft())
 
-    def _forget_body(self) -> None:
-        """Forget the oldest one."""
-        kept = self._with_bodies.popleft()
-        self._bytes -= len(kept[2])
+    def _forget_body(self, kept: _Kept) -> None:
+        self._bytes -= len(kept[2] or b"")
         kept[2] = None
 
     def note_message(self, since_ns: int) -> None:
         """Forget answers that are settled, as the broker has sent a message after this time."""
         settled_ns = since_ns - SETTLED_NS
         self.look_at_ns = since_ns + _LOOK_EVERY_NS
-        kept = self.kept
+        kept, with_bodies = self.kept, self._with_bodies
         while kept and kept[0][1] < settled_ns:
-            if kept.popleft()[2]:
-                self._forget_body()
+            self._forget_body(kept.popleft())
+        while with_bodies and not with_bodies[0][2]:
+            with_bodies.popleft()
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
         """Return all answers for the next broker, with as much of their texts as a header can take.

@@ -51,6 +51,7 @@ from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
 
 _now_ns = time.monotonic_ns
+#: Messages of the broker are looked for in this interval while batches wait.
 _LOOK_EVERY_NS = 1_000_000
 
 #: Flags of requests whose inputs no other process has checked, or not all of them.
