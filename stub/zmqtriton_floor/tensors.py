@@ -87,7 +87,7 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
     if type(data) is memoryview and not data.readonly:
         array = np.frombuffer(data, dtype=kind)
         return (array if array.flags.aligned else array.copy()).reshape(shape)
-    return np.ndarray(shape, kind, bytearray(data))
+    return np.frombuffer(bytearray(data), dtype=kind).reshape(shape)
 
 
 def to_numbers(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> Any:

@@ -77,7 +77,7 @@ class FakeDealer:
     """A process's end of a connection to the broker, in place of a socket."""
 
     is_open = is_writable = True
-    is_blocked = False
+    is_blocked = is_dry = False
     descriptor = 0
 
     def __init__(self, outgoing: Pipe) -> None:
