@@ -17,7 +17,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import Callable, Collection, FrozenSet, Iterable, List, Optional, Tuple
+from array import array
+from typing import Callable, Collection, FrozenSet, Iterable, Optional, Tuple
 
 #: Bytes of the memory. It has room for more requests than a stub can answer in one second, since a
 #: broker may have failed to pass on the answers of its last second. The kernel allocates pages as
@@ -30,16 +31,16 @@ FENCE_NS = 20_000_000
 #: Above those of all brokers.
 _NO_EPOCH = (1 << 64 - EPOCH_SHIFT) - 1
 
-#: Aligned, so that the processor writes it as a whole.
+#: A number of the memory, which is numbers alone. Aligned, so that the processor writes it as a
+#: whole.
 _NUMBER = struct.Struct("=Q")
-_COUNT = struct.Struct("=q")
-#: One request as it is written: serial number of the peer that sent it, and its id there.
-_KEY = struct.Struct("=QQ")
-_FENCE_AT, _COUNTS_AT, _KEYS_AT = 8, (16, 24), 32
+#: Positions of the fence, of the counts of both halves, and of the requests: of each the serial
+#: number of the peer that sent it, and its id there.
+_FENCE_AT, _COUNTS_AT, _KEYS_AT = 1, 2, 4
 #: Minimum number of requests in a half before the stub goes on in the other one.
 _LEAST_KEYS = 2048
 #: Any request may have begun.
-_UNKNOWN = -1
+_UNKNOWN = (1 << 64) - 1
 
 #: A request: the serial number of the peer that sent it, and its id there.
 RequestKey = Tuple[int, int]
@@ -52,7 +53,7 @@ def has_begun(descriptor: int) -> bool:
 
 def end(descriptor: int) -> None:
     """Keep the stub from beginning anything more, of any broker; without mapping its page."""
-    os.pwrite(descriptor, _NUMBER.pack(_NO_EPOCH), _FENCE_AT)
+    os.pwrite(descriptor, _NUMBER.pack(_NO_EPOCH), _FENCE_AT * _NUMBER.size)
 
 
 class ProgressView:
@@ -63,9 +64,10 @@ class ProgressView:
 
         Raises OSError or ValueError for a bad one.
         """
-        self._page = mmap.mmap(descriptor, SIZE if descriptor == -1 else 0)
+        self._page = page = mmap.mmap(descriptor, SIZE if descriptor == -1 else 0)
+        self._numbers = memoryview(page)[: len(page) // 8 * 8].cast("Q")
         #: Maximum number of requests in one half.
-        self._room = (len(self._page) - _KEYS_AT) // 2 // _KEY.size
+        self._room = (len(self._numbers) - _KEYS_AT) // 4
         self._begun = 0
         #: The half that is written, how many requests are in it, and how many are enough.
         self._half = 0
@@ -92,21 +94,19 @@ class ProgressView:
         have begun, and those whose answers the broker may not have passed on. A batch that had to
         wait for its tensors may come after later ones; the last of all counts.
         """
-        before, written = self._begun, len(keys)
-        if self._count == _UNKNOWN or self._count + written > self._enough:
+        before, written, numbers = self._begun, len(keys), self._numbers
+        if self._count + written > self._enough:
             self._make_room(written, unsettled)
-        if self._count != _UNKNOWN:
-            at = _KEYS_AT + (self._half * self._room + self._count) * _KEY.size
+        count, half = self._count, self._half
+        if count != _UNKNOWN:
+            at = _KEYS_AT + 2 * (half * self._room + count)
             for key in keys:
-                _KEY.pack_into(self._page, at, *key)
-                at += _KEY.size
-            self._count += written
-            _COUNT.pack_into(self._page, _COUNTS_AT[self._half], self._count)
+                numbers[at], numbers[at + 1] = key
+                at += 2
+            self._count = numbers[_COUNTS_AT + half] = count + written
         if batch > before:
-            self._begun = batch
-            _NUMBER.pack_into(self._page, 0, batch)
-        fence: int = _NUMBER.unpack_from(self._page, _FENCE_AT)[0]
-        if not batch or batch >> EPOCH_SHIFT >= fence:
+            self._begun = numbers[0] = batch
+        if not batch or batch >> EPOCH_SHIFT >= numbers[_FENCE_AT]:
             return True
         self._begun = before
         if self._count != _UNKNOWN:
@@ -128,18 +128,17 @@ class ProgressView:
             self.forget_keys()
             return
         other = 1 - self._half
-        _COUNT.pack_into(self._page, _COUNTS_AT[other], 0)
-        flat = [number for key in kept for number in key]
-        at = _KEYS_AT + other * self._room * _KEY.size
-        struct.pack_into(f"={len(flat)}Q", self._page, at, *flat)
+        self._numbers[_COUNTS_AT + other] = 0
+        flat = array("Q", [number for key in kept for number in key])
+        at = _KEYS_AT + 2 * other * self._room
+        self._numbers[at : at + len(flat)] = memoryview(flat)
         self._half, self._enough = other, min(max(_LEAST_KEYS, 2 * count), self._room)
         self._set_count(len(kept))
-        if _COUNT.unpack_from(self._page, _COUNTS_AT[1 - other])[0] == _UNKNOWN:
-            _COUNT.pack_into(self._page, _COUNTS_AT[1 - other], 0)
+        if self._numbers[_COUNTS_AT + 1 - other] == _UNKNOWN:
+            self._numbers[_COUNTS_AT + 1 - other] = 0
 
     def _set_count(self, count: int) -> None:
-        self._count = count
-        _COUNT.pack_into(self._page, _COUNTS_AT[self._half], count)
+        self._count = self._numbers[_COUNTS_AT + self._half] = count
 
     def forget_keys(self) -> None:
         """Let any request have begun."""
@@ -148,12 +147,11 @@ class ProgressView:
     @property
     def has_ended(self) -> bool:
         """True if end() was called: no batch is begun any more, of any broker."""
-        fence: int = _NUMBER.unpack_from(self._page, _FENCE_AT)[0]
-        return fence == _NO_EPOCH
+        return self._numbers[_FENCE_AT] == _NO_EPOCH
 
     def restore(self) -> None:
         """Write overwritten numbers again, for a reader that comes after this process."""
-        _NUMBER.pack_into(self._page, 0, self._begun)
+        self._numbers[0] = self._begun
         self.forget_keys()
 
     # ------------------------------------------------------- the broker's side
@@ -161,12 +159,11 @@ class ProgressView:
     @property
     def last_begun_batch(self) -> int:
         """Return the last batch that was begun, 0 before the first."""
-        number: int = _NUMBER.unpack_from(self._page, 0)[0]
-        return number
+        return self._numbers[0]
 
     def fence(self, epoch: int) -> None:
         """Keep the stub from batches of a broker before this epoch."""
-        _NUMBER.pack_into(self._page, _FENCE_AT, epoch)
+        self._numbers[_FENCE_AT] = epoch
 
     def may_have_begun(self, key: RequestKey) -> bool:
         """True if the stub has begun the request, or that is unknown; reliable behind a fence."""
@@ -178,7 +175,7 @@ class ProgressView:
 
         Reliable behind a fence, and when the stub is dead.
         """
-        counts: List[int] = [_COUNT.unpack_from(self._page, at)[0] for at in _COUNTS_AT]
+        counts = self._numbers[_COUNTS_AT:_KEYS_AT].tolist()
         state = (self.last_begun_batch, *counts)
         if self._read[0] != state:
             self._read = state, self._union(counts)
@@ -187,15 +184,16 @@ class ProgressView:
     def _union(self, counts: Iterable[int]) -> Optional[FrozenSet[RequestKey]]:
         begun: FrozenSet[RequestKey] = frozenset()
         for half, count in enumerate(counts):
-            if not 0 <= count <= self._room:
+            if count > self._room:
                 return None
             begun |= self._keys_of(half, count)
         return begun
 
     def _keys_of(self, half: int, count: int) -> FrozenSet[RequestKey]:
-        at = _KEYS_AT + half * self._room * _KEY.size
-        flat = struct.unpack_from(f"={2 * count}Q", self._page, at)
+        at = _KEYS_AT + 2 * half * self._room
+        flat = self._numbers[at : at + 2 * count].tolist()
         return frozenset(zip(flat[::2], flat[1::2]))
 
     def close(self) -> None:
+        self._numbers.release()
         self._page.close()

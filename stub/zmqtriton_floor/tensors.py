@@ -17,13 +17,14 @@ _LENGTH = struct.Struct("<I")
 #: Below this size a copy is cheaper than a view.
 _VIEW_BYTES = 4096
 
-_NUMPY: dict[int, Any] = {d.number: d.numpy for d in DATATYPES}
-_BY_NUMPY: dict[Any, Datatype] = {np.dtype(d.numpy): d for d in DATATYPES if d.numpy is not None}
+_NUMPY: dict[int, Any] = {d.number: d.numpy and np.dtype(d.numpy) for d in DATATYPES}
+#: The numbers of datatypes by numpy's, but for strings of some length, which are BYTES as well.
+NUMBERS: dict[Any, int] = {np.dtype(d.numpy): d.number for d in DATATYPES if d.numpy is not None}
 
 
 def datatype_of(array: Any) -> Datatype:
     """Return the datatype of a numpy array. Raises KeyError for a dtype without one."""
-    return BY_NUMBER[BYTES] if array.dtype.kind == "S" else _BY_NUMPY[array.dtype]
+    return BY_NUMBER[BYTES if array.dtype.kind == "S" else NUMBERS[array.dtype]]
 
 
 def address_of(array: Any) -> int:

@@ -1003,8 +1003,8 @@ _REFERENCE = Schema(Reference, SCHEMAS)
 _PLACE = Schema(Place, SCHEMAS)
 
 
-def encode_rows(kind: type[Any], *rows: list[Any]) -> bytes:
-    """Return the header of a message whose fields are these lists."""
+def encode_rows(kind: type[Any], *rows: Any) -> bytes:
+    """Return the header of a message whose fields are these."""
     header: bytes = _Packer().pack((VERSION, _NUMBERS[kind], *rows))
     return header
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.execution_progress import ProgressView
@@ -18,7 +18,6 @@ from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import StubInstance
@@ -104,6 +103,8 @@ class StubCore:
         if self.instance.measures.changes:
             self.instance.measures.flush()
         link.turn()
+        if link.batches:
+            self._collect_after_s = _COLLECT_AFTER_S
         if is_amid:
             # a broker that sent a batch may have sent more, which nothing else tells
             count = -1
@@ -136,17 +137,9 @@ class StubCore:
             return False  # a destructor may have come here amid a turn, for whose end it would wait
         return self.executions.running > 0 or threading.get_ident() != self._watch.thread
 
-    # -------------------------------------------------------------- executing
+    # ----------------------------------------------------------------- times
 
-    def execute(self, number: int, batch: list[OpenRequest]) -> bool:
-        """Execute a batch; False, with nothing done, if its broker was replaced."""
-        self._collect_after_s = _COLLECT_AFTER_S
-        if self.executions.begin(number, batch):
-            return True
-        self.link.batches.appendleft((number, batch))  # it is forgotten with its broker
-        return False
-
-    def due(self, now_s: float) -> float | None:
+    def due(self, clock: Callable[[], float]) -> float | None:
         """Connect if it is time; return how long the loop may wait then; None: for ever."""
         link, memory = self.link, self.instance.memory
         idle_s = memory.trim() if memory is not None and memory.arena.segments else None
@@ -155,8 +148,9 @@ class StubCore:
         reconnect_at_s = link.reconnect_at_s if link.epoch < 0 else None
         if reconnect_at_s is None:
             return idle_s
-        if now_s < reconnect_at_s:
-            return min(reconnect_at_s - now_s, _COLLECT_AFTER_S)
+        left_s = reconnect_at_s - clock()
+        if left_s > 0:
+            return min(left_s, _COLLECT_AFTER_S)
         self.connect()
         return 0.0  # it may have answered already, of which no descriptor would tell
 

@@ -32,7 +32,7 @@ from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
 from zmqtriton_stub.own_process import OwnProcess
 from zmqtriton_stub.readiness import ModelReadiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
-from zmqtriton_stub.watch import Watch
+from zmqtriton_stub.watch import MAX_READY, Watch
 
 _OVERWRITTEN = (
     "the model has written into memory that is not its own: the page in which this process tells "
@@ -314,10 +314,12 @@ class Stub:
     # ------------------------------------------------------------- executing
 
     def _serve(self, core: StubCore) -> NoReturn:
-        batches = core.link.batches
+        batches, begin = core.link.batches, core.executions.begin
         while True:
             while batches:
-                if not core.execute(*batches.popleft()):
+                batch = batches.popleft()
+                if not begin(batch):
+                    batches.appendleft(batch)  # it is forgotten with its broker
                     self._await_next_broker(core)
             self._wait(core)
 
@@ -336,7 +338,7 @@ class Stub:
     def _wait(self, core: StubCore) -> None:
         """Wait until there is a batch or something else to look at."""
         link, watch, model = core.link, self._watch, core.model
-        idle_s = core.due(time.monotonic())
+        idle_s = core.due(time.monotonic)
         if self._lifeline.is_backed_up or core.asker.orphans or watch.is_wide:
             watch.follow(core.asker.orphans)
         link.is_waiting = True
@@ -346,7 +348,7 @@ class Stub:
             if model.event_loop is not None and model.has_background():
                 model.run_background(idle_s)
                 idle_s = 0.0
-            ready = watch.loop.poll(-1 if idle_s is None else idle_s)
+            ready = watch.loop.poll(idle_s, MAX_READY)
         link.is_waiting = False
         if is_idle and not ready and core.may_collect():
             self._process.collect()
@@ -368,7 +370,7 @@ class Stub:
         core = self._core
         if core is None:
             return  # a thread that the model has begun in initialize() comes early
-        for descriptor, _ in self._watch.loop.poll(0):
+        for descriptor, _ in self._watch.loop.poll(0, MAX_READY):
             if descriptor != core.link.line.descriptor:
                 self._take_from(core, descriptor)
         core.advance(is_amid=True)

@@ -93,7 +93,7 @@ class PlayedStub:
             link = self._core.link
             link.turn()
             while link.batches:
-                self._core.execute(*link.batches.popleft())
+                self._core.executions.begin(link.batches.popleft())
                 self._core.advance()
 
     def run_background(self, max_s: float) -> bool:

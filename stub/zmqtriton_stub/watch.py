@@ -34,6 +34,8 @@ from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
 _now_ns = time.monotonic_ns
 
 _POLL_EVERY_NS = 20_000_000
+#: Number of descriptors that the loop looks at; without it epoll makes room for a thousand.
+MAX_READY = 4
 
 
 class Rounds(Protocol):

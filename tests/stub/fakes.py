@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody
+from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, RequestBatch
 from zmqtriton_stub.execution.streams import OpenStream, frames
 from zmqtriton_stub.instance import StubInstance
 
@@ -28,12 +29,15 @@ class FakeLink:
         self.instance = StubInstance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], OpenRequest] = self.instance.pending
-        self.executing: dict[int, list[OpenRequest]] = {}
+        self.batches: deque[RequestBatch] = deque()
+        self.executing: dict[int, RequestBatch] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []
         self.turn_actions: list[Any] = []
+        #: Whether each turn took what had come.
+        self.looks: list[bool] = []
 
     def send(self, message: list[bytes]) -> None:
         self.messages.append((wire.decode(message[0]), message[1:]))
@@ -51,6 +55,7 @@ class FakeLink:
         """Nobody asks for them."""
 
     def turn(self, *, takes: bool = True) -> None:
+        self.looks.append(takes)
         while self.turn_actions:
             self.turn_actions.pop(0)()
 
@@ -69,6 +74,12 @@ class FakeLink:
         pending = owed(link, work, wire.encode_body(body))
         self.pending[pending.route] = pending
         return pending
+
+
+def batch_of(*requests: OpenRequest, number: int = 9) -> RequestBatch:
+    batch = RequestBatch(requests)
+    batch.number = number
+    return batch
 
 
 def fp32(name: str, data: bytes = b"\0\0\x80?", shape: list[int] | None = None) -> wire.Tensor:

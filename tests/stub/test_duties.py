@@ -86,6 +86,15 @@ def test_the_loop_goes_on_once_another_thread_has_done_them(watch: Watch) -> Non
     assert ["beside", "loop"] == steps
 
 
+def test_who_has_run_a_round_lets_others_run_one(beside: ThreadPoolExecutor) -> None:
+    watch = Watch(Mock())
+    watch.give_back()
+
+    watch.run_round()
+
+    assert beside.submit(watch.claim, False).result(30)
+
+
 def test_an_error_of_the_model_gives_them_back_to_the_loop(beside: ThreadPoolExecutor) -> None:
     model = PythonModel(wire.LoadModel("m", "m", 1, "CPU", 0, "/m", "/m/1/model.py", "{}", 0), None)
     # in place of code that is loaded from a file

@@ -32,7 +32,7 @@ EQUIVALENTS: dict[str, str] = {
     ),
     f"{_STUB}/broker/bls_client.py BlsClient.wait: time.monotonic() - question.granted_s >= "
     "_GRANT_EVERY_S -> time.monotonic() - question.granted_s > _GRANT_EVERY_S": "a clock of floats",
-    f"{_STUB}/execution/executions.py Executions._record: if execution.ids -> if True": (
+    f"{_STUB}/execution/executions.py Executions._record: if batch.ids -> if True": (
         "ids are kept where their lines are logged"
     ),
     f"{_STUB}/execution/streams.py OpenStream.cancel: 0 in self._out_bytes = 0 -> 1": (

@@ -173,7 +173,8 @@ def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = 
     inputs = [packed(tensor) for tensor in request._inputs]
     if _takes_gpu(request._preferred_memory):
         flags |= wire.ACCEPTS_GPU
-    body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
+    outputs = [*request._outputs]
+    body = wire.RequestBody(request._request_id, request._parameters, outputs, inputs)
     try:
         row, data, blocks, held = prepare(_row(request, inputs, flags), body, _memory())
     except ZmqTritonError as error:

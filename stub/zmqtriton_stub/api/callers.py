@@ -39,7 +39,7 @@ class ServedRequest(Protocol):
     #: does not end then.
     wants_again: bool
     #: The requested names; none means all of the configuration.
-    outputs: list[str]
+    outputs: Sequence[str]
 
     def is_cancelled_now(self) -> bool:
         """Return whether the request was cancelled, by the broker's latest messages."""

@@ -77,8 +77,9 @@ def deserialize_bytes_tensor(encoded_tensor: Any) -> Any:
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
     """Return the input of that name; None if the request has none."""
-    for tensor in inference_request.inputs():
-        if tensor.name() == name:
+    is_ours = type(inference_request) is InferenceRequest  # a test may bring its own
+    for tensor in inference_request._inputs if is_ours else inference_request.inputs():
+        if name == (tensor._name if is_ours else tensor.name()):
             return tensor
     # a request that the model has made itself is of another model
     here = instance.here()

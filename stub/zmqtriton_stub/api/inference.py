@@ -7,7 +7,7 @@ import json
 import operator
 import threading
 import time
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.callers import ResponseSender, ServedRequest
@@ -199,7 +199,7 @@ class InferenceRequest:
             raise TypeError("correlation_id must be an integer or a string, got None")
         self._inputs: list[Tensor] = _sequence(fields.inputs, "inputs")
         names = _sequence(fields.requested_output_names, "requested_output_names")
-        self._outputs: list[str] = [_text(name) for name in names]
+        self._outputs: Sequence[str] = [_text(name) for name in names]
         self._model_name = _text(fields.model_name)
         self._model_version = _integer(
             fields.model_version, _64_BITS, "model_version must be an integer of 64 bits"
@@ -387,14 +387,12 @@ def received(
 ) -> InferenceRequest:
     """Return the request that arrived; InferenceRequest() itself is for models."""
     request: InferenceRequest = _new(InferenceRequest)
-    work = pending.work
+    _, _, _, flags, request._correlation_id, _, request._timeout, _, _ = pending.work
+    request._flags = flags & _SEQUENCE_FLAGS
     request._request_id = request_id
     request._parameters = parameters
     request._outputs = pending.outputs
     request._inputs = list(map(received_tensor, inputs))
-    request._correlation_id = work.correlation
-    request._flags = work.flags & _SEQUENCE_FLAGS
-    request._timeout = work.timeout_us
     request._model_name = ""
     request._model_version = -1
     request._trace = None

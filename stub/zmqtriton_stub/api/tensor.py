@@ -17,7 +17,8 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
+from zmqtriton_floor.tensors import NUMBERS, from_numpy, to_numpy
+from zmqtriton_floor.wire import make
 from zmqtriton_stub.api import dlpack
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
@@ -56,7 +57,7 @@ class Tensor:
             raise TritonModelException(_NAMELESS)
         self._name = name
         try:
-            self._datatype = datatype_of(array).number
+            self._datatype = BYTES if array.dtype.kind == "S" else NUMBERS[array.dtype]
         except KeyError:
             raise TritonModelException("NumPy dtype is not supported.") from None
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -202,5 +203,5 @@ def packed(tensor: Tensor) -> wire.Tensor:
     data = tensor._data
     if data is None:
         array = tensor._array
-        data = encode_bytes(array) if tensor._datatype == BYTES else from_numpy(array)
-    return wire.make(wire.Tensor, (tensor._name, tensor._datatype, tensor._shape, data))
+        data = from_numpy(array)
+    return make(wire.Tensor, (tensor._name, tensor._datatype, tensor._shape, data))

@@ -14,10 +14,16 @@ from typing import Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.wire import ANSWERS_WAIT, SEQUENCE_OVER, Execute, decode
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.responses import (
+    OpenRequest,
+    OutcomeWithBody,
+    RequestBatch,
+    state_lock,
+)
 from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.watch import Watch
@@ -55,10 +61,10 @@ class BrokerConnection:
         self.turn, self.wait = line.turn, line.wait
         #: Makes the loop look again; runs a round of the loop, if none was run for a while.
         self.wake, self.poll = watch.wake, watch.poll
-        #: Batches that were not begun: their number and their requests.
-        self.batches: deque[tuple[int, list[OpenRequest]]] = deque()
+        #: Batches that were not begun.
+        self.batches: deque[RequestBatch] = deque()
         #: Batches that were begun, and that the broker waits for.
-        self.executing: dict[int, list[OpenRequest]] = {}
+        self.executing: dict[int, RequestBatch] = {}
         self.pending = pending
         #: Final answers that the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()
@@ -128,7 +134,7 @@ class BrokerConnection:
             self.instance.states.end(work.correlation)
 
     def _forget_unbegun(self) -> None:
-        for _, batch in self.batches:
+        for batch in self.batches:
             for pending in batch:
                 if not pending.has_run:
                     self.pending.pop(pending.route, None)
@@ -248,36 +254,39 @@ class BrokerConnection:
     def take(self, frames: list[bytes]) -> bool:
         """Take a message; True if it brought a batch."""
         try:
-            message = wire.decode(frames[0])
+            message = decode(frames[0])
         except ProtocolError:
             self.malformed += 1
             return False
         kind = type(message)
-        if kind is not wire.Execute or not 0 < len(message.requests) == len(frames) - 1:
+        if kind is not Execute or not 0 < len(message.requests) == len(frames) - 1:
             self._take_word(kind, message)
             return False
-        memory = self.instance.memory
-        if message.released and memory is not None:
-            memory.arena.leases.take_back(memory.own(message.released))
-        dry_ns, is_read = self.line.dry_ns, not message.requests[0].flags & wire.ANSWERS_WAIT
-        if is_read and dry_ns >= self.answered.look_at_ns:
+        works, released = message
+        instance, every, answered = self.instance, self.pending, self.answered
+        if released and instance.memory is not None:
+            instance.memory.arena.leases.take_back(instance.memory.own(released))
+        dry_ns, is_read = self.line.dry_ns, not works[0].flags & ANSWERS_WAIT
+        if is_read and dry_ns >= answered.look_at_ns:
             with state_lock:
-                self.answered.note_message(dry_ns)
-        owed = OpenStream if self.instance.is_decoupled else OpenRequest
-        batches: list[tuple[int, list[OpenRequest]]] = []
-        for work, body in zip(message.requests, frames[1:]):
-            if work.flags & wire.SEQUENCE_OVER:
+                answered.note_message(dry_ns)
+        owed = OpenStream if instance.is_decoupled else OpenRequest
+        batches: list[RequestBatch] = []
+        for work, body in zip(works, frames[1:]):
+            number, peer, own_id, flags, _, _, _, _, _ = work
+            if flags & SEQUENCE_OVER:
                 self._forget_sequence(work)
                 continue
-            pending = self.pending.get((work.peer, work.id))
+            route = peer, own_id
+            pending = every.get(route)
             if pending is not None and pending.is_rescheduled:
                 pending.resume(work, body)
             else:
-                pending = owed(self, work, body)
-                self.pending[pending.route] = pending
-            if not batches or batches[-1][0] != work.batch:
-                batches.append((work.batch, []))
-            batches[-1][1].append(pending)
+                pending = every[route] = owed(self, work, body)
+            if not batches or batches[-1].number != number:
+                batches.append(RequestBatch())
+                batches[-1].number = number
+            batches[-1].append(pending)
         self.batches.extend(batches)
         if self.is_waiting:
             self.wake()

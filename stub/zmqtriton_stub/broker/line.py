@@ -55,8 +55,8 @@ class BrokerLine:
         self.descriptor = -1
         #: When it was made, or has ended.
         self.changed_s = 0.0
-        #: When nothing was left to be received.
-        self.dry_ns = time.monotonic_ns()
+        #: When nothing was left to be received: what is read next has come later.
+        self.dry_ns = self._looked_ns = time.monotonic_ns()
 
     def connect(self, address: str, speaker: Speaker) -> bool:
         """Connect; the lock is held. Return True if there is a listener."""
@@ -145,12 +145,15 @@ class BrokerLine:
                     takes = takes or not dealer.is_writable  # the broker is dead
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
-                while takes and dealer.has_input():
-                    if self._speaker.take(dealer.messages.popleft()) and not dealer.messages:
+                messages = dealer.messages
+                self._looked_ns = self._looked_ns if dealer.is_dry else time.monotonic_ns()
+                while takes and (messages or not dealer.is_dry) and dealer.has_input():
+                    if self._speaker.take(messages.popleft()) and not messages:
                         break
                 else:
                     if takes:
-                        self.dry_ns = time.monotonic_ns()
+                        dealer.is_dry = False
+                        self.dry_ns = self._looked_ns
                     if not dealer.is_open and self.descriptor >= 0:
                         self._forget()
                         self.is_closed = self._speaker.ended()
@@ -170,7 +173,7 @@ class PlayedDealer:
     """A connection to the broker whose messages have arrived when they are sent."""
 
     is_open = is_writable = True
-    is_blocked = False
+    is_blocked = is_dry = False
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

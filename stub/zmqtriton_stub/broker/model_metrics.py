@@ -144,10 +144,6 @@ class LinkToBroker(Protocol):
 
     def wait(self, timeout_ms: int) -> None: ...
 
-
-class MetricsLink(LinkToBroker, Protocol):
-    """The connection to the broker, as seen by metrics."""
-
     def wake(self) -> None: ...
 
     def is_busy(self) -> bool:
@@ -170,7 +166,7 @@ class ModelMetrics:
         self.lock = threading.RLock()
         #: Gets what the broker has refused; None without an instance.
         self._complain: Callable[[str], None] | None = None
-        self._link: MetricsLink | None = None
+        self._link: LinkToBroker | None = None
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
         self._metrics: dict[int, Measured] = {}
@@ -277,7 +273,7 @@ class ModelMetrics:
             link.wake()  # another thread is at it, and may have just looked
         link.turn()
 
-    def _send(self, link: MetricsLink) -> None:
+    def _send(self, link: LinkToBroker) -> None:
         self._is_due = False
         self._sent += 1
         for frames in _messages(self._sum_up()):
@@ -313,7 +309,7 @@ class ModelMetrics:
 
     # ------------------------------------------------------------- the broker
 
-    def introduce(self, link: MetricsLink) -> Iterator[list[bytes]]:
+    def introduce(self, link: LinkToBroker) -> Iterator[list[bytes]]:
         """Introduce everything to a broker that knows nothing of it.
 
         The caller holds the lock until it has sent all, after what it has cleared from the link's
@@ -353,7 +349,7 @@ class ModelMetrics:
         finally:
             del self._open[number]
 
-    def _wait(self, link: MetricsLink, question: _Question) -> Any:
+    def _wait(self, link: LinkToBroker, question: _Question) -> Any:
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
             link.turn()

@@ -7,10 +7,9 @@ all, only the fact is kept. Methods are called with the lock of responses.py hel
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
-from typing import Iterable, NamedTuple
+from typing import Any, Iterable, List
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -30,11 +29,8 @@ _LOST = "the answer of the model was lost with the broker"
 _now_ns = time.monotonic_ns
 
 
-class _Kept(NamedTuple):
-    outcome: wire.Outcome
-    sent_ns: int
-    #: The number of its body; 0 if that is empty, and nothing else is to be kept.
-    number: int
+#: An outcome, when it was sent, and its body; None in place of one that is not kept.
+_Kept = List[Any]
 
 
 class UnconfirmedAnswers:
@@ -42,9 +38,8 @@ class UnconfirmedAnswers:
 
     def __init__(self) -> None:
         self.kept: deque[_Kept] = deque()
-        self._numbers = itertools.count(1)
-        #: Bodies by their numbers, oldest first; without those that are too large.
-        self._bodies: dict[int, bytes] = {}
+        #: Answers that have bodies, which are not empty, and the bytes of these.
+        self._with_bodies: deque[_Kept] = deque()
         self._bytes = 0
         #: There is nothing to forget before.
         self.look_at_ns = 0
@@ -52,50 +47,51 @@ class UnconfirmedAnswers:
     def keys(self) -> list[tuple[int, int]]:
         """Return the requests that were answered so."""
         # a copy: meanwhile a destructor may add one
-        return [(kept.outcome.peer, kept.outcome.id) for kept in list(self.kept)]
+        return [(outcome.peer, outcome.id) for outcome, _, _ in list(self.kept)]
 
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
         """Add an answer that is on its way, or about to be.
 
         One that is not lasting may refer to nothing later.
         """
-        size, number = len(body), 0
-        if size or not is_lasting:
-            number = next(self._numbers)
-        self.kept.append(wire.make(_Kept, (outcome, _now_ns(), number)))
-        if size and is_lasting and size <= MAX_BODY_BYTES:
-            self._bodies[number] = body
+        size = len(body)
+        kept = [outcome, _now_ns(), body if is_lasting and size <= MAX_BODY_BYTES else None]
+        self.kept.append(kept)
+        if kept[2]:
+            self._with_bodies.append(kept)
             self._bytes += size
             while self._bytes > MAX_BYTES:
-                self._forget_body(next(iter(self._bodies)))
+                self._forget_body(self._with_bodies.popleft())
 
-    def _forget_body(self, number: int) -> None:
-        self._bytes -= len(self._bodies.pop(number, b""))
+    def _forget_body(self, kept: _Kept) -> None:
+        self._bytes -= len(kept[2] or b"")
+        kept[2] = None
 
     def note_message(self, since_ns: int) -> None:
         """Forget answers that are settled, as the broker has sent a message after this time."""
         settled_ns = since_ns - SETTLED_NS
         self.look_at_ns = since_ns + _LOOK_EVERY_NS
-        kept = self.kept
-        while kept and kept[0].sent_ns < settled_ns:
-            self._forget_body(kept.popleft().number)
+        kept, with_bodies = self.kept, self._with_bodies
+        while kept and kept[0][1] < settled_ns:
+            self._forget_body(kept.popleft())
+        while with_bodies and not with_bodies[0][2]:
+            with_bodies.popleft()
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
         """Return all answers for the next broker, with as much of their texts as a header can take.
 
         They are kept until that broker has settled them, as it may die as well.
         """
-        now_ns, every = _now_ns(), []
-        for _ in range(len(self.kept)):  # a destructor may add one meanwhile
-            every.append(self.kept.popleft()._replace(sent_ns=now_ns))
-            self.kept.append(every[-1])
-        bodies = [self._bodies.get(kept.number, b"") for kept in every]
-        return _clip(map(self._as_known, every)), bodies
-
-    def _as_known(self, kept: _Kept) -> wire.Outcome:
-        if not kept.number or kept.number in self._bodies:
-            return kept.outcome
-        return kept.outcome._replace(code=Unavailable.number, text=_LOST, blocks=[])
+        now_ns, every = _now_ns(), list(self.kept)  # a destructor may add one meanwhile
+        for kept in every:
+            kept[1] = now_ns
+        outcomes = [
+            outcome
+            if body is not None
+            else outcome._replace(code=Unavailable.number, text=_LOST, blocks=[])
+            for outcome, _, body in every
+        ]
+        return _clip(outcomes), [body or b"" for _, _, body in every]
 
 
 def _clip(outcomes: Iterable[wire.Outcome]) -> list[wire.Outcome]:

@@ -11,7 +11,7 @@ import gc
 import sys
 import time
 from itertools import repeat
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.signature import Signature
+from zmqtriton_floor.wire import MAX_HEADER_BYTES, Results, decode_request, encode_rows
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
-from zmqtriton_stub.api import callers
+from zmqtriton_stub.api.callers import served
 from zmqtriton_stub.api.errors import CANCELLED, TritonModelException, describe
 from zmqtriton_stub.api.inference import (
     InferenceRequest,
@@ -38,13 +39,20 @@ from zmqtriton_stub.api.inference import (
 )
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
-from zmqtriton_stub.execution.responses import OpenRequest, OutcomeWithBody, state_lock
+from zmqtriton_stub.execution.responses import (
+    OpenRequest,
+    OutcomeWithBody,
+    RequestBatch,
+    state_lock,
+)
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
 
 _now_ns = time.monotonic_ns
+#: Messages of the broker are looked for in this interval while batches wait.
+_LOOK_EVERY_NS = 1_000_000
 
 #: Flags of requests whose inputs no other process has checked, or not all of them.
 _TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
@@ -53,34 +61,6 @@ _NOT_ITERATIVE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
     "configured to handle such a flag."
 )
-
-
-class Execution:
-    """One batch from its beginning until all its answers are sent or left to its senders."""
-
-    __slots__ = (
-        "answers",
-        "batch",
-        "begun_ns",
-        "executed_ns",
-        "ids",
-        "is_traced",
-        "number",
-        "ready_ns",
-        "requests",
-    )
-
-    def __init__(self, number: int, batch: list[OpenRequest]) -> None:
-        self.number = number
-        self.batch = batch
-        self.answers: list[OutcomeWithBody] = []
-        #: Requests that the model was given, until it is clear which are left to their senders.
-        self.requests: list[InferenceRequest] = []
-        #: The ids of the requests, if the log shows them.
-        self.ids: Sequence[str] = ()
-        #: One of the requests is.
-        self.is_traced = False
-        self.begun_ns = self.ready_ns = self.executed_ns = _now_ns()
 
 
 class Executions:
@@ -104,6 +84,8 @@ class Executions:
         #: after which the memory is looked at next.
         self._growth = GrowthWatch()
         self._count, self._look_after = 0, self._growth.due if watches_memory else sys.maxsize
+        #: When to look for messages of the broker although batches wait here.
+        self._look_at_ns = 0
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
         #: Tasks of those batches whose execute() is a coroutine among others, by number of the
@@ -124,117 +106,116 @@ class Executions:
         with state_lock:
             return [*self._link.answered.keys(), *self._link.pending]
 
-    def begin(self, number: int, batch: list[OpenRequest]) -> bool:
+    def begin(self, batch: RequestBatch) -> bool:
         """Execute a batch; False, with nothing done, if the broker that has sent it was replaced.
 
         Every request gets its final answer here, or its sender will give it.
         """
-        keys = []
+        instance, number, keys = self._instance, batch.number, []
         for pending in batch if number else ():  # samples of the warm-up are nobody's
             keys.append(pending.route)
         if not self._progress.begin(number, keys, self._unsettled):
             return False
-        execution = Execution(number, batch)
+        begun_ns = _now_ns()
+        batch.answers, batch.ids = [], ()
         self._link.executing[number] = batch
-        requests = _requests(batch, execution.answers, self._instance)
+        requests = _requests(batch, instance)
         # the model may do with its list what it likes
-        execution.requests = requests.copy()
+        batch.requests = requests.copy()
         if this_process.log_options.verbose:
-            execution.ids = request_log.begun(self._instance, requests)
-        for pending in batch:
-            if pending.work.trace:
-                execution.is_traced = True
-        if execution.is_traced:
-            self._instance.tracing.begun(requests)
-        execution.ready_ns = execution.executed_ns = _now_ns()
-        for pending in batch if self._instance.is_decoupled else ():
-            pending.begin(execution.ready_ns)
-        outer = callers.served.set(batch)
+            batch.ids = request_log.begun(instance, requests)
+        if batch.is_traced:
+            instance.tracing.begun(requests)
+        ready_ns = _now_ns()
+        batch.times_ns = [begun_ns, ready_ns, ready_ns]
+        for pending in batch if instance.is_decoupled else ():
+            pending.begin(ready_ns)
+        outer = served.set(batch)
         try:
             returned = self._model.execute(requests) if requests else []
             requests = []
             if returned is not None and type(returned) is not list:
-                self._await(execution, returned)
+                self._await(batch, returned)
                 return True
-            execution.executed_ns = _now_ns()
-            self._answer(execution, returned)
+            batch.times_ns[2] = _now_ns()
+            self._answer(batch, returned)
             returned = []  # it may hold inputs, which would have to be kept
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
-            self._fail(execution, error)
+            self._fail(batch, error)
         finally:
-            callers.served.reset(outer)
-        self._leave(execution, self._reschedule(execution) if self._instance.is_iterative else [])
+            served.reset(outer)
+        self._leave(batch, self._reschedule(batch) if instance.is_iterative else [])
         return True
 
     # ------------------------------------------------------------ coroutines
 
-    def _await(self, execution: Execution, task: Any) -> None:
+    def _await(self, batch: RequestBatch, task: Any) -> None:
         """End the batch when the task does."""
         if self._instance.is_decoupled:
             # from here on whoever lets go of a request ends it
-            self._answer(execution, None)
+            self._answer(batch, None)
         if self._is_free_at_once:
-            execution.executed_ns = _now_ns()
-            self._leave(execution, [])
+            batch.times_ns[2] = _now_ns()
+            self._leave(batch, [])
         else:
-            self.tasks[execution.number] = task
-        task.add_done_callback(lambda done: self._ended(execution, done))
+            self.tasks[batch.number] = task
+        task.add_done_callback(lambda done: self._ended(batch, done))
         # nothing may have been sent that would have led to what has come meanwhile
         self._link.turn()
 
-    def _ended(self, execution: Execution, task: Any) -> None:
+    def _ended(self, batch: RequestBatch, task: Any) -> None:
         # the event loop runs while the right to rounds is lent
         self._model.watch.claim()
         try:
             if not self._link.is_closed:
-                self._end_task(execution, task)
+                self._end_task(batch, task)
         finally:
             self._model.watch.give_back()
 
-    def _end_task(self, execution: Execution, task: Any) -> None:
+    def _end_task(self, batch: RequestBatch, task: Any) -> None:
         if not self._is_free_at_once:
-            execution.executed_ns = _now_ns()
+            batch.times_ns[2] = _now_ns()
         try:
-            returned = self._model.check(task.result(), len(execution.requests))
+            returned = self._model.check(task.result(), len(batch.requests))
             if self._instance.is_decoupled:
-                for pending in [each for each in execution.batch if each.wants_again]:
-                    self._check_again(execution, pending, None)
+                for pending in [each for each in batch if each.wants_again]:
+                    self._check_again(batch, pending, None)
             else:
-                self._answer(execution, returned)
+                self._answer(batch, returned)
         except BaseException as error:  # noqa: BLE001 - the model's code, or that it was cancelled
             if self._instance.is_decoupled:
-                self._complain(execution, error)
+                self._complain(batch, error)
             else:
-                self._fail(execution, error)
-        routes = self._reschedule(execution)
+                self._fail(batch, error)
+        routes = self._reschedule(batch)
         if not self._is_free_at_once:
-            self._leave(execution, routes)
+            self._leave(batch, routes)
         elif routes:
             self._link.send([wire.encode(wire.Results([], [], routes))])
 
-    def _complain(self, execution: Execution, error: BaseException) -> None:
+    def _complain(self, batch: RequestBatch, error: BaseException) -> None:
         """Log the error, as Triton does, and send no answer.
 
         A request ends with it if the model holds no sender of it any more.
         """
         text = describe(error)
         self._instance.report_failure(text, error)
-        for pending in execution.batch:
+        for pending in batch:
             pending.loss = text
             pending.release()
         error.__traceback__ = None  # it holds what the coroutine held
-        if any(not pending.is_answered for pending in execution.batch):
+        if any(not pending.is_answered for pending in batch):
             gc.collect()  # senders may be in circles with what is over
 
     # --------------------------------------------------------------- the end
 
-    def _answer(self, execution: Execution, responses: Responses | None) -> None:
+    def _answer(self, batch: RequestBatch, responses: Responses | None) -> None:
         """Add the answers to what execute() returned; all or, with an exception, none of them.
 
         None in place of a list means that all are left to the senders.
         """
-        requests, execution.requests = execution.requests, []
-        states = self._instance.states
+        requests, batch.requests = batch.requests, []
+        states, answers = self._instance.states, batch.answers
         encoded: list[tuple[OpenRequest, OutcomeWithBody, Any]] = []
         try:
             for request, response in zip(
@@ -245,7 +226,7 @@ class Executions:
                 if pending is None or (pending.is_answered and response is None):
                     continue
                 if pending.wants_again:
-                    self._check_again(execution, pending, response)
+                    self._check_again(batch, pending, response)
                 if response is not None:
                     pending.accept()
                     changes = changed_states(states, pending, response) if states else None
@@ -260,10 +241,10 @@ class Executions:
             if changes:
                 keep_states(pending, changes)
             pending.finish(answer)
-            execution.answers.append(answer)
+            answers.append(answer)
 
     def _check_again(
-        self, execution: Execution, pending: OpenRequest, response: InferenceResponse | None
+        self, batch: RequestBatch, pending: OpenRequest, response: InferenceResponse | None
     ) -> None:
         """Refuse to reschedule a request if the model is not iterative.
 
@@ -279,64 +260,59 @@ class Executions:
         text = self._instance.report_failure(_NOT_ITERATIVE)
         pending.wants_again = False
         if not self._instance.is_decoupled:
-            execution.answers += pending.fail(text)
+            batch.answers += pending.fail(text)
 
-    def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
+    def _reschedule(self, batch: RequestBatch) -> list[wire.RequestKey]:
         """Return the requests to be executed once more; none if the model may not ask for it."""
         return [
             wire.RequestKey(*pending.route)
-            for pending in execution.batch
+            for pending in batch
             if pending.wants_again and pending.reschedule()
         ]
 
-    def _fail(self, execution: Execution, error: BaseException) -> None:
+    def _fail(self, batch: RequestBatch, error: BaseException) -> None:
         text, number = describe(error), InternalError.number
         if isinstance(error, NoRoomToWakeError):
             number = Unavailable.number
         else:
             text = self._instance.report_failure(text, error)
-        execution.requests = []
-        for pending in execution.batch:
+        batch.requests = []
+        for pending in batch:
             if not pending.is_answered:
-                execution.answers += pending.fail(text, number)
+                batch.answers += pending.fail(text, number)
 
-    def _leave(self, execution: Execution, rescheduled: list[wire.RequestKey]) -> None:
+    def _leave(self, batch: RequestBatch, rescheduled: list[wire.RequestKey]) -> None:
         """Leave the instance free for another batch."""
-        for pending in execution.batch:
-            if pending.is_answered and pending.blocks:  # and nothing of ours reads them any more
+        for pending in batch:
+            if pending.blocks and pending.is_answered:  # and nothing of ours reads them any more
                 pending.leave_inputs()
-        done_ns = _now_ns()
-        executed = wire.make(
-            wire.Executed,
-            (
-                execution.number,
-                execution.ready_ns - execution.begun_ns,
-                execution.executed_ns - execution.ready_ns,
-                done_ns - execution.executed_ns,
-                execution.begun_ns,
-            ),
-        )
+        link, number, done_ns = self._link, batch.number, _now_ns()
+        begun_ns, ready_ns, executed_ns = batch.times_ns
+        times = ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns, begun_ns
         if self._instance.measures.changes:
             self._instance.measures.flush()  # whoever has the answer finds them
-        if execution.is_traced or execution.ids:
-            self._record(execution, done_ns)
-        outcomes, bodies = [], []
-        for outcome, body in execution.answers:
+        if batch.is_traced or batch.ids:
+            self._record(batch, done_ns)
+        outcomes, frames = [], [b""]
+        for outcome, body in batch.answers:
             outcomes.append(outcome)
-            bodies.append(body)
-        execution.answers = []
-        self._link.executing.pop(execution.number, None)
-        self.tasks.pop(execution.number, None)
-        results = wire.make(wire.Results, (outcomes, [executed], rescheduled, ""))
-        header = wire.encode(results)
-        if len(header) <= wire.MAX_HEADER_BYTES:
-            self._link.put([header, *bodies])
+            frames.append(body)
+        batch.answers = []
+        link.executing.pop(number, None)
+        self.tasks.pop(number, None)
+        frames[0] = encode_rows(Results, outcomes, [(number, *times)], rescheduled, "")
+        if len(frames[0]) <= MAX_HEADER_BYTES:
+            link.put(frames)
         else:
-            self._put_in_parts(results, bodies)
-        self._link.turn()
+            executed = [wire.Executed(number, *times)]
+            self._put_in_parts(Results(outcomes, executed, rescheduled), frames[1:])
+        # batches that are here already may be short, and a look costs as much as one of them
+        takes = not link.batches or done_ns >= self._look_at_ns
+        self._look_at_ns = done_ns + _LOOK_EVERY_NS if takes else self._look_at_ns
+        link.turn(takes=takes)
         # the outcomes, which may refer to that memory, have been sent
-        for pending in execution.batch:
-            pending.held = []
+        for pending in batch:
+            pending.held = None
             if pending.left_inputs:
                 pending.release_inputs()
         self._count += 1
@@ -349,68 +325,81 @@ class Executions:
         if changed is not None:
             self._instance.tell(changed)
 
-    def _put_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
+    def _put_in_parts(self, results: Results, bodies: list[bytes]) -> None:
         """Queue results that may have too many and too long error texts for one message."""
         header = wire.encode(results)
-        if len(header) <= wire.MAX_HEADER_BYTES or len(bodies) < 2:
+        if len(header) <= MAX_HEADER_BYTES or len(bodies) < 2:
             self._link.put([header, *bodies])
             return
         middle = len(bodies) // 2
         first, second = results.outcomes[:middle], results.outcomes[middle:]
-        self._put_in_parts(wire.Results(first, []), bodies[:middle])
+        self._put_in_parts(Results(first, []), bodies[:middle])
         self._put_in_parts(results._replace(outcomes=second), bodies[middle:])
 
-    def _record(self, execution: Execution, done_ns: int) -> None:
+    def _record(self, batch: RequestBatch, done_ns: int) -> None:
         """Record an execution in the trace and in the log."""
-        if execution.is_traced:
-            times = [
-                ("COMPUTE_START", execution.begun_ns),
-                ("COMPUTE_INPUT_END", execution.ready_ns),
-                ("COMPUTE_OUTPUT_START", execution.executed_ns),
-                ("COMPUTE_END", done_ns),
-            ]
-            self._instance.tracing.executed(execution.batch, times)
-        if execution.ids:
-            request_log.released(self._instance, execution.ids)
+        if batch.is_traced:
+            names = "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"
+            times = [*zip(names, [*batch.times_ns, done_ns])]
+            self._instance.tracing.executed(batch, times)
+        if batch.ids:
+            request_log.released(self._instance, batch.ids)
 
 
-def _requests(
-    batch: list[OpenRequest], answers: list[OutcomeWithBody], instance: StubInstance
-) -> list[InferenceRequest]:
+def _requests(batch: RequestBatch, instance: StubInstance) -> list[InferenceRequest]:
     """Return the batch as the model sees it; requests that do not decode or fit are answered."""
-    requests = []
+    requests, memory, is_traced = [], instance.memory, False
     for pending in batch:
+        work = pending.work
+        flags = work.flags
+        is_traced = is_traced or work.trace != ""
         if pending.is_cancelled:  # while it waited here
-            answers += pending.fail(CANCELLED, Cancelled.number)
+            batch.answers += pending.fail(CANCELLED, Cancelled.number)
             continue
         try:
-            body = wire.decode_request(pending.body)
+            body = decode_request(pending.body)
             request_id, parameters, pending.outputs, inputs, pending.places = body
             pending.request_id = request_id
-            flags = pending.work.flags
-            if instance.memory is not None:
+            if memory is not None:
                 if flags & wire.UNCHECKED:
                     check_placed(inputs, flags)
                     # only frontends lend the memory of clients
-                    pending.places = [] if pending.work.peer else pending.places
-                inputs, pending.blocks = instance.memory.open(
-                    inputs, is_leased=False, takes_gpu=instance.takes_gpu
-                )
+                    pending.places = () if work.peer else pending.places
+                for row in inputs:
+                    if type(row[3]) is not bytes:
+                        inputs, pending.blocks = memory.open(
+                            inputs, is_leased=False, takes_gpu=instance.takes_gpu
+                        )
+                        break
             if flags & _TO_CHECK and instance.signature is not None:
                 count = len(inputs) - instance.controls
                 _check(pending, body._replace(inputs=inputs[:count]), instance.signature)
-            if flags & wire.PADDING:
-                inputs = [_zeros(tensor) for tensor in inputs]
-            if instance.reshaping is not None:
-                inputs = instance.reshaping.for_model(inputs)
-            if instance.states is not None:
-                inputs = instance.states.give(pending, inputs, batch)
+            if (
+                instance.states is not None
+                or instance.reshaping is not None
+                or flags & wire.PADDING
+            ):
+                inputs = _for_model(pending, inputs, batch, instance)
         except ZmqTritonError as error:
-            answers += pending.fail(error.text, error.number)
+            batch.answers += pending.fail(error.text, error.number)
             continue
         pending.body = b""
         requests.append(received(pending, request_id, parameters, inputs))
+    batch.is_traced = is_traced
     return requests
+
+
+def _for_model(
+    pending: OpenRequest, inputs: list[wire.Tensor], batch: RequestBatch, instance: StubInstance
+) -> list[wire.Tensor]:
+    """Return the inputs with zeros, in the model's shapes, and with states."""
+    if pending.work.flags & wire.PADDING:
+        inputs = [_zeros(tensor) for tensor in inputs]
+    if instance.reshaping is not None:
+        inputs = instance.reshaping.for_model(inputs)
+    if instance.states is not None:
+        inputs = instance.states.give(pending, inputs, batch)
+    return inputs
 
 
 def _zeros(tensor: wire.Tensor) -> wire.Tensor:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any, Callable, Collection, Protocol, Tuple
+from typing import Any, Callable, Collection, List, Protocol, Sequence, Tuple
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.wire import Outcome, ResponseBody, encode_body, make
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import TritonModelException, clip
-from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.broker.model_metrics import LinkToBroker
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
@@ -94,20 +96,20 @@ class OpenRequest:
         self.body = body
         #: The blocks of the inputs; they belong to the requester, which keeps them until the final
         #: outcome.
-        self.blocks: list[wire.Block] = []
+        self.blocks: Sequence[wire.Block] = ()
         #: Keeps leases of others' memory until the outcome is sent that passes it on.
-        self.held: list[Any] = []
+        self.held: list[Any] | None = None
         #: True if leases of the inputs were reported to the next broker. This process then releases
         #: them, since the process that sent the inputs, or keeps them for it, may have died with
         #: the last broker.
         self.holds_inputs = False
         #: Blocks of inputs with such leases, from the final outcome until it is sent.
-        self.left_inputs: list[wire.Block] = []
+        self.left_inputs: list[wire.Block] | None = None
         #: The requested names; none means all of the configuration.
-        self.outputs: list[str] = []
+        self.outputs: Sequence[str] = ()
         #: Places in clients' memory for outputs, which are written there and do not travel.
-        self.places: list[wire.Place] = []
-        self.route = (work.peer, work.id)
+        self.places: Sequence[wire.Place] = ()
+        self.route = work[1:3]
         self.request_id = ""
         self.is_cancelled = False
         #: The final outcome is sent, or about to be.
@@ -229,22 +231,21 @@ class OpenRequest:
         peer, own_id = self.route
         error = response._error
         if error is not None:
-            return wire.Outcome(peer, own_id, error.number, clip(error.message()), flags), b""
+            return Outcome(peer, own_id, error.number, clip(error.message()), flags), b""
         instance = self._link.instance
         outputs: Collection[str] = self.outputs or instance.outputs
-        sendable = instance.sendable
-        memory = instance.memory
-        tensors = []
+        sendable, memory = instance.sendable, instance.memory
+        tensors, is_inline = [], True
         for tensor in response._output_tensors:
             is_declared = sendable.get(tensor._name) == tensor._datatype
             if sendable and (not is_declared or instance.declared_shapes):
                 instance.check_outputs(response)
             if not outputs or tensor._name in outputs:
                 tensors.append(packed(tensor))
-        if this_process.log_options.verbose:
-            request_log.answered(instance, tensors)
-        if self.work.trace:
-            instance.tracing.answered(self, tensors)
+                data = tensors[-1][3]
+                is_inline = is_inline and type(data) is bytes and len(data) <= INLINE_BYTES
+        if self.work.trace or this_process.log_options.verbose:
+            self._record(tensors)
         blocks: list[wire.Block] = []
         try:
             reshaping = instance.reshaping
@@ -252,23 +253,33 @@ class OpenRequest:
             if memory is not None:
                 if self.places and not self.is_cancelled:
                     tensors = memory.regions.store(self.places, tensors)
-                find = self._find if self._passes_on else None
-                tensors, blocks = memory.place(tensors, find, self.work.flags)
+                if not is_inline:
+                    find = self._find if self._passes_on else None
+                    tensors, blocks = memory.place(tensors, find, self.work.flags)
         except ZmqTritonError as full:
-            return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
-        answer = wire.make(wire.Outcome, (peer, own_id, 0, "", flags, 0, blocks))
-        body = wire.make(wire.ResponseBody, (response._parameters, tensors))
-        return answer, wire.encode_body(body)
+            return Outcome(peer, own_id, full.number, clip(full.text), flags), b""
+        answer = make(Outcome, (peer, own_id, 0, "", flags, 0, blocks))
+        return answer, encode_body(make(ResponseBody, (response._parameters, tensors)))
+
+    def _record(self, tensors: list[wire.Tensor]) -> None:
+        """Record a response in the log and in the trace, if they are on."""
+        instance = self._link.instance
+        if this_process.log_options.verbose:
+            request_log.answered(instance, tensors)
+        if self.work.trace:
+            instance.tracing.answered(self, tensors)
 
     def _find(self, data: Any) -> ForwardedTensor | None:
         memory = self._link.instance.memory
         assert memory is not None
+        if self.held is None:
+            self.held = []
         return memory.passing.to_asker(data, self.blocks, self.held)
 
     def withdraw(self, answer: OutcomeWithBody) -> None:
         """Release what an unsent response refers to."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
-        self.held = []
+        self.held = None
         if blocks and memory is not None:
             memory.free(blocks)
 
@@ -281,7 +292,7 @@ class OpenRequest:
         """Leave the inputs: with the final outcome the requester may reuse their memory."""
         memory = self._link.instance.memory
         with state_lock:  # a sender's thread and the loop may come to it together
-            blocks, self.blocks = self.blocks, []
+            blocks, self.blocks = self.blocks, ()
             if blocks and memory is not None:
                 leased = memory.leave(blocks)
                 if leased:
@@ -291,21 +302,23 @@ class OpenRequest:
 
     def release_inputs(self) -> None:
         """Release inputs of a lost request: an outcome that refers to them has been sent."""
-        blocks, self.left_inputs = self.left_inputs, []
+        blocks, self.left_inputs = self.left_inputs, None
         memory = self._link.instance.memory
         if blocks and memory is not None:
             memory.release(blocks)
 
     def finish(self, answer: OutcomeWithBody) -> None:
         """Finish: the final outcome is on its way."""
-        blocks, memory = answer[0].blocks, self._link.instance.memory
+        link = self._link
+        outcome, body = answer
         with state_lock:
             self.is_answered = True
             # what is passed on is not ours to keep for another broker
-            self._link.answered.add(*answer, is_lasting=not self.held)
-            self._link.pending.pop(self.route, None)
-            if blocks and memory is not None:
-                memory.arena.leases.send(memory.own(blocks))
+            link.answered.add(outcome, body, is_lasting=not self.held)
+            link.pending.pop(self.route, None)
+            memory = link.instance.memory if outcome.blocks else None
+            if memory is not None:
+                memory.arena.leases.send(memory.own(outcome.blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
         """Finish with an error; the caller sends the returned outcome."""
@@ -363,11 +376,38 @@ class OpenRequest:
         outcome, body = answer
         self.leave_inputs()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
-        self.held = []
+        self.held = None
         self.release_inputs()
 
 
-def _in_arenas(blocks: list[wire.Block]) -> list[wire.Block]:
+class RequestBatch(List[OpenRequest]):
+    """The requests of one execute(), until all their answers are sent or left to their senders."""
+
+    # without an __init__(): one is made for nearly every request
+    __slots__ = (
+        "answers",
+        "ids",
+        "is_traced",
+        "number",
+        "requests",
+        "times_ns",
+    )
+
+    #: The broker's number; 0 for samples of the warm-up.
+    number: int
+    #: Answers for the broker when the batch is over; set, as the rest is, when it is begun.
+    answers: list[OutcomeWithBody]
+    #: When it was begun, when its requests were ready, and when execute() had returned.
+    times_ns: list[int]
+    #: Requests that the model was given, until it is clear which are left to their senders.
+    requests: list[InferenceRequest]
+    #: The ids of the requests, if the log shows them.
+    ids: Sequence[str]
+    #: One of the requests is.
+    is_traced: bool
+
+
+def _in_arenas(blocks: Sequence[wire.Block]) -> list[wire.Block]:
     """Return the blocks that have leases: those in regions of clients have none."""
     return [block for block in blocks if block.segment < REGIONS_FROM]
 

@@ -75,7 +75,7 @@ class Warmup:
                         works = [wire.BatchedRequest(0, *key, 0, 0, 0, 0) for key in keys]
                         dealer.say(wire.Execute(works), *[body] * len(works))
                         link.turn()
-                        executions.begin(*link.batches.popleft())
+                        executions.begin(link.batches.popleft())
                     else:
                         wait()
                 if self._errors:

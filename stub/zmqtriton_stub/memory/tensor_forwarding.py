@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
@@ -66,7 +66,9 @@ class TensorForwarding:
                 blocks.append(block)
             return reference, []
 
-    def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> ForwardedTensor | None:
+    def to_asker(
+        self, data: Any, inputs: Sequence[Block], held: list[Any]
+    ) -> ForwardedTensor | None:
         """Pass a tensor to the requester, in the outcome of a request with these inputs.
 
         The broker leases the block to the requester; Keep `held` until the outcome is sent.
@@ -84,7 +86,7 @@ class TensorForwarding:
             held.append(data)
         return reference, [block]
 
-    def leave(self, inputs: list[Block]) -> list[Block]:
+    def leave(self, inputs: Sequence[Block]) -> list[Block]:
         """Return the inputs of a request that calls still refer to, before it is answered.
 
         Each as often as that is: they have to be leased before.

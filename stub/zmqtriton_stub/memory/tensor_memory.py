@@ -9,7 +9,7 @@ import json
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -310,7 +310,7 @@ class TensorMemory:
         if released:
             self.release(released)
 
-    def leave(self, inputs: list[Block]) -> list[Block]:
+    def leave(self, inputs: Sequence[Block]) -> list[Block]:
         """Return the inputs that are still needed when a request is about to be answered.
 
         Each as often as it has to be leased before.

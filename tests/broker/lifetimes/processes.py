@@ -77,7 +77,7 @@ class FakeDealer:
     """A process's end of a connection to the broker, in place of a socket."""
 
     is_open = is_writable = True
-    is_blocked = False
+    is_blocked = is_dry = False
     descriptor = 0
 
     def __init__(self, outgoing: Pipe) -> None:
@@ -360,7 +360,7 @@ class StubProcess(Process):
         self.dealers[kind].messages.append(frames)
         (self.link if kind == "stubs" else self.asker).turn()
         while self.link.batches:
-            self.core.execute(*self.link.batches.popleft())
+            self.core.executions.begin(self.link.batches.popleft())
 
     def follow(self, epoch: int) -> None:
         self.enter()

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +25,7 @@ from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import unconfirmed_answers
 from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.broker.line import BrokerLine
+from zmqtriton_stub.broker.line import BrokerLine, PlayedDealer
 from zmqtriton_stub.execution.responses import OpenRequest, state_lock
 from zmqtriton_stub.execution.streams import OpenStream, Publisher
 from zmqtriton_stub.instance import StubInstance
@@ -238,8 +239,8 @@ def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: Wo
     connected.instance.states = States()  # type: ignore[assignment]
     connected.execute(work(1), work(2, batch=2))
     link = connected.link
-    number, begun = link.batches.popleft()
-    assert (1, [(A, 1)]) == (number, [pending.route for pending in begun])
+    begun = link.batches.popleft()
+    assert (1, [(A, 1)]) == (begun.number, [pending.route for pending in begun])
 
     hello = connected.connect()
 
@@ -251,7 +252,7 @@ def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: Wo
 
 def test_an_answer_that_may_be_lost_is_told_again_with_the_hello(connected: World) -> None:
     connected.execute(work(1))
-    [(_, [pending])] = connected.link.batches
+    [[pending]] = connected.link.batches
     connected.link.batches.clear()
     pending.send(pb_utils.InferenceResponse(parameters={"n": 1}), wire.FINAL)
     [outcome] = connected.receive(wire.Results).outcomes
@@ -321,7 +322,7 @@ def test_a_response_that_cannot_leave_shows_that_the_broker_is_dead(
 def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: World) -> None:
     connected.instance.is_iterative = True
     connected.execute(work(1))
-    [(_, [pending])] = connected.link.batches
+    [[pending]] = connected.link.batches
     connected.link.batches.clear()
     pending.has_run = pending.is_rescheduled = True
     connected.execute(work(1, batch=2))
@@ -338,7 +339,7 @@ def test_requests_come_in_their_batches(connected: World) -> None:
     connected.execute(work(1), work(2), work(3, batch=2))
 
     assert [(1, [1, 2]), (2, [3])] == [
-        (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
+        (batch.number, [pending.work.id for pending in batch]) for batch in connected.link.batches
     ]
     assert {(A, 1), (A, 2), (A, 3)} == set(connected.link.pending)
     assert {OpenRequest} == {type(pending) for pending in connected.link.pending.values()}
@@ -369,7 +370,7 @@ def test_the_end_of_a_sequence_is_no_request(connected: World) -> None:
 
     assert [8] == connected.instance.states.ended  # type: ignore[union-attr]
     assert [(1, [2])] == [
-        (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
+        (batch.number, [pending.work.id for pending in batch]) for batch in connected.link.batches
     ]
 
 
@@ -419,6 +420,18 @@ def test_answers_are_kept_until_the_broker_must_have_passed_them_on(
         return not connected.link.answered.kept
 
     eventually(is_forgotten, 30)
+
+
+def test_what_was_not_looked_for_may_have_come_before() -> None:
+    dealer = PlayedDealer(lambda message, bodies: ())
+    line = BrokerLine(select.epoll(), lambda _: dealer)
+    line.connect("", Mock())
+    dealer.is_dry, dry_ns = True, line.dry_ns
+
+    line.turn()
+    assert dry_ns == line.dry_ns
+    line.turn()
+    assert dry_ns < line.dry_ns
 
 
 # ------------------------------------------------------------------ other words

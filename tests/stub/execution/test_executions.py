@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from tests.stub.fakes import LOAD, FakeLink, body, fp32
+from tests.stub.fakes import LOAD, FakeLink, batch_of, body, fp32
 from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import ProgressView
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
+from zmqtriton_stub.execution import executions
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.tracing import StubTracing
 
 _PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
 
@@ -33,10 +38,10 @@ class _Batches:
 
     def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
-        batch = [self.link.add_request(request, i) for i, request in enumerate(requests)]
+        batch = batch_of(*[self.link.add_request(request, i) for i, request in enumerate(requests)])
         for pending in batch:
             pending.work = pending.work._replace(flags=flags)
-        self.executions.begin(9, batch)
+        self.executions.begin(batch)
 
     def texts(self) -> list[tuple[int, str]]:
         return [(outcome.id, outcome.text) for outcome in self.link.outcomes()]
@@ -134,7 +139,7 @@ def test_what_does_not_fit_is_told_in_the_words_of_who_asked(batches: _Batches, 
     pending = batches.link.add_request(body(), 4)
     pending.work = pending.work._replace(flags=wire.UNCHECKED, peer=peer)
 
-    batches.executions.begin(9, [pending])
+    batches.executions.begin(batch_of(pending))
 
     [(_, text)] = batches.texts()
     assert (peer != wire.BROKER) == text.startswith("Model m - Error when running inference: ")
@@ -163,7 +168,7 @@ def test_what_may_have_to_be_repeated_is_what_is_here_and_what_was_just_answered
     batches = _Batches(_leave if is_decoupled else _same, is_decoupled=is_decoupled)
 
     batches.run(body(), body())
-    batches.executions.begin(10, [batches.link.add_request(body(), 7)])
+    batches.executions.begin(batch_of(batches.link.add_request(body(), 7), number=10))
 
     # the page that the broker reads when this process is dead
     progress: Any = batches.executions._progress
@@ -185,7 +190,7 @@ def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model(
     cancelled, other = (batches.link.add_request(body(), own_id) for own_id in (1, 2))
     cancelled.cancel()
 
-    batches.executions.begin(9, [cancelled, other])
+    batches.executions.begin(batch_of(cancelled, other))
 
     assert ([1], {(1, "request was cancelled"), (2, "")}) == (batch_sizes, set(batches.texts()))
 
@@ -239,6 +244,36 @@ def test_a_model_that_is_not_iterative_gets_no_request_again() -> None:
     [(_, text)] = batches.texts()
     assert "RELEASE_RESCHEDULE, while the model is not configured" in text
     assert [[]] == batches.rescheduled()
+
+
+def test_a_batch_is_in_the_trace_and_in_the_verbose_log(
+    batches: _Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance, "log_options", LogOptions(verbose=1))
+    tracing: Any = Mock(StubTracing)
+    batches.link.instance.tracing = tracing
+    pending = batches.link.add_request(body())
+    pending.work = pending.work._replace(trace="of a client")
+
+    batches.executions.begin(batch_of(pending))
+
+    assert ["begun", "answered", "executed"] == [name for name, *_ in tracing.method_calls]
+    assert batches.link.sent_to_supervisor[-1].text.endswith(" released 1 requests")
+
+
+def test_while_batches_wait_the_broker_is_read_after_a_millisecond_again(
+    batches: _Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = itertools.count(10**9, 150_000).__next__  # four times a batch
+    monkeypatch.setattr(executions, "_now_ns", now_ns)
+    batches.link.batches.append(batch_of())
+
+    for _ in range(4):
+        batches.run(body())
+    batches.link.batches.clear()
+    batches.run(body())
+
+    assert [True, False, True, False, True] == batches.link.looks
 
 
 _A = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}

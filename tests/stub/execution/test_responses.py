@@ -97,6 +97,18 @@ def test_in_decoupled_mode_responses_flow_until_final() -> None:
     )
 
 
+@pytest.mark.parametrize("has_sender", [False, True])
+def test_a_request_that_is_not_executed_again_ends_unless_it_has_a_sender(
+    has_sender: bool,
+) -> None:
+    pending = FakeLink().add_request(body())
+    sender = pending.make_sender() if has_sender else None
+
+    pending.release()
+
+    assert (sender is None) == pending.is_answered
+
+
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_a_stream_that_is_dropped_fails_with_a_warning(is_cancelled: bool) -> None:
     link = FakeLink(is_decoupled=True)

@@ -116,6 +116,19 @@ def test_what_is_held_lives_until_the_outcome_has_left(
     assert ([], True) == (outcome.blocks, bool(outcome.code))
 
 
+def test_inputs_that_outlived_their_broker_are_released_with_a_late_answer(
+    world: FakeSupervisor, link: FakeLink
+) -> None:
+    block = block_of(_input_of(world)[0])
+    pending = link.add_request(body())
+    pending.blocks = [block]
+
+    assert [block] == pending.hold_inputs()
+    pending.send(InferenceResponse(), wire.FINAL)
+
+    assert [block] == world.released
+
+
 @pytest.mark.parametrize(
     "choose",
     [

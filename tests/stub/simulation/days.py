@@ -337,8 +337,8 @@ class Day:
         core.advance()
         assert [] == [*core.take(self.inbox)]
         while core.link.batches:
-            core.execute(*core.link.batches.popleft())
-        idle_s = core.due(self.now_ns / SECOND_NS)
+            core.executions.begin(core.link.batches.popleft())
+        idle_s = core.due(lambda: self.now_ns / SECOND_NS)
         self._due_ns = math.inf if idle_s is None else self.now_ns + idle_s * SECOND_NS
         watch.follow(core.asker.orphans)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.stub.simulation.days import SECOND_NS, Day
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker import bls_client, line, unconfirmed_answers
-from zmqtriton_stub.execution import streams
+from zmqtriton_stub.execution import executions, streams
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Day]]:
     clock: Any = Mock(time, monotonic_ns=now_ns, monotonic=lambda: now_ns() / SECOND_NS)
     for module in (bls_client, line, streams):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(unconfirmed_answers, "_now_ns", now_ns)
+    for module in (unconfirmed_answers, executions):
+        monkeypatch.setattr(module, "_now_ns", now_ns)
     monkeypatch.setattr(wire, "MAX_ROWS", 4)
     monkeypatch.setattr(wire, "STREAM_WINDOW", 4)
     yield days
