@@ -55,7 +55,7 @@ class Readings:
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
         runner, self._plan = DirectRunner(ReaderTasks(ModelReader(options, gpus))), Plan()
-        self.repositories = Repositories(options, runner, self._plan.call_later)
+        self.repositories = Repositories(options, runner, self._plan)
         host = host_of(options, gpus)
         self._lookups = ModelLookups(self.repositories, runner, self._plan, host)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zmqtriton.supervisor.story import All, Change, Promise, Ready, Scope
+from zmqtriton.supervisor.story import All, Promise, Ready, Scope
 
 
 class Teller:
@@ -50,9 +50,8 @@ def test_one_goes_on_at_the_end_of_the_event_and_not_inside_the_call() -> None:
     teller.second("b")
     assert teller.done == []
 
-    assert teller.ready.settle()
+    teller.ready.settle()
     assert teller.done == ["a", "b", "over"]
-    assert not teller.ready.settle()
 
 
 def test_one_that_cancels_itself_ends_where_it_waits_next() -> None:
@@ -115,53 +114,117 @@ def test_the_order_of_what_is_ready_can_be_chosen(pick: Callable[[int], int], or
     assert ended.is_over
 
 
-def test_a_condition_is_looked_at_when_something_has_changed() -> None:
-    open_ones, change, done = {1, 2}, Change(), list[str]()
-    ready = Ready()
-
-    def changes() -> None:
-        change()
-        ready.settle()
+def test_a_condition_is_looked_at_at_the_end_of_each_event() -> None:
+    open_ones, done, ready = {1, 2}, list[object](), Ready()
 
     async def story() -> None:
-        await change.until(lambda: not open_ones)
-        done.append("first")
-        await change.until(lambda: not open_ones)
-        done.append("second")
+        done.append(await ready.until(lambda: not open_ones))
+        done.append(await ready.until(lambda: "at once"))
         open_ones.add(3)
-        await change.until(lambda: not open_ones)
-        done.append("third")
+        done.append(await ready.until(lambda: not open_ones))
 
     Scope(ready).tell(story())
-    changes()
+    ready.settle()
     open_ones.discard(1)
-    changes()
+    ready.settle()
     assert done == []
     open_ones.discard(2)
     assert done == []
-    changes()
-    assert done == ["first", "second"]
+    ready.settle()
+    assert done == [True, "at once"]
     open_ones.clear()
-    changes()
-    changes()
-    assert done == ["first", "second", "third"]
+    ready.settle()
+    assert done == [True, "at once", True]
 
 
-def test_a_condition_that_is_so_no_more_is_waited_for_again() -> None:
-    open_ones, change, done, ready = {1}, Change(), list[str](), Ready()
+def test_a_condition_that_another_story_ends_is_waited_for_again() -> None:
+    free, done, ready = [1], list[str](), Ready()
+    scope = Scope(ready)
+
+    async def story(name: str) -> None:
+        await ready.until(lambda: free)
+        free.pop()
+        done.append(name)
+
+    free.clear()
+    for name in "ab":
+        scope.tell(story(name))
+    free.append(1)
+    ready.settle()
+    assert done == ["a"]
+    free.append(2)
+    ready.settle()
+
+    assert done == ["a", "b"]
+
+
+def test_one_story_makes_the_condition_of_another_in_the_same_event() -> None:
+    steps, done, ready = list[str](), list[str](), Ready()
+    scope = Scope(ready)
+
+    async def second() -> None:
+        await ready.until(lambda: "first" in steps)
+        done.append("second")
+
+    async def first() -> None:
+        await ready.until(lambda: "begin" in steps)
+        steps.append("first")
+
+    scope.tell(second())
+    scope.tell(first())
+    steps.append("begin")
+    ready.settle()
+
+    assert done == ["second"]
+
+
+def test_a_condition_of_a_cancelled_story_is_asked_no_more() -> None:
+    asked, ready = list[int](), Ready()
+    scope = Scope(ready)
 
     async def story() -> None:
-        await change.until(lambda: not open_ones)
-        done.append("over")
+        await ready.until(lambda: asked.append(1))
 
-    Scope(ready).tell(story())
-    open_ones.clear()
-    change()
-    open_ones.add(2)
-    ready.settle()
-    assert done == []
-    open_ones.clear()
-    change()
+    scope.tell(story())
+    scope.cancel()
+    asked.clear()
     ready.settle()
 
-    assert done == ["over"]
+    assert asked == []
+
+
+def test_a_condition_that_fails_fails_its_story_alone() -> None:
+    values, done, ready = {"failing": 0, "other": 0}, list[str](), Ready()
+    scope = Scope(ready)
+
+    async def story(name: str) -> None:
+        await ready.until(lambda: values[name])
+        done.append(name)
+
+    failing, _ = scope.tell(story("failing")), scope.tell(story("other"))
+    del values["failing"]
+    with pytest.raises(KeyError):
+        ready.settle()
+    values["other"] = 1
+    ready.settle()
+
+    assert failing.is_over
+    assert done == ["other"]
+
+
+def test_a_rule_goes_on_after_a_failure() -> None:
+    found, done, ready = list[int](), list[int](), Ready()
+
+    def act(numbers: list[int]) -> None:
+        done.append(1 // numbers.pop())
+
+    Scope(ready).whenever(lambda: found, act)
+    found.append(0)
+    with pytest.raises(ZeroDivisionError):
+        ready.settle()
+    found.append(1)
+    ready.settle()
+    found.append(1)
+    ready.settle()
+
+    assert done == [1, 1]

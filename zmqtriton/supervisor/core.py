@@ -45,6 +45,7 @@ from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.story import Promise
+from zmqtriton_floor import wire
 
 
 class SupervisorCore:
@@ -78,7 +79,7 @@ class SupervisorCore:
             has_fork_server=policy.has_fork_server,
             shares_ports=policy.shares_ports,
         )
-        self._leaving = RetirementQueue(self.generations)
+        self._leaving = RetirementQueue(plan, self.generations)
         self._stopping = ShutdownSequence(
             plan,
             self._peers,
@@ -111,7 +112,7 @@ class SupervisorCore:
         """Connect the parts that handle events of processes and calls, and those for the status."""
         plan, policy = self.plan, self._policy
         self.readiness = ReadinessChecks(plan, self.generations)
-        self.staged_files = StagedFiles(plan, info.directory)
+        self.staged_files = StagedFiles(plan, info.directory, self.generations)
         self.status = ServerStatus(
             info,
             self.models,
@@ -123,9 +124,7 @@ class SupervisorCore:
             features=self._features,
             pid=pid,
         )
-        self._notification = ServiceManager(
-            plan, policy.watchdog_interval_s, self._probe_broker, self.status.summary
-        )
+        self._notification = ServiceManager(plan, policy.watchdog_interval_s, self)
         loads = LoadCalls(
             self,
             self._peers,
@@ -144,9 +143,7 @@ class SupervisorCore:
             leaves_models=policy.one_by_one,
         )
         plan.tell(succession.take_over(self._peers.opening.completed))
-        self.startup = Startup(
-            plan, policy, self, self._peers.publish, succession.end_of_predecessor
-        )
+        self.startup = Startup(plan, policy, self, succession.end_of_predecessor)
         calls = self._control_calls(info, loads)
         self.perform = calls.perform
         self.events = EventRouter(
@@ -202,18 +199,6 @@ class SupervisorCore:
 
     def take_actions(self) -> list[Action]:
         """Settle, and take the actions to perform now, in this order."""
-        is_settled = False
-        while not is_settled:
-            self.plan.ready.settle()
-            self._forget_the_ended()
-            used = (g.blueprint.directory for g in self.generations.values())
-            self.staged_files.remove_unused(used)
-            self._features.tell(lambda each: each.advance())
-            self._stopping.news()
-            self._leaving.retire_unneeded()
-            is_settled = not self.plan.ready.settle()
-        is_ending = self.is_stopping or self._is_exiting
-        self._notification.update(is_ready=self.is_open, is_stopping=is_ending)
         return self.plan.take_actions()
 
     # ---------------------------------------------------------- what happens
@@ -221,6 +206,7 @@ class SupervisorCore:
     def start(self, started_s: float) -> None:
         """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
+        self.plan.whenever(lambda: self._introductions.stubs.ended, self._forget_generations)
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
@@ -237,7 +223,7 @@ class SupervisorCore:
 
         An orderly end the first time, an immediate one the second time.
         """
-        if self.is_stopping or self._is_exiting:
+        if self.is_ending:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.exit_now()
             return
@@ -245,11 +231,20 @@ class SupervisorCore:
         if not any(self._features.ask(lambda each: each.defer_stop())):
             self.stop()
 
-    def _forget_the_ended(self) -> None:
-        for number in self._introductions.stubs.take_ended():
-            self.generations.pop(number, None)
-        for name in self.startup.forget_gone():
-            self._features.forget_model(name)
+    def _forget_generations(self, ended: list[int]) -> None:
+        """Forget generations whose last process has ended."""
+        while ended:
+            self.generations.pop(ended.pop(), None)
+
+    def forget_model(self, name: str) -> None:
+        """Forget a model that is gone with its directory."""
+        del self.models[name]
+        self._peers.publish(wire.ForgetModel(name))
+        self._features.forget_model(name)
+
+    def publish(self, news: wire.RepositoryState) -> None:
+        """Tell all frontends."""
+        self._peers.publish(news)
 
     # ------------------------------------------------------ models, for others
 
@@ -264,6 +259,11 @@ class SupervisorCore:
     @property
     def is_stopping(self) -> bool:
         return self._stopping.has_begun
+
+    @property
+    def is_ending(self) -> bool:
+        """True once the server was told to stop, though clients may be served as yet."""
+        return self.is_stopping or self._is_exiting
 
     @property
     def is_moving(self) -> bool:
@@ -299,7 +299,10 @@ class SupervisorCore:
             self._readings.list_models(is_patient=is_patient, is_urgent=is_urgent)
         )
 
-    def _probe_broker(self) -> Promise[None]:
+    def summary(self) -> str:
+        return self.status.summary()
+
+    def probe_broker(self) -> Promise[None]:
         broker = self._introductions.broker_serial
         return self._acknowledgements.probe(broker) if broker else Promise()
 

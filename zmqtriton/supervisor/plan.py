@@ -96,6 +96,10 @@ class Plan:
         """Begin a story that ends with the server."""
         return self._server.tell(steps)
 
+    def whenever(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
+        """Act each time that something is found at the end of an event."""
+        self._server.whenever(find, act)
+
     def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
         """Enqueue the action that is made for a ticket; return the promise of its answer.
 
@@ -133,6 +137,10 @@ class Plan:
         over = Promise[None]()
         self.call_later(seconds, over)
         return over
+
+    def until(self, find: Callable[[], Value]) -> Coroutine[Promise[Any], None, Value]:
+        """Wait until this returns something true at the end of an event; return that."""
+        return self.ready.until(find)
 
     async def within(self, seconds: float, promise: Promise[Any]) -> bool:
         """Wait for a promise, but no longer than this; return whether it is over."""

@@ -109,31 +109,12 @@ class All(Promise[None]):
             self()
 
 
-class Change:
-    """A condition that a story awaits: it is looked at whenever something has changed."""
-
-    def __init__(self) -> None:
-        self._is_so: Callable[[], bool] | None = None
-        self._outcome = Promise[None]()
-
-    def __call__(self) -> None:
-        """Check the awaited condition again, as something has changed."""
-        if self._is_so is not None and self._is_so():
-            self._is_so = None  # a story that waits for other things is not asked
-            self._outcome()
-
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            self._is_so, self._outcome = is_so, Promise()
-            await self._outcome
-
-
 def _oldest(_: int) -> int:
     return 0
 
 
 class Ready:
-    """Stories that can continue, in the order of their values.
+    """Stories that can continue, in the order of their values, and what others wait for.
 
     `pick` chooses among this many another one than the oldest: for tests of their orders.
     """
@@ -141,19 +122,41 @@ class Ready:
     def __init__(self, pick: Callable[[int], int] = _oldest) -> None:
         self.pick = pick
         self._stories: deque[Story[Any]] = deque()
+        #: The conditions that stories wait for, by the promise that each holds.
+        self._conditions: dict[Promise[None], Callable[[], object]] = {}
 
     def add(self, story: Story[Any]) -> None:
         self._stories.append(story)
 
-    def settle(self) -> bool:
-        """Continue stories until all wait; return whether there was one."""
-        has_gone_on = bool(self._stories)
-        while self._stories:
+    async def until(self, find: Callable[[], Value]) -> Value:
+        """Wait until this returns something true at the end of an event; return that."""
+        while not (found := find()):
+            holds = Promise[None]()
+            self._conditions[holds] = find
+            try:
+                await holds
+            finally:
+                self._conditions.pop(holds, None)
+        return found
+
+    def settle(self) -> None:
+        """Continue stories until all wait for what has not happened yet."""
+        while self._stories or self._find_holding():
             chosen = self.pick(len(self._stories))
             story = self._stories[chosen]
             del self._stories[chosen]
             story.go_on()
-        return has_gone_on
+
+    def _find_holding(self) -> bool:
+        """Keep the promises of conditions that hold; return whether a story can continue."""
+        for holds, find in [*self._conditions.items()]:
+            try:
+                is_over = bool(find())
+            except Exception:  # noqa: BLE001 - its story asks again, and fails by it
+                is_over = True
+            if is_over:
+                holds()
+        return bool(self._stories)
 
 
 class Scope:
@@ -170,6 +173,19 @@ class Scope:
         story.at_end(lambda: self._stories.pop(story, None))
         story.go_on()
         return story
+
+    def whenever(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
+        """Act each time that something is found, after a failure as well."""
+        self.tell(self._repeat(find, act))
+
+    async def _repeat(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
+        while True:
+            found = await self._ready.until(find)
+            try:
+                act(found)
+            except Exception:
+                self.whenever(find, act)
+                raise
 
     def cancel(self) -> None:
         """End all its stories at their present wait, or at their next one."""

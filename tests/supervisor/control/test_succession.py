@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
-from zmqtriton.supervisor.story import Promise, failed, kept
+from zmqtriton.supervisor.story import Promise, failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 
@@ -33,7 +34,8 @@ class Leaving:
 
 
 def _succession(plan: Plan, start: Start, beat_s: float | None = None) -> Succession:
-    manager = ServiceManager(plan, beat_s, lambda: kept(None), str)
+    server: Any = SimpleNamespace(summary=str)
+    manager = ServiceManager(plan, beat_s, server)
     return Succession(plan, Leaving(), manager, start, (), leaves_models=False)
 
 

@@ -128,9 +128,6 @@ class Feature:
         """Return why a server with these models cannot begin to serve; "" if it can."""
         return ""
 
-    def advance(self) -> None:
-        """Act on the state of the server; called after each event."""
-
     def defer_stop(self) -> bool:
         """Return True to put off a requested stop; the feature calls `HostServer.stop` later."""
         return False

@@ -23,7 +23,7 @@ from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
-from zmqtriton.supervisor.story import Change, Promise
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
@@ -122,8 +122,8 @@ class Generation:
         self._awaiting_config: list[StubPlace] = []
         #: The model's answer about its configuration.
         self._completion = ""
-        #: The owner of a change of its instances, what it waits for, and the roll if it is one.
-        self._scope, self.news = plan.scope(), Change()
+        #: The owner of a change of its instances, and the roll if it is one.
+        self._scope = plan.scope()
         self._roll: Roll | None = None
         #: Seconds that it has waited for others to end.
         self._waited_s = 0.0
@@ -214,12 +214,12 @@ class Generation:
         """Change the instances. Raises ZmqTritonError if it cannot be done."""
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
-        return self._scope.tell(change_groups(self, blueprint, finished, claim))
+        return self._scope.tell(change_groups(self._plan, self, blueprint, finished, claim))
 
     def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
         self._end_template()  # it has the old code
-        roll = self._roll = Roll(self, blueprint)
+        roll = self._roll = Roll(self._plan, self, blueprint)
         return self._scope.tell(roll.tell())
 
     def remove_instance(self, instance: StubPlace) -> None:
@@ -310,7 +310,6 @@ class Generation:
                 self._broker_entry.attach(instance)
             self._begin_next()
         self.instances.discard_removed()
-        self.news()
         if self.readiness.have_all_failed:
             self._broker_entry.remove(self.readiness.why_not_ready)
             self.owner.generation_given_up(self)

@@ -124,13 +124,14 @@ class LoadOrder:
 
 
 class RetirementQueue:
-    """Generations that retire after their callers have ended. Call `proceed` after each event."""
+    """Generations that retire after their callers have ended."""
 
-    def __init__(self, generations: Mapping[int, Generation]) -> None:
+    def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
         self._waiting: dict[int, Generation] = {}
         #: Numbers of waiting generations that may still get requests from frontends.
         self._served: set[int] = set()
+        plan.whenever(self._unneeded, self._retire)
 
     def retire_after_callers(
         self,
@@ -147,19 +148,18 @@ class RetirementQueue:
             self._served.add(number)
             frontends_know.at_end(partial(self._served.discard, number))
 
-    def retire_unneeded(self) -> None:
-        while self._waiting:
-            reached = self._reached()
-            ready = [
-                generation
-                for number, generation in self._waiting.items()
-                if number not in self._served and not _is_needed(generation, reached)
-            ]
-            if not ready:
-                return
-            for generation in ready:
-                del self._waiting[generation.number]
-                generation.retire()
+    def _retire(self, unneeded: Iterable[Generation]) -> None:
+        for generation in unneeded:
+            del self._waiting[generation.number]
+            generation.retire()
+
+    def _unneeded(self) -> list[Generation]:
+        reached = self._reached() if self._waiting else {}
+        return [
+            generation
+            for number, generation in self._waiting.items()
+            if number not in self._served and not _is_needed(generation, reached)
+        ]
 
     def _reached(self) -> dict[str, set[str]]:
         """Return the models that each stopping model calls, directly or through other models."""

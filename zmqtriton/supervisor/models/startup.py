@@ -32,10 +32,6 @@ _MAX_NAMED = 10
 class StartupServer(Protocol):
     models: dict[str, ServedModel]
 
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
-
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
 
@@ -51,6 +47,12 @@ class StartupServer(Protocol):
     async def finish_move(self) -> None:
         """Repeat the predecessor's control calls about models."""
 
+    def publish(self, news: wire.RepositoryState) -> None:
+        """Tell all frontends."""
+
+    def forget_model(self, name: str) -> None:
+        """Forget a model that is gone with its directory."""
+
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
 
@@ -61,11 +63,9 @@ class Startup:
         plan: Plan,
         policy: Policy,
         served: StartupServer,
-        publish: Callable[[wire.RepositoryState | wire.ForgetModel], None],
         end_of_predecessor: Promise[None],
     ) -> None:
         self._plan = plan
-        self._publish = publish
         self._policy = policy
         self._server = served
         self._scope = plan.scope()
@@ -105,7 +105,7 @@ class Startup:
         if policy.one_by_one:
             await self._server.finish_move()
             self.is_moving = False
-            self._publish(wire.RepositoryState(0))
+            self._server.publish(wire.RepositoryState(0))
         else:
             self._server.accept_clients()
         if policy.control_mode == "poll" and policy.poll_s > 0:
@@ -134,12 +134,12 @@ class Startup:
             self._progress.end()
             self.is_repository_missing = True
             self._plan.log("E", f"Internal: {error.text}")
-            self._publish(wire.RepositoryState(1))
+            self._server.publish(wire.RepositoryState(1))
             self._server.accept_clients()
 
     async def _wait_for_end_of_predecessor(self, names: tuple[str, ...]) -> None:
         """Let clients connect, whose requests wait until the server before has ended."""
-        self._publish(wire.RepositoryState(0, 1))
+        self._server.publish(wire.RepositoryState(0, 1))
         self._moving = names
         self._server.accept_clients()
         await self._end_of_predecessor
@@ -150,11 +150,12 @@ class Startup:
         self._left = set(names)
         await All([self._scope.tell(self._try(name)) for name in names])
         self.is_over = True
+        self._scope.whenever(self._gone, self._forget)
         self._progress.end()
         if self.is_repository_missing:
             # not before the models are known: a server without models is ready
             self.is_repository_missing = False
-            self._publish(wire.RepositoryState(0))
+            self._server.publish(wire.RepositoryState(0))
 
     async def _try(self, name: str) -> None:
         try:
@@ -212,16 +213,14 @@ class Startup:
         self._plan.enqueue(PrintError(f"error: creating server: Internal - {text}"))
         self._server.stop(1)
 
-    def forget_gone(self) -> list[str]:
-        """Forget the models that have ended and whose directories are gone; return their names."""
-        models = self._server.models
-        if not self.is_over or self._server.is_stopping:
-            return []
-        gone = [n for n, m in models.items() if m.history.is_directory_gone and m.has_ended]
-        for name in gone:
-            del models[name]
-            self._publish(wire.ForgetModel(name))
-        return gone
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._server.forget_model(name)
+
+    def _gone(self) -> list[str]:
+        """Return the models that have ended and whose directories are gone."""
+        models = self._server.models.values()
+        return [each.name for each in models if each.history.is_directory_gone and each.has_ended]
 
     # ------------------------------------------------------------------- polls
 

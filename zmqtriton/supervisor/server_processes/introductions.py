@@ -429,7 +429,8 @@ class StubIndex:
 
     def __init__(self) -> None:
         self._generations: dict[int, int] = {}
-        self._ended: list[int] = []
+        #: The numbers of generations whose last process has ended, until they are forgotten.
+        self.ended: list[int] = []
 
     def add(self, serial: int, generation: int) -> None:
         self._generations[serial] = generation
@@ -444,9 +445,4 @@ class StubIndex:
 
     def end(self, generation: int) -> None:
         """Record the end of a generation, after the last of its processes."""
-        self._ended.append(generation)
-
-    def take_ended(self) -> list[int]:
-        """Take the numbers of the generations that have ended since the last call."""
-        ended, self._ended = self._ended, []
-        return ended
+        self.ended.append(generation)

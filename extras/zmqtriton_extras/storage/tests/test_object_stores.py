@@ -328,16 +328,18 @@ def test_a_copy_stays_while_it_is_used_or_the_last_of_a_model_that_is_wanted() -
             number: SimpleNamespace(blueprint=SimpleNamespace(directory=directory))
             for number, directory in enumerate(used)
         }
-        watched.stores.advance()
+        watched.plan.ready.settle()
 
     models = {"m": Model()}
+    watched.server.models = models
+    watched.stores.start()
     sweep([], models)
     assert ["copy"] == watched.verbs
     watched.read("m")
     sweep([], {})
     assert ["copy", "copy"] == watched.verbs  # it may be what the question will find
-    watched.answer(there("/copies/8/m", "e"))
     sweep(["/copies/7/m"], models)
+    watched.answer(there("/copies/8/m", "e"))
     assert ["copy", "copy"] == watched.verbs
     sweep([], models)
     sweep([], {"m": Model(was_unloaded=True)})

@@ -89,7 +89,7 @@ class Loop:
         self.plan = Plan(time.monotonic())
         self.pids: set[int] = set()
         start = partial(process.start_copy, "test-reader", partial(reader.serve, tasks=TASKS))
-        self.readers = Readers(self.selector, start, self.plan.call_later, self.pids)
+        self.readers = Readers(self.selector, start, self.plan, self.pids)
 
     def submit(self, name: str, *arguments: Any, about: Topic | None = None) -> Asked:
         """Without a topic, the task is the only one about its subject in the group `g`."""
@@ -368,7 +368,7 @@ class Repository:
         options = Options(model_repository=paths, state_directory=f"{directory}/state")
         self.plan = Plan()
         self.runner = Runner(reader.ReaderTasks(ModelReader(options)))
-        self.repositories = Repositories(options, self.runner, self.plan.call_later)
+        self.repositories = Repositories(options, self.runner, self.plan)
         self.lookups = ModelLookups(self.repositories, self.runner, self.plan, host_of(options, ()))
         self._tickets = 0
 
