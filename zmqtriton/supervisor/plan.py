@@ -144,10 +144,8 @@ class Plan:
 
     async def within(self, seconds: float, promise: Promise[Any]) -> bool:
         """Wait for a promise, but no longer than this; return whether it is over."""
-        either = self.pause(seconds)
-        promise.at_end(either)
-        await either
-        promise.forget(either)
+        late = self.pause(seconds)
+        await self.until(lambda: promise.is_over or late.is_over)
         return promise.is_over
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
