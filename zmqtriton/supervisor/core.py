@@ -212,7 +212,7 @@ class SupervisorCore:
         if self._policy.early_liveness:
             self.plan.tell(self._open())
         self.startup.begin()
-        self._features.tell(lambda each: each.start())
+        self._features.tell(Feature.start)
 
     def tick(self, now_s: float, guard: Guard = nullcontext) -> None:
         """Advance the time; to be called before any other event of this moment."""
@@ -240,7 +240,7 @@ class SupervisorCore:
         """Forget a model that is gone with its directory."""
         del self.models[name]
         self._peers.publish(wire.ForgetModel(name))
-        self._features.forget_model(name)
+        self._features.tell(Feature.forget_model, name)
 
     def publish(self, news: wire.RepositoryState) -> None:
         """Tell all frontends."""
@@ -341,6 +341,6 @@ class SupervisorCore:
         self._peers.has_successor |= self.events.succession.has_other
         self._stopping.begin(status)
         self.startup.stop()
-        self._features.tell(lambda each: each.stop())
+        self._features.tell(Feature.stop)
         for model in self.models.values():
             model.cancel_loads(SERVER_STOPS)
