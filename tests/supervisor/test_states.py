@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,7 +246,8 @@ class Machine:
         self.asleep: set[int] = set()
         self.starved: set[int] = set()
         self._ticks: Counter[int] = Counter()
-        self.turns = FinalizeTurns(self.plan, 2, self._find_use)
+        server: Any = SimpleNamespace(max_finalizing=2, processor_use=self._find_use)
+        self.turns = FinalizeTurns(self.plan, server)
 
     def _find_use(self, pid: int) -> ProcessorUse:
         if pid not in self.asleep | self.starved:

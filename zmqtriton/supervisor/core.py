@@ -33,17 +33,17 @@ from zmqtriton.supervisor.models.order import (
 )
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
-from zmqtriton.supervisor.models.stub_tasks import StubTasks, task_codes
+from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
-from zmqtriton.supervisor.settings import Policy
+from zmqtriton.supervisor.settings import Policy, ServerInfo
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
@@ -74,8 +74,7 @@ class SupervisorCore:
             self._acknowledgements,
             self._counts,
             policy.frontend_roles,
-            catalogue_messages=self._all_news,
-            region_messages=lambda: self.regions.registration_messages(),
+            news=self,
             has_fork_server=policy.has_fork_server,
             shares_ports=policy.shares_ports,
         )
@@ -91,12 +90,12 @@ class SupervisorCore:
         self.regions = RegionRegistry(
             plan,
             self._acknowledgements,
-            self._peers.serving_serials,
+            self._peers,
             is_allowed=policy.allow_client_shm,
             gpus=info.gpus,
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
-        tasks = StubTasks(plan, task_codes)
+        tasks = StubTasks(plan)
         parts = CoreParts(
             plan, policy, info, self, self._introductions, audience, self._counts, tasks
         )
@@ -158,8 +157,8 @@ class SupervisorCore:
             stopping=self._stopping,
             status=self.status,
             succession=succession,
-            on_call=calls.handle,
-            confirm=self._acknowledgements.sync,
+            calls=calls,
+            acknowledgements=self._acknowledgements,
         )
 
     def _surroundings(
@@ -172,8 +171,8 @@ class SupervisorCore:
             audience=audience,
             load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
             generations=self.generations,
-            ensemble_members=EnsembleMembers(self.models, self.get_or_create_model),
-            load_order=LoadOrder(self.models, self.get_or_create_model),
+            ensemble_members=EnsembleMembers(self),
+            load_order=LoadOrder(self),
             retirements=self._leaving,
             preparations=preparations,
             readings=self._readings,
@@ -306,11 +305,14 @@ class SupervisorCore:
         broker = self._introductions.broker_serial
         return self._acknowledgements.probe(broker) if broker else Promise()
 
-    def _all_news(self) -> Iterable[Any]:
+    def of_models(self) -> Iterable[Any]:
         yield from self.startup.news()
         yield from self._features.news()
         for model in self.models.values():
             yield from model.version_infos()
+
+    def of_regions(self) -> Iterable[wire.AddRegion]:
+        return self.regions.registration_messages()
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""

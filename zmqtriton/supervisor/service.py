@@ -42,7 +42,7 @@ from zmqtriton.supervisor.machine.settings.process_settings import (
     process_settings,
     read_policy,
 )
-from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.settings import Start
 from zmqtriton.supervisor.story import Promise, failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported

@@ -27,8 +27,8 @@ from zmqtriton.supervisor.control.verbs import (
     always,
 )
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.settings import Start
 from zmqtriton.supervisor.story import Promise, kept
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError

@@ -23,8 +23,8 @@ from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
-from zmqtriton.supervisor.settings import Policy
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.settings import Policy, ServerInfo
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.reasons import Reason
 

@@ -15,7 +15,7 @@ from zmqtriton import systemd
 from zmqtriton.host import capacity, fitness
 from zmqtriton.options import Options
 from zmqtriton.start import checks
-from zmqtriton.supervisor.server_processes.introductions import Start
+from zmqtriton.supervisor.settings import Start
 from zmqtriton_floor import prctl
 
 _log = logging.getLogger(__name__)

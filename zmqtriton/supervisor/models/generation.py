@@ -8,7 +8,7 @@ the model, decides when it is announced and when it is retired. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
 from zmqtriton.supervisor.models.instance_changes import Roll, change_groups
-from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
@@ -117,6 +116,7 @@ class Generation:
             *(blueprint.ensemble.member_names if blueprint.ensemble else ()),
         }
         self._bytecode_directory = introductions.bytecode_directory(self.number)
+        self.finalize_turns = introductions.finalize_turns
         self._broker_entry = BrokerEntry(introductions, self.number, blueprint.name, version)
         #: Instances that wait for the configuration, which the first one is asked for.
         self._awaiting_config: list[StubPlace] = []
@@ -159,12 +159,7 @@ class Generation:
             self._waited_s += _ROOM_LOOK_S
             self._plan.call_later(_ROOM_LOOK_S, self.start)
             return
-        if self.final_config is None:
-            # What else they need is known when the first one has completed the configuration.
-            if self._is_allowed(lambda claims: limit.claim(self.number, len(slots))):
-                self.add_instances(slots)
-            return
-        if self._is_allowed(lambda claims: claims.claim(self.number, slots)):
+        if self._claim(slots):
             self.add_instances(slots)
 
     def announce(self) -> None:
@@ -348,23 +343,7 @@ class Generation:
 
     def add_instances(self, places: Sequence[InstanceSlot]) -> list[StubPlace]:
         """Create an instance for each slot, and start them."""
-        new = [
-            StubPlace(
-                self._plan,
-                place,
-                model=self.blueprint.name,
-                version=self.version,
-                environment=self.environment,
-                quota=self.blueprint.quota,
-                load_within_s=self.blueprint.max_load_s,
-                retry_after_s=self.blueprint.retry_after_s,
-                finalize_turns=self._introductions.finalize_turns,
-                on_event=self.handle,
-                artifact=self.blueprint.versions[self.version].path.rpartition("/")[2],
-                template=self._choose_template,
-            )
-            for place in places
-        ]
+        new = [StubPlace(self._plan, place, self) for place in places]
         self.instances += new
         self._unstarted_instances += new
         self._begin_next()
@@ -376,7 +355,7 @@ class Generation:
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
-    def _choose_template(self) -> Template | None:
+    def choose_template(self) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
@@ -443,7 +422,7 @@ class Generation:
                 return
             self._plan.log("V", "model configuration:\n", document=self.final_config.config)
             slots = self.final_config.slots
-            if not self._is_allowed(lambda claims: claims.claim(self.number, slots)):
+            if not self._claim(slots):
                 return
             others = slots[len(self.instances) :]
         waiting, self._awaiting_config = [instance, *self._awaiting_config], []
@@ -452,10 +431,14 @@ class Generation:
                 self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
         self.add_instances(others)
 
-    def _is_allowed(self, claim: Callable[[ResourceClaims], None]) -> bool:
+    def _claim(self, slots: Sequence[InstanceSlot]) -> bool:
         """True if all its instances could ever execute, with what others need; else it fails."""
+        claims = self._introductions.resources
         try:
-            claim(self._introductions.resources)
+            if self.final_config is not None:
+                claims.claim(self.number, slots)
+            else:  # what else they need is known when the first has completed the configuration
+                claims.instance_limit.claim(self.number, len(slots))
         except ZmqTritonError as error:
             self._fail(error)
             return False

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from zmqtriton.roles import GRPC, HTTP
 from zmqtriton.supervisor.actions import Send
@@ -37,11 +37,15 @@ class _Question:
     answer: Promise[dict[str, Any]] = field(default_factory=Promise)
 
 
+class CalledPeers(Protocol):
+    def serials(self, roles: Collection[str]) -> list[int]:
+        """Return the processes of some roles that run."""
+
+
 class ConnectionCalls:
-    def __init__(self, plan: Plan, serials: Callable[[Collection[str]], list[int]]) -> None:
-        """Set up; `serials` finds the running processes of some roles."""
+    def __init__(self, plan: Plan, peers: CalledPeers) -> None:
         self._plan = plan
-        self._find_serials = serials
+        self._peers = peers
         self._numbers = itertools.count(1)
         self._open: dict[int, _Question] = {}
 
@@ -52,7 +56,7 @@ class ConnectionCalls:
     def _ask(self, call: ControlCall) -> Promise[dict[str, Any]]:
         _check(call.arguments)
         number = next(self._numbers)
-        question = _Question({*self._find_serials(ROLES)})
+        question = _Question({*self._peers.serials(ROLES)})
         self._open[number] = question
         document = json.dumps(call.arguments)
         self._plan.enqueue(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from zmqtriton.roles import (
     ARBITER,
@@ -37,7 +37,7 @@ from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgeme
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.connection_calls import ConnectionCalls
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.opening import Opening
+from zmqtriton.supervisor.server_processes.opening import OPENING_LAST, Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
@@ -78,6 +78,16 @@ class ServerProcess:
     opens_since_s: float | None = None
 
 
+class NewsOfServer(Protocol):
+    """The messages for a new frontend: all that it must know."""
+
+    def of_models(self) -> Iterable[Any]:
+        """Return those about models and their repository."""
+
+    def of_regions(self) -> Iterable[wire.AddRegion]:
+        """Return those about clients' shared memory."""
+
+
 class Peers:
     def __init__(
         self,
@@ -87,27 +97,22 @@ class Peers:
         counts: BrokerCounts,
         roles: Iterable[str],
         *,
-        catalogue_messages: Callable[[], Iterable[Any]],
-        region_messages: Callable[[], Iterable[wire.AddRegion]],
+        news: NewsOfServer,
         has_fork_server: bool = False,
         shares_ports: bool = False,
     ) -> None:
-        """Set up; a new frontend gets what these two return.
-
-        That is all it must know of models and their repository, and of clients' shared memory.
-        """
         self._plan = plan
         self._introductions = introductions
         self._acknowledgements = acknowledgements
         self._counts = counts
         self._roles = tuple(roles)
-        self._catalogue_messages, self._region_messages = catalogue_messages, region_messages
+        self._news = news
         self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, ServerProcess] = {}
-        self.opening = Opening(plan, self._roles, self._tell_to_listen)
+        self.opening = Opening(plan, self._roles, self)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
-        self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
-        self.connection_calls = ConnectionCalls(plan, self._serials)
+        self.metrics_process = MetricsProcess(plan, self._roles, self)
+        self.connection_calls = ConnectionCalls(plan, self)
         #: Dead processes whose successors wait for their turn, by serial.
         self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
@@ -171,9 +176,9 @@ class Peers:
     def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True
         if peer.role in CATALOGUE_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, news) for news in self._catalogue_messages()))
+            self._plan.enqueue(*(Send(peer.serial, news) for news in self._news.of_models()))
         if peer.role in SERVING_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, region) for region in self._region_messages()))
+            self._plan.enqueue(*(Send(peer.serial, region) for region in self._news.of_regions()))
         if peer.role in READINESS_ROLES and self._is_leaving:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0, 0, int(self.has_successor))))
         if self.opening.has_reached(peer.role):
@@ -285,17 +290,20 @@ class Peers:
 
     def serving_serials(self) -> list[int]:
         """The serials of the frontends that must confirm a change."""
-        return self._serials(SERVING_ROLES)
+        return self.serials(SERVING_ROLES)
 
     def publish(self, message: Any) -> None:
-        self._plan.enqueue(*(Send(serial, message) for serial in self._serials(CATALOGUE_ROLES)))
+        self._plan.enqueue(*(Send(serial, message) for serial in self.serials(CATALOGUE_ROLES)))
 
-    def _serials(self, roles: Container[str]) -> list[int]:
+    def serials(self, roles: Container[str]) -> list[int]:
+        """Return the processes of some roles that run."""
         return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
 
-    def _tell_to_listen(self, is_meant: Callable[[str], bool]) -> None:
+    def tell_to_listen(self, *, is_last: bool) -> None:
+        """Let the processes listen that open last, or the others."""
         for peer in self._peers.values():
-            if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
+            is_meant = peer.role != BROKER and (peer.role in OPENING_LAST) is is_last
+            if peer.is_introduced and is_meant:
                 self._send_listen(peer)
 
     def _send_listen(self, peer: ServerProcess) -> None:
@@ -358,7 +366,7 @@ class Peers:
         """Let frontends tell their clients to go: the server stops."""
         self._is_leaving = True
         self.port_sharing.send_elsewhere()
-        hearers = self._serials(READINESS_ROLES)
+        hearers = self.serials(READINESS_ROLES)
         retirement = wire.Retire(0, 0, int(self.has_successor))
         self._plan.enqueue(*(Send(serial, retirement) for serial in hearers))
 
@@ -401,13 +409,10 @@ class MetricsProcess:
     It keeps the history and measures processes. Its answers are passed on unread.
     """
 
-    def __init__(
-        self, plan: Plan, roles: Collection[str], serials: Callable[[Container[str]], list[int]]
-    ) -> None:
-        """Set up; `serials` finds the processes of some roles that run."""
+    def __init__(self, plan: Plan, roles: Collection[str], peers: Peers) -> None:
         self._plan = plan
         self._is_there = METRICS in roles
-        self._find_serials = serials
+        self._peers = peers
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Promise[Any]] = {}
 
@@ -423,7 +428,7 @@ class MetricsProcess:
         """
         if not self._is_there:
             raise Unsupported(_NONE)
-        serials = self._find_serials((METRICS,))
+        serials = self._peers.serials((METRICS,))
         if not serials:
             raise Unavailable(_SILENT)
         number = next(self._numbers)
