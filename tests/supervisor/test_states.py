@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.settings import then
 from tests.support.refusals import refusal
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.logs.guard import guarded
@@ -221,7 +222,7 @@ def test_an_answer_is_taken_once_by_the_call_that_expects_it() -> None:
     plan = Plan()
     answers: list[str] = []
     for _ in range(2):
-        plan.ask(ListRepository).then(answers.append)
+        then(plan.ask(ListRepository), answers.append)
     asked, forgotten = (a.ticket for a in plan.take_actions() if isinstance(a, ListRepository))
     assert asked != forgotten
 
@@ -256,7 +257,7 @@ class Machine:
 
     def request(self, *serials: int) -> None:
         for serial in serials:
-            self.turns.request(serial, serial).then(partial(self._begin, serial))
+            then(self.turns.request(serial, serial), partial(self._begin, serial))
 
     def _begin(self, serial: int, _: None) -> None:
         self.begun.append(serial)

@@ -205,7 +205,7 @@ class SupervisorCore:
     def start(self, started_s: float) -> None:
         """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
-        self.plan.whenever(lambda: self._introductions.stubs.ended, self._forget_generations)
+        self.plan.server.whenever(lambda: self._introductions.stubs.ended, self._forget_generations)
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:

@@ -46,7 +46,9 @@ class Plan:
         self.now_s = now_s
         #: Stories that continue at the end of this event.
         self.ready = Ready()
-        self._server = Scope(self.ready)
+        self.until = self.ready.until
+        #: The owner of stories that end with the server.
+        self.server = Scope(self.ready)
         self._actions: list[Action] = []
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
@@ -94,11 +96,7 @@ class Plan:
 
     def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
         """Begin a story that ends with the server."""
-        return self._server.tell(steps)
-
-    def whenever(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
-        """Act each time that something is found at the end of an event."""
-        self._server.whenever(find, act)
+        return self.server.tell(steps)
 
     def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
         """Enqueue the action that is made for a ticket; return the promise of its answer.
@@ -137,10 +135,6 @@ class Plan:
         over = Promise[None]()
         self.call_later(seconds, over)
         return over
-
-    def until(self, find: Callable[[], Value]) -> Coroutine[Promise[Any], None, Value]:
-        """Wait until this returns something true at the end of an event; return that."""
-        return self.ready.until(find)
 
     async def within(self, seconds: float, promise: Promise[Any]) -> bool:
         """Wait for a promise, but no longer than this; return whether it is over."""

@@ -65,10 +65,6 @@ class Promise(Generic[Value]):
         else:
             self._waiting.append(call)
 
-    def then(self, call: Callable[[Value], object]) -> None:
-        """Call a function with the value when it is there; never, if this fails."""
-        self.at_end(lambda: None if self.error else call(self.value))
-
 
 def kept(value: Value) -> Promise[Value]:
     """Return a promise that already has its value."""
@@ -160,16 +156,17 @@ class Scope:
 
     def whenever(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
         """Act each time that something is found, after a failure as well."""
-        self.tell(self._repeat(find, act))
 
-    async def _repeat(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
-        while True:
-            found = await self._ready.until(find)
-            try:
-                act(found)
-            except Exception:
-                self.whenever(find, act)
-                raise
+        async def repeat() -> None:
+            while True:
+                found = await self._ready.until(find)
+                try:
+                    act(found)
+                except Exception:
+                    self.whenever(find, act)
+                    raise
+
+        self.tell(repeat())
 
     def cancel(self) -> None:
         """End all its stories at their present wait, or at their next one."""

@@ -289,7 +289,7 @@ class ObjectStores(Feature, helper_processes.HelperOwner):
     # ------------------------------------------------------------------- copies
 
     def start(self) -> None:
-        self._plan.whenever(self._unused, self._remove)
+        self._plan.server.whenever(self._unused, self._remove)
 
     def _remove(self, unused: Iterable[str]) -> None:
         for directory in unused:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.control.test_regions import register
+from tests.supervisor.settings import then
 from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
@@ -48,7 +49,7 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
 
     succession = _succession(plan, Start())
     succession.follow(7)
-    plan.tell(succession.inherit(refuse)).then(lambda _: ends.append(True))
+    then(plan.tell(succession.inherit(refuse)), lambda _: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
     calls = [("regions.register", {"name": str(number)}) for number in range(2000)]
     succession.take_answer(7, wire.CallResult(question.message.id, 0, "", json.dumps(calls)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.supervisor.settings import then
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan
@@ -154,10 +155,10 @@ class World:
         self.done: list[str] = []
 
     def sync(self, name: str, *peers: int) -> None:
-        self.acknowledgements.sync(peers).then(lambda _: self.done.append(name))
+        then(self.acknowledgements.sync(peers), lambda _: self.done.append(name))
 
     def probe(self, name: str, peer: int) -> None:
-        self.acknowledgements.probe(peer).then(lambda _: self.done.append(name))
+        then(self.acknowledgements.probe(peer), lambda _: self.done.append(name))
 
     def asked(self) -> list[tuple[int, int]]:
         """Return the processes that were asked since the last call, with the numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -52,7 +52,7 @@ class StagedFiles:
         self._folder = staging.folder(runtime)
         #: Directories by path; True while the load of one is under way.
         self._is_loading: dict[str, bool] = {}
-        plan.whenever(partial(self._unused, generations), self._remove)
+        plan.server.whenever(partial(self._unused, generations), self._remove)
 
     def claim(self, caller: int, parameters: Any) -> str:
         """Take over the directory that a load names; "" if it names none.
@@ -87,8 +87,10 @@ class StagedFiles:
         if path:
             self._is_loading[path] = False
 
-    def is_claimed(self, path: str) -> bool:
-        return path in self._is_loading
+    @property
+    def claimed(self) -> Container[str]:
+        """The directories of loads that have begun, or are in use."""
+        return self._is_loading.keys()
 
     def _unused(self, generations: Mapping[int, Generation]) -> list[str]:
         """Return the directories that neither a load nor a generation needs."""

@@ -393,7 +393,7 @@ class Generation:
         # the broker kills this group if the supervisor dies; a guest is not ours
         group = 0 if self.environment.host else instance.pid
         introduced = self._introductions.introduce(instance.serial, "stub", place.name, group)
-        introduced.then(lambda _: self._plan.enqueue(Send(instance.serial, load)))
+        introduced.at_end(lambda: self._plan.enqueue(Send(instance.serial, load)))
 
     def _is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if the model in this instance is asked for the configuration."""

@@ -323,8 +323,7 @@ class StubPlace:
             self._schedule_event(self.retry_after_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
-        turn = self._owner.finalize_turns.request(self.serial, self.pid)
-        turn.then(lambda _: self._finalize())
+        self._owner.finalize_turns.request(self.serial, self.pid).at_end(self._finalize)
 
     def _finalize(self) -> None:
         self._plan.enqueue(Send(self.serial, wire.Finalize()))

@@ -141,7 +141,7 @@ class RetirementQueue:
         self._waiting: dict[int, Generation] = {}
         #: Numbers of waiting generations that may still get requests from frontends.
         self._served: set[int] = set()
-        plan.whenever(self._unneeded, self._retire)
+        plan.server.whenever(self._unneeded, self._retire)
 
     def retire_after_callers(
         self,

@@ -295,13 +295,13 @@ class Introductions:
     def introduce(self, serial: int, role: str, label: str, pid: int) -> Promise[None]:
         """Introduce a process, now or when the broker is ready; kept after its Bootstrap."""
 
-        def now(_: None) -> None:
+        def now() -> None:
             token = self._server.new_token()
             self.send_to_broker(wire.ExpectPeer(serial, token, role, label, pid))
             self._plan.enqueue(Send(serial, self._bootstrap(serial, token, role)))
 
         ready = self._broker_ready(serial)
-        ready.then(now)
+        ready.at_end(now)
         return ready
 
     async def guard_process_group(self, serial: int, role: str, label: str, pid: int) -> None:

@@ -171,7 +171,7 @@ class Peers:
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
         group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
         introduced = self._introductions.introduce(peer.serial, peer.role, peer.role, group)
-        introduced.then(lambda _: self._send_state(peer))
+        introduced.at_end(partial(self._send_state, peer))
 
     def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True

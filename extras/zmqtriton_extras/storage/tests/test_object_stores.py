@@ -11,6 +11,7 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
+from tests.supervisor.settings import then
 from zmqtriton.reading.blueprint import FileSource, LoadOverride, ReadFailure
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import ListRepository, LocalCopy, Log, ReadModel, Send, Spawn
@@ -97,7 +98,7 @@ class Watched:
         reading = self.readings.read(model, override, is_patient=True, is_poll=is_poll)
         before = len(self.tickets)
         story = self.plan.tell(reading)
-        story.then(self.outcomes.append)
+        then(story, self.outcomes.append)
         self.stories[self.tickets[before]] = story
         return self.tickets[before]
 
