@@ -72,7 +72,6 @@ class SupervisorCore:
             plan,
             self._introductions,
             self._acknowledgements,
-            self._counts,
             policy.frontend_roles,
             news=self,
             has_fork_server=policy.has_fork_server,

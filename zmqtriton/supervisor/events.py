@@ -275,7 +275,8 @@ class LostConnections:
             elif self._is_there(broker):
                 self._peers.kill(peer, _LOST)
         self._open.discard(serial)
-        self._judge()
+        if not self._open:
+            self._judge()
 
     def _is_there(self, broker: int) -> bool:
         return broker == self._introductions.broker_serial
@@ -288,9 +289,7 @@ class LostConnections:
             self._events.tell_stub(serial, states.KillRequested(reason))
 
     def _judge(self) -> None:
-        """Decide when it is known of all who lives."""
-        if self._open:
-            return
+        """Decide, as it is known of all who lives."""
         torn, self._torn = self._torn, []
         torn = [peer for peer in torn if self._peers.find_peer(peer.serial) is peer]
         if not torn or self._peers.is_stopping:

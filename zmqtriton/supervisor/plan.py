@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
 from zmqtriton.supervisor.story import Promise, Ready, Scope, Story
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 
 Value = TypeVar("Value")
 #: Context that keeps the error of a named block where it happened.
@@ -98,14 +98,19 @@ class Plan:
         """Begin a story that ends with the server."""
         return self.server.tell(steps)
 
-    def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
+    def ask(
+        self, make: Callable[[int], Action], ticket: int = 0, within_s: float = 0.0
+    ) -> Promise[Any]:
         """Enqueue the action that is made for a ticket; return the promise of its answer.
 
-        A ticket whose answer was taken may be used again.
+        A ticket whose answer was taken may be used again. An answer that is late has failed.
         """
         ticket = ticket or self.new_ticket()
         answer = self._expected[ticket] = Promise()
         self.enqueue(make(ticket))
+        if within_s:
+            late = DeadlineExceeded(f"no answer within {within_s:g} s")
+            self.call_later(within_s, lambda: self.answer(ticket, late))
         return answer
 
     def forget(self, ticket: int) -> None:

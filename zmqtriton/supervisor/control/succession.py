@@ -97,8 +97,8 @@ class Succession:
         #: Calls of this kind since the other server asked for the sockets.
         self._forgotten: list[RepeatedCall] = []
         self._ids = itertools.count(_FIRST_ID)
-        #: Calls of the server before that wait for the end of the repetition; None when it is over.
-        self._held: list[Promise[None]] | None = None
+        #: True until the calls to the server before are repeated here.
+        self._is_repeating = False
         self._has_taken_over = Promise[None]()
         #: Questions to the other server.
         self._waiting: dict[int, Answer] = {}
@@ -162,7 +162,7 @@ class Succession:
 
     def follow(self, predecessor: int) -> None:
         """Take over from the server that is this caller."""
-        self._other, self._is_predecessor, self._held = predecessor, True, []
+        self._other, self._is_predecessor, self._is_repeating = predecessor, True, True
         self._manager.wait_for_turn()
 
     async def inherit(self, perform: Perform) -> None:
@@ -177,9 +177,7 @@ class Succession:
             self._plan.enqueue(PrintError(f"error: {_WITH_FILES}: {', '.join(lost)}"))
             self._server.stop(1)
         await self._repeat([call for call in calls if not self._leaves_later(call[0])], perform)
-        held, self._held = self._held or [], None
-        for turn in held:
-            turn()
+        self._is_repeating = False
         self._hears_changes = self._other != 0
 
     def _leaves_later(self, verb: str) -> bool:
@@ -225,10 +223,7 @@ class Succession:
 
     async def turn(self) -> None:
         """Wait until the repeated calls are done, which the predecessor has received earlier."""
-        if self._held is not None:
-            turn = Promise[None]()
-            self._held.append(turn)
-            await turn
+        await self._plan.until(lambda: not self._is_repeating)
 
     def is_for_other_alone(self, verb: str) -> bool:
         """True if this server leaves, and the call is for the one that stays."""
@@ -243,14 +238,12 @@ class Succession:
 
     async def tell_other(self, verb: str, arguments: dict[str, Any]) -> None:
         """Tell the other server, if there is one, of a call that was performed here."""
-        if not self._other:
-            return
         if self._hears_changes:
             there = await self._ask(verb, arguments)
             if there is not None and there.code:
                 other = "before" if self._is_predecessor else "that takes over"
                 self._plan.log("W", f"not done by the server {other}: {verb}: {there.text}")
-        elif verb == _FORGOTTEN and not self._is_predecessor:
+        elif self._other and verb == _FORGOTTEN and not self._is_predecessor:
             self._forgotten.append((verb, arguments))
 
     def _ask(self, verb: str, arguments: dict[str, Any]) -> Answer:

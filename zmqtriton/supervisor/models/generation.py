@@ -29,7 +29,6 @@ from zmqtriton_floor.reasons import Reason
 
 #: Maximum seconds that it waits for ending instances, whose descriptors it needs.
 _ROOM_WITHIN_S = 30.0
-_ROOM_LOOK_S = 0.1
 #: The states of instances that answer requests, or will.
 _ANSWERING = frozenset(InstanceState) - {
     InstanceState.STOPPING,
@@ -125,8 +124,6 @@ class Generation:
         #: The owner of a change of its instances, and the roll if it is one.
         self._scope = plan.scope()
         self._roll: Roll | None = None
-        #: Seconds that it has waited for others to end.
-        self._waited_s = 0.0
         #: The origin of its instances; None before the first, and if they load by themselves.
         self.template: Template | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
@@ -149,17 +146,18 @@ class Generation:
 
     def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
-        if self.state is not GenerationState.LOADING:
-            return  # it was given up while it waited
         slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
         if self.final_config is not None:
             slots = [*self.final_config.slots]
-        limit, waited_s = self._introductions.resources.instance_limit, self._waited_s
-        if limit.is_room_coming(len(slots)) and waited_s < _ROOM_WITHIN_S:
-            self._waited_s += _ROOM_LOOK_S
-            self._plan.call_later(_ROOM_LOOK_S, self.start)
-            return
-        if self._claim(slots):
+        if self._introductions.resources.instance_limit.is_room_coming(len(slots)):
+            self._plan.tell(self._start_when_there_is_room(slots))
+        elif self._claim(slots):
+            self.add_instances(slots)
+
+    async def _start_when_there_is_room(self, slots: Sequence[InstanceSlot]) -> None:
+        late, limit = self._plan.pause(_ROOM_WITHIN_S), self._introductions.resources.instance_limit
+        await self._plan.until(lambda: late.is_over or not limit.is_room_coming(len(slots)))
+        if self.state is GenerationState.LOADING and self._claim(slots):
             self.add_instances(slots)
 
     def announce(self) -> None:
@@ -330,9 +328,8 @@ class Generation:
                 self.abort(self.readiness.why_not_ready or UNLOADED)
 
     def _end_without_processes(self) -> None:
-        if self.state is not GenerationState.STOPPING:
-            return
-        if not any(instance.is_alive for instance in self.instances):
+        is_ending = self.state is GenerationState.STOPPING
+        if is_ending and not any(instance.is_alive for instance in self.instances):
             self._broker_entry.remove(UNLOADED)
             self._introductions.resources.release(self.number)
             self._plan.enqueue(RemoveDirectory(self._bytecode_directory))

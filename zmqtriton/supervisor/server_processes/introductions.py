@@ -199,8 +199,6 @@ class Introductions:
         self._is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
-        #: Promises that are kept when the broker has got the retirements.
-        self._retirements_told: list[Promise[None]] = []
 
     def introduce_broker(self, serial: int) -> None:
         """Introduce a broker, and send it the state that earlier brokers had."""
@@ -229,7 +227,11 @@ class Introductions:
     async def _settle_when_repeated(self, epoch: int) -> None:
         # By then all have repeated what the old one had; a while later that has arrived.
         await self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
-        self._settle_soon(epoch)
+        await self._plan.pause(PROPAGATION_S)
+        if epoch == self._epoch and self._is_broker_ready:
+            self._is_broker_settled = True
+            told = (Send(self.broker_serial, message) for message in self._replay.retirements())
+            self._plan.enqueue(*told)
 
     def bytecode_directory(self, generation: int) -> str:
         """Return the directory of bytecode of a generation's stubs."""
@@ -268,28 +270,13 @@ class Introductions:
         expected = self._replay.expected_peers.items()
         return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
 
-    def _settle_soon(self, epoch: int) -> None:
-        self._plan.call_later(PROPAGATION_S, lambda: self._mark_broker_settled(epoch))
-
-    def _mark_broker_settled(self, epoch: int) -> None:
-        if epoch == self._epoch and self._is_broker_ready:
-            self._is_broker_settled = True
-            self._plan.enqueue(
-                *(Send(self.broker_serial, message) for message in self._replay.retirements())
-            )
-            waiting, self._retirements_told = self._retirements_told, []
-            for each in waiting:
-                each()
-
     async def after_retirements(self) -> None:
         """Go on when no retirement is withheld from the broker any more.
 
         Until then it gives requests to instances that are to end.
         """
         while not self._is_broker_settled:
-            retirement = Promise[None]()
-            self._retirements_told.append(retirement)
-            await retirement
+            await self._plan.until(lambda: self._is_broker_settled)
             await self._acknowledgements.sync([self.broker_serial])
 
     def introduce(self, serial: int, role: str, label: str, pid: int) -> Promise[None]:

@@ -7,7 +7,6 @@ itself: they appear as children of the arbiter. Does no I/O.
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 from collections.abc import Collection, Container, Iterable
@@ -33,15 +32,13 @@ from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes import connection_calls
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.connection_calls import ConnectionCalls
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.opening import OPENING_LAST, Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
-from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable, Unsupported
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported
 from zmqtriton_floor.reasons import Reason
 
 #: Maximum pause before the start of the next broker, in seconds; clients wait during the pause.
@@ -52,6 +49,9 @@ NO_BROKER_WITHIN_S = 60.0
 _WITHIN_S = 5.0
 _NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
 _SILENT = "the metrics process does not answer"
+
+#: The roles of processes that answer calls.
+ANSWERING_ROLES = {BROKER, METRICS, *connection_calls.ROLES}
 
 #: Seconds after which a process that has not opened is named in the log and in the status.
 OPEN_WITHIN_S = 10.0
@@ -94,7 +94,6 @@ class Peers:
         plan: Plan,
         introductions: Introductions,
         acknowledgements: Acknowledgements,
-        counts: BrokerCounts,
         roles: Iterable[str],
         *,
         news: NewsOfServer,
@@ -104,7 +103,6 @@ class Peers:
         self._plan = plan
         self._introductions = introductions
         self._acknowledgements = acknowledgements
-        self._counts = counts
         self._roles = tuple(roles)
         self._news = news
         self._before = (FORK_SERVER,) if has_fork_server else ()
@@ -112,7 +110,7 @@ class Peers:
         self.opening = Opening(plan, self._roles, self)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.metrics_process = MetricsProcess(plan, self._roles, self)
-        self.connection_calls = ConnectionCalls(plan, self)
+        self.connection_calls = connection_calls.ConnectionCalls(plan, self)
         #: Dead processes whose successors wait for their turn, by serial.
         self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
@@ -267,10 +265,9 @@ class Peers:
                 self._introductions.on_broker_ready()
         elif isinstance(message, wire.Settled | wire.LeasedSegments):
             self._introductions.settle(message)
-        elif isinstance(message, wire.Statistics):
-            self._counts.handle_statistics(message)
-        elif isinstance(message, wire.CallResult):
-            self._take_result(peer, message)
+        elif isinstance(message, wire.Statistics | wire.CallResult):
+            if peer.role in ANSWERING_ROLES:
+                self._plan.answer(message.id, message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.reason.text}")
@@ -279,12 +276,6 @@ class Peers:
             self.opening.record(peer.role, message)
             if self.opening.is_complete:
                 self.port_sharing.begin()
-
-    def _take_result(self, peer: ServerProcess, result: wire.CallResult) -> None:
-        if peer.role == METRICS:
-            self.metrics_process.handle_result(result)
-        else:
-            self.connection_calls.handle_result(peer.serial, result)
 
     # ------------------------------------------------------------ what is told
 
@@ -413,16 +404,14 @@ class MetricsProcess:
         self._plan = plan
         self._is_there = METRICS in roles
         self._peers = peers
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, Promise[Any]] = {}
 
     @property
     def verbs(self) -> Verbs:
         """The calls that it answers: about the last hour, and about the last few seconds."""
         return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
 
-    def _ask(self, verb: str, call: ControlCall) -> Promise[Any]:
-        """Ask the metrics process; the answer is its CallResult, or an error.
+    async def _ask(self, verb: str, call: ControlCall) -> Any:
+        """Ask the metrics process; the answer is its CallResult.
 
         Raises Unsupported or Unavailable without such a process.
         """
@@ -431,16 +420,11 @@ class MetricsProcess:
         serials = self._peers.serials((METRICS,))
         if not serials:
             raise Unavailable(_SILENT)
-        number = next(self._numbers)
-        answer = self._waiting[number] = Promise()
-        self._plan.enqueue(Send(serials[0], wire.Call(number, verb, json.dumps(call.arguments))))
-        self._plan.call_later(_WITHIN_S, lambda: self._settle(number, Unavailable(_SILENT)))
-        return answer
-
-    def handle_result(self, result: wire.CallResult) -> None:
-        self._settle(result.id, result)
-
-    def _settle(self, number: int, answer: Any) -> None:
-        waiting = self._waiting.pop(number, None)
-        if waiting is not None:
-            waiting(answer)
+        document = json.dumps(call.arguments)
+        try:
+            return await self._plan.ask(
+                lambda ticket: Send(serials[0], wire.Call(ticket, verb, document)),
+                within_s=_WITHIN_S,
+            )
+        except DeadlineExceeded:
+            raise Unavailable(_SILENT) from None
