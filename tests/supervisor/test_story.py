@@ -117,117 +117,79 @@ def test_the_order_of_what_is_ready_can_be_chosen(
     assert ended.is_over
 
 
-def test_a_condition_is_looked_at_at_the_end_of_each_event() -> None:
-    open_ones, done, ready = {1, 2}, list[object](), Ready()
+class Waiting:
+    """Stories that wait for facts, by their names."""
 
-    async def story() -> None:
-        done.append(await ready.until(lambda: not open_ones))
-        done.append(await ready.until(lambda: "at once"))
-        open_ones.add(3)
-        done.append(await ready.until(lambda: not open_ones))
+    def __init__(self, *facts: str) -> None:
+        self.facts, self.done = dict.fromkeys(facts, False), list[str]()
+        self.ready = Ready()
+        self.scope = Scope(self.ready)
 
-    Scope(ready).tell(story())
-    ready.settle()
-    open_ones.discard(1)
-    ready.settle()
-    assert done == []
-    open_ones.discard(2)
-    assert done == []
-    ready.settle()
-    assert done == [True, "at once"]
-    open_ones.clear()
-    ready.settle()
-    assert done == [True, "at once", True]
+    def begin(self, fact: str, act: Callable[[], None] = lambda: None) -> Promise[None]:
+        return self.scope.tell(self._wait(fact, act))
+
+    async def _wait(self, fact: str, act: Callable[[], None]) -> None:
+        await self.ready.until(lambda: self.facts[fact])
+        self.done.append(fact)
+        act()
+
+
+def test_conditions_are_looked_at_until_no_story_goes_on_in_this_event() -> None:
+    waiting = Waiting("first", "second")
+    waiting.begin("second")
+    waiting.begin("first", lambda: waiting.facts.update(second=True))
+    waiting.ready.settle()
+    waiting.facts["first"] = True
+    assert waiting.done == []
+
+    waiting.ready.settle()
+
+    assert waiting.done == ["first", "second"]
 
 
 def test_a_condition_that_another_story_ends_is_waited_for_again() -> None:
-    free, done, ready = [1], list[str](), Ready()
-    scope = Scope(ready)
-
-    async def story(name: str) -> None:
-        await ready.until(lambda: free)
-        free.pop()
-        done.append(name)
-
-    free.clear()
-    for name in "ab":
-        scope.tell(story(name))
-    free.append(1)
-    ready.settle()
-    assert done == ["a"]
-    free.append(2)
-    ready.settle()
-
-    assert done == ["a", "b"]
-
-
-def test_one_story_makes_the_condition_of_another_in_the_same_event() -> None:
-    steps, done, ready = list[str](), list[str](), Ready()
-    scope = Scope(ready)
-
-    async def second() -> None:
-        await ready.until(lambda: "first" in steps)
-        done.append("second")
-
-    async def first() -> None:
-        await ready.until(lambda: "begin" in steps)
-        steps.append("first")
-
-    scope.tell(second())
-    scope.tell(first())
-    steps.append("begin")
-    ready.settle()
-
-    assert done == ["second"]
+    waiting = Waiting("free")
+    for _ in range(2):
+        waiting.begin("free", lambda: waiting.facts.update(free=False))
+    for count in (1, 2):
+        waiting.facts["free"] = True
+        waiting.ready.settle()
+        assert waiting.done == ["free"] * count
 
 
 def test_a_condition_of_a_cancelled_story_is_asked_no_more() -> None:
-    asked, ready = list[int](), Ready()
+    ready, asked = Ready(), list[int]()
     scope = Scope(ready)
-
-    async def story() -> None:
-        await ready.until(lambda: asked.append(1))
-
-    scope.tell(story())
+    scope.tell(ready.until(lambda: asked.append(1)))
     scope.cancel()
     asked.clear()
+
     ready.settle()
 
     assert asked == []
 
 
 def test_a_condition_that_fails_fails_its_story_alone() -> None:
-    values, done, ready = {"failing": 0, "other": 0}, list[str](), Ready()
-    scope = Scope(ready)
-
-    async def story(name: str) -> None:
-        await ready.until(lambda: values[name])
-        done.append(name)
-
-    failing, _ = scope.tell(story("failing")), scope.tell(story("other"))
-    del values["failing"]
+    waiting = Waiting("failing", "other")
+    failing, _ = waiting.begin("failing"), waiting.begin("other")
+    del waiting.facts["failing"]
     with pytest.raises(KeyError):
-        ready.settle()
-    values["other"] = 1
-    ready.settle()
+        waiting.ready.settle()
+    waiting.facts["other"] = True
+    waiting.ready.settle()
 
-    assert failing.is_over
-    assert done == ["other"]
+    assert failing.error is not None
+    assert waiting.done == ["other"]
 
 
 def test_a_rule_goes_on_after_a_failure() -> None:
     found, done, ready = list[int](), list[int](), Ready()
-
-    def act(numbers: list[int]) -> None:
-        done.append(1 // numbers.pop())
-
-    Scope(ready).whenever(lambda: found, act)
+    Scope(ready).whenever(lambda: found, lambda numbers: done.append(1 // numbers.pop()))
     found.append(0)
     with pytest.raises(ZeroDivisionError):
         ready.settle()
-    found.append(1)
-    ready.settle()
-    found.append(1)
-    ready.settle()
+    for _ in range(2):
+        found.append(1)
+        ready.settle()
 
     assert done == [1, 1]

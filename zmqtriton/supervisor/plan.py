@@ -54,7 +54,8 @@ class Plan:
         self._order = itertools.count()
         self._serials = itertools.count(1)
         self._generations = itertools.count(1)
-        self._tickets = itertools.count(1)
+        # a server that takes over has asked the one before with lower numbers
+        self._tickets = itertools.count(1 << 16)
         #: The answers to actions that are awaited, by ticket.
         self._expected: dict[int, Promise[Any]] = {}
 

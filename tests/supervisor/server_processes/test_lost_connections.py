@@ -60,6 +60,21 @@ def test_a_guest_is_left_and_the_log_says_so(world: SupervisorHarness) -> None:
     assert world.has_logged("the guest process 0 is left: its connection to the broker has ended")
 
 
+def test_a_death_that_a_busy_supervisor_sees_late_is_no_lost_connection(
+    world: SupervisorHarness,
+) -> None:
+    broker, frontend = world.serial("broker"), world.serial("grpc")
+    world.silent.add(broker)
+
+    lose(world, frontend)
+    world.advance(_DEATH_IS_SEEN_S)  # in one turn: it has looked at nothing else meanwhile
+    world.kill_process(frontend)
+    world.receive(broker, wire.Synced(world.messages_to("broker", wire.Sync)[-1].number))
+    world.advance(_DEATH_IS_SEEN_S)
+
+    assert not world.has_logged("its connection to the broker has ended")
+
+
 def test_a_broker_that_loses_two_living_processes_at_once_is_replaced(
     world: SupervisorHarness,
 ) -> None:

@@ -12,7 +12,6 @@ Does no I/O.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -29,14 +28,12 @@ from zmqtriton.supervisor.control.verbs import (
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.settings import Start
-from zmqtriton.supervisor.story import Promise, kept
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError
 
 #: Performs a call of this server's own; returns the result or the error.
 Perform = Callable[[str, dict[str, Any]], Promise[Any]]
-#: The other server's answer; None if it has ended.
-Answer = Promise[wire.CallResult | None]
 
 #: Prefixes of calls that are repeated first, in this order, because other calls depend on them.
 _FIRST = ("repository.", "load", "unload")
@@ -50,8 +47,6 @@ _WITH_FILES = (
     "--one-by-one: files that came with loads end with the server before; unload these models, or "
     "put them into the repository"
 )
-#: Calls before the core has begun have lower numbers.
-_FIRST_ID = 1 << 16
 
 
 class ToldPart(Protocol):
@@ -96,12 +91,9 @@ class Succession:
         self._hears_changes = self._has_left = False
         #: Calls of this kind since the other server asked for the sockets.
         self._forgotten: list[RepeatedCall] = []
-        self._ids = itertools.count(_FIRST_ID)
         #: True until the calls to the server before are repeated here.
         self._is_repeating = False
         self._has_taken_over = Promise[None]()
-        #: Questions to the other server.
-        self._waiting: dict[int, Answer] = {}
         self._leaves_models = leaves_models
         #: The calls that inherit_rest() repeats.
         self._later: list[RepeatedCall] = []
@@ -246,30 +238,28 @@ class Succession:
         elif self._other and verb == _FORGOTTEN and not self._is_predecessor:
             self._forgotten.append((verb, arguments))
 
-    def _ask(self, verb: str, arguments: dict[str, Any]) -> Answer:
+    async def _ask(self, verb: str, arguments: dict[str, Any]) -> wire.CallResult | None:
+        """Ask the other server; None if there is none, or if it has ended."""
         if not self._other:
-            return kept(None)
-        number = next(self._ids)
-        answer = self._waiting[number] = Answer()
+            return None
+        other, document = self._other, json.dumps(arguments)
         client = "the server that takes over" if self._is_predecessor else "the server before"
-        call = wire.Call(number, verb, json.dumps(arguments), client)
-        self._plan.enqueue(Send(self._other, call))
-        return answer
+        answer: Promise[wire.CallResult] = self._plan.ask(
+            lambda ticket: Send(other, wire.Call(ticket, verb, document, client))
+        )
+        await self._plan.until(lambda: answer.is_over or not self.is_other(other))
+        return answer.value if answer.is_over else None
 
     def take_answer(self, caller: int, answer: wire.CallResult) -> None:
         """Take an answer, which is the other server's if anybody has asked it."""
-        waiting = self._waiting.pop(answer.id, None) if self.is_other(caller) else None
-        if waiting is not None:
-            waiting(answer)
+        if self.is_other(caller):
+            self._plan.answer(answer.id, answer)
 
     def caller_ended(self, caller: int) -> None:
         """A caller has ended; if it is the other server, this one is alone."""
         if not self.is_other(caller):
             return
         self._other, self._hears_changes, self._forgotten = 0, False, []
-        waiting, self._waiting = self._waiting, {}
-        for answer in waiting.values():
-            answer(None)
         if self._is_predecessor:
             self.end_of_predecessor()
 

@@ -51,16 +51,12 @@ class Gathering(Generic[_Key]):
 
     def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
         self._answers = answers
-        #: True once the patience for all answers is over.
-        self.is_late = False
+        self._late = Promise[None]()
 
     async def until(self, is_enough: Callable[[], bool], plan: Plan, patience_s: float) -> None:
         """Gather answers until they are enough, and take none that comes later."""
-        timer = plan.call_later(patience_s, self._on_late)
-        try:
-            await plan.until(is_enough)
-        finally:
-            timer.cancel()
+        self._late = plan.pause(patience_s)
+        await plan.until(is_enough)
 
     @property
     def pending(self) -> set[_Key]:
@@ -70,8 +66,10 @@ class Gathering(Generic[_Key]):
     def ended(self) -> dict[_Key, Promise[Any]]:
         return {key: answer for key, answer in self._answers.items() if answer.is_over}
 
-    def _on_late(self) -> None:
-        self.is_late = True
+    @property
+    def is_late(self) -> bool:
+        """True once the patience for all answers is over."""
+        return self._late.is_over
 
 
 class PlaceReading:
