@@ -45,7 +45,6 @@ from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import Policy, ServerInfo
 from zmqtriton.supervisor.story import Promise
-from zmqtriton_floor import wire
 
 
 class SupervisorCore:
@@ -237,10 +236,9 @@ class SupervisorCore:
     def forget_model(self, name: str) -> None:
         """Forget a model that is gone with its directory."""
         del self.models[name]
-        self._peers.publish(wire.ForgetModel(name))
         self._features.tell(Feature.forget_model, name)
 
-    def publish(self, news: wire.RepositoryState) -> None:
+    def publish(self, news: Any) -> None:
         """Tell all frontends."""
         self._peers.publish(news)
 
@@ -260,7 +258,7 @@ class SupervisorCore:
 
     @property
     def is_ending(self) -> bool:
-        """True once the server was told to stop, though clients may be served as yet."""
+        """True from the request to stop, though clients may be served as yet."""
         return self.is_stopping or self._is_exiting
 
     @property
@@ -310,7 +308,7 @@ class SupervisorCore:
         for model in self.models.values():
             yield from model.version_infos()
 
-    def of_regions(self) -> Iterable[wire.AddRegion]:
+    def of_regions(self) -> Iterable[Any]:
         return self.regions.registration_messages()
 
     def start_problem(self, ready: Sequence[str]) -> str:

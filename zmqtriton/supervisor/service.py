@@ -33,7 +33,6 @@ from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import (
     Claims,
-    DirectoryMending,
     claim_all,
     claim_storage,
 )
@@ -114,7 +113,7 @@ class _Lines(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """The files of processes; those of requested loads are still in use."""
+    """The files of processes, without those that loads use."""
 
     runtime: RuntimeDirectory
     core: SupervisorCore
@@ -165,17 +164,13 @@ class SupervisorService:
         )
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None
-        self._spawner = Spawner(options, self._children, held, claims)
-        self._mending = DirectoryMending(
-            options, claims, held, self._children, self._spawner.serials, self
-        )
+        self._spawner = Spawner(options, self._children, held, claims, self)
         self.runner = ActionRunner(
             options,
             self._core,
             self._children,
             sockets=held,
             spawner=self._spawner,
-            mending=self._mending,
             model_files=self._model_files,
             region_files=self._region_files,
             background=self._background,
@@ -279,7 +274,7 @@ class SupervisorService:
                 with guarded("a look at the processes"):
                     look()
             with guarded("a look at the runtime directory"):
-                self._mending.poll()
+                self._spawner.mending.poll()
             for part in (children.fork_server, children.templates):
                 with guarded("a timer"):
                     part.tick(now_s)

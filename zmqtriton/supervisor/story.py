@@ -98,7 +98,7 @@ class All(Promise[None]):
 
 
 class Ready:
-    """Stories that can continue, in the order of their values, and what others wait for."""
+    """Stories that can continue, in the order of their values, and conditions of the others."""
 
     def __init__(self) -> None:
         #: Chooses among this many another one than the oldest: for tests of their orders.
@@ -110,17 +110,17 @@ class Ready:
 
     async def until(self, find: Callable[[], Value]) -> Value:
         """Wait until this returns something true at the end of an event; return that."""
-        while not (found := find()):
+        while not (value := find()):
             holds = Promise[None]()
             self._conditions[holds] = find
             try:
                 await holds
             finally:
                 self._conditions.pop(holds, None)
-        return found
+        return value
 
     def settle(self) -> None:
-        """Continue stories until all wait for what has not happened yet."""
+        """Continue stories until all of them wait."""
         while self._stories or self._find_holding():
             chosen = 0 if self.pick is None else self.pick(len(self._stories))
             story = self._stories[chosen]
@@ -159,9 +159,9 @@ class Scope:
 
         async def repeat() -> None:
             while True:
-                found = await self._ready.until(find)
+                value = await self._ready.until(find)
                 try:
-                    act(found)
+                    act(value)
                 except Exception:
                     self.whenever(find, act)
                     raise

@@ -239,7 +239,7 @@ class Succession:
             self._forgotten.append((verb, arguments))
 
     async def _ask(self, verb: str, arguments: dict[str, Any]) -> wire.CallResult | None:
-        """Ask the other server; None if there is none, or if it has ended."""
+        """Ask the other server; return None without one, or when it ends."""
         if not self._other:
             return None
         other, document = self._other, json.dumps(arguments)

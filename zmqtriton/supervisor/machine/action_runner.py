@@ -17,7 +17,6 @@ from zmqtriton.start import listeners, tables
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.machine.background import Worker
-from zmqtriton.supervisor.machine.directories.claims import DirectoryMending
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
@@ -62,7 +61,6 @@ class ActionRunner:
         *,
         sockets: dict[str, listeners.BoundSocket],
         spawner: Spawner,
-        mending: DirectoryMending,
         model_files: ModelFiles,
         region_files: RegionFiles,
         background: Worker,
@@ -77,7 +75,6 @@ class ActionRunner:
         self._children = children
         self._listeners = sockets
         self._spawner = spawner
-        self._mending = mending
         self._repositories = model_files.repositories
         self._lookups = model_files.lookups
         self._region_files = region_files
@@ -189,7 +186,7 @@ class ActionRunner:
         tables.log_grpc_settings(self._options, self._log.outlet)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
-        self._mending.show()
+        self._spawner.mending.show()
         if self._on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port

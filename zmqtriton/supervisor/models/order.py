@@ -134,7 +134,7 @@ class LoadOrder:
 
 
 class RetirementQueue:
-    """Generations that retire after their callers have ended."""
+    """Retires generations after their callers have ended."""
 
     def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self.generations = generations

@@ -51,7 +51,7 @@ class StartupServer(Protocol):
     async def finish_move(self) -> None:
         """Repeat the predecessor's control calls about models."""
 
-    def publish(self, news: wire.RepositoryState) -> None:
+    def publish(self, news: wire.RepositoryState | wire.ForgetModel) -> None:
         """Tell all frontends."""
 
     def forget_model(self, name: str) -> None:
@@ -232,6 +232,7 @@ class Startup:
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
             self._server.forget_model(name)
+            self._server.publish(wire.ForgetModel(name))
 
     def _gone(self) -> list[str]:
         """Return the models that have ended and whose directories are gone."""

@@ -230,8 +230,8 @@ class Introductions:
         await self._plan.pause(PROPAGATION_S)
         if epoch == self._epoch and self._is_broker_ready:
             self._is_broker_settled = True
-            told = (Send(self.broker_serial, message) for message in self._replay.retirements())
-            self._plan.enqueue(*told)
+            broker, retirements = self.broker_serial, self._replay.retirements()
+            self._plan.enqueue(*(Send(broker, message) for message in retirements))
 
     def bytecode_directory(self, generation: int) -> str:
         """Return the directory of bytecode of a generation's stubs."""

@@ -82,10 +82,10 @@ class NewsOfServer(Protocol):
     """The messages for a new frontend: all that it must know."""
 
     def of_models(self) -> Iterable[Any]:
-        """Return those about models and their repository."""
+        """Return the messages about models and their repository."""
 
     def of_regions(self) -> Iterable[wire.AddRegion]:
-        """Return those about clients' shared memory."""
+        """Return the messages about clients' shared memory."""
 
 
 class Peers:

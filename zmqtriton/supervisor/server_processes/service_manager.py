@@ -24,7 +24,7 @@ class NotifyingServer(Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """True once the server was told to stop."""
+        """True from the request to stop."""
 
     def probe_broker(self) -> Promise[None]:
         """Return a promise of the broker's answer."""

@@ -39,7 +39,7 @@ from zmqtriton.supervisor.machine.processes.child import (
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.output import Outputs, Relay, log_line
+from zmqtriton.supervisor.machine.processes.output import LineRelay, Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.processes.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.processes.stacks import StackReader
@@ -58,7 +58,7 @@ def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
 
 @dataclass
 class _Death:
-    """What is known of the end of a child."""
+    """The facts about the end of a child."""
 
     reason: wire.Reason
     crash: str = ""
@@ -79,7 +79,7 @@ class Children:
         segment_bytes: int = 0,
         directory: str = "",
         *,
-        relay: Relay,
+        relay: LineRelay,
         files: ProcessFiles,
         regions: LentRegions | None = None,
     ) -> None:
@@ -401,8 +401,8 @@ class Children:
             self._end_thread(thread, reason, death.crash)
 
     def _report(self, child: Child, death: _Death) -> None:
-        told = death.reason, death.words, death.crash, death.had_begun
-        self._listener.process_ended(child.serial, *told)
+        details = death.reason, death.words, death.crash, death.had_begun
+        self._listener.process_ended(child.serial, *details)
 
     def _kill_what_is_left(self, _: Child, __: _Death) -> None:
         with guarded("the search for what a stub has left"):
@@ -432,7 +432,7 @@ class Children:
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()), self.pids)
 
 
-#: What the end of a child means, in this order: of which children, and what happens.
+#: The meanings of the end of a child in their order: a test of the child, and the step.
 _MEANINGS: tuple[tuple[Callable[[Child], object], Callable[[Children, Child, _Death], object]], ...]
 _MEANINGS = (
     (lambda child: not child.host, lambda own, child, _: own.pids.discard(child.pid)),

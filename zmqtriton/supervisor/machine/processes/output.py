@@ -85,7 +85,7 @@ class Lines:
         return whole + end
 
 
-class Relay(Protocol):
+class LineRelay(Protocol):
     def relay(self, lines: bytes, pid: int) -> None:
         """Take lines of a process of the server; called in the thread that reads them."""
 
@@ -93,7 +93,7 @@ class Relay(Protocol):
 class Outputs:
     """The output of all children, which a thread reads."""
 
-    def __init__(self, selector: selectors.BaseSelector, relay: Relay) -> None:
+    def __init__(self, selector: selectors.BaseSelector, relay: LineRelay) -> None:
         self._reader = OutputReader(selector)
         self._relay = relay
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -17,7 +17,7 @@ from zmqtriton.options import Options
 from zmqtriton.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton.start import listeners
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.machine.directories.claims import Claims
+from zmqtriton.supervisor.machine.directories.claims import Claims, ControlOpener, DirectoryMending
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
@@ -39,6 +39,7 @@ class Spawner:
         children: Children,
         sockets: dict[str, listeners.BoundSocket],
         claims: Claims,
+        control: ControlOpener,
     ) -> None:
         self._options = options
         self._users = claims.users
@@ -49,7 +50,8 @@ class Spawner:
         self._cache_locks: dict[str, int | None] = {}
         self._begun = anonymous_memory(_BEGUN_BYTES)
         #: The last process of each role.
-        self.serials: dict[str, int] = {}
+        self._serials: dict[str, int] = {}
+        self.mending = DirectoryMending(options, claims, sockets, children, self._serials, control)
         children.starts.model_variables = model_variables(options)
 
     def close(self) -> None:
@@ -59,7 +61,7 @@ class Spawner:
                 os.close(lock)
 
     def spawn(self, action: actions.Spawn) -> None:
-        self.serials[action.role] = action.serial
+        self._serials[action.role] = action.serial
         if action.role == FORK_SERVER:
             self._children.starts.spawn_fork_server(action.serial)
             return
