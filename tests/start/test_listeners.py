@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -212,7 +213,7 @@ def call(path: Path) -> Lifeline:
 
 
 def test_a_process_of_the_same_user_is_heard(path: Path) -> None:
-    control = ControlSocket(path, frozenset)
+    control = ControlSocket(path, SimpleNamespace(stub_pids=frozenset))
     caller = call(path)
 
     accepted = control.accept()
@@ -229,7 +230,7 @@ def test_a_process_of_the_same_user_is_heard(path: Path) -> None:
 @pytest.mark.parametrize("relation", ["itself", "its group", "its ancestor"])
 def test_what_belongs_to_a_stub_is_not_heard(path: Path, relation: str) -> None:
     stub = {"itself": os.getpid(), "its group": os.getpgid(0), "its ancestor": os.getppid()}
-    control = ControlSocket(path, lambda: {stub[relation]})
+    control = ControlSocket(path, SimpleNamespace(stub_pids=lambda: {stub[relation]}))
     caller = call(path)
 
     assert control.accept() is None
@@ -242,7 +243,7 @@ def test_what_belongs_to_a_stub_is_not_heard(path: Path, relation: str) -> None:
 
 
 def test_nobody_there_is_no_error(path: Path) -> None:
-    control = ControlSocket(path, frozenset)
+    control = ControlSocket(path, SimpleNamespace(stub_pids=frozenset))
 
     assert control.accept() is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.supervisor.settings import then
 from zmqtriton.options import Options
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride, ReadFailure
 from zmqtriton.reading.model_reading import ModelReader, host_of
@@ -55,7 +56,7 @@ class Readings:
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
         runner, self._plan = DirectRunner(ReaderTasks(ModelReader(options, gpus))), Plan()
-        self.repositories = Repositories(options, runner, self._plan.call_later)
+        self.repositories = Repositories(options, runner, self._plan)
         host = host_of(options, gpus)
         self._lookups = ModelLookups(self.repositories, runner, self._plan, host)
 
@@ -67,7 +68,7 @@ class Readings:
         selection: VersionSelection = NO_EXCEPTIONS,
     ) -> Blueprint | ReadFailure:
         answers: list[Blueprint | ReadFailure] = []
-        self._lookups.read(ReadModel(1, name, override, copied, selection)).then(answers.append)
+        then(self._lookups.read(ReadModel(1, name, override, copied, selection)), answers.append)
         [reading] = answers
         return reading
 
@@ -78,7 +79,7 @@ class Readings:
 
     def keep_decisions(self, action: KeepDecisions) -> None:
         problems: list[str] = []
-        self._plan.tell(self.repositories.keep_decisions(action)).then(problems.append)
+        then(self._plan.tell(self.repositories.keep_decisions(action)), problems.append)
         assert [""] == problems
 
     def register(self, path: str, names: Mapping[str, str] | None = None) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
 from zmqtriton.supervisor.settings import Settings
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.frontends import FrontendSettings
 
@@ -34,3 +36,8 @@ def settings(**changes: Any) -> Settings:
 def frontend_settings(role: str, **changes: Any) -> FrontendSettings:
     """Return what a frontend of this role is told."""
     return decode(FrontendSettings, settings(**changes).document(role))
+
+
+def then(promise: Promise[Any], call: Callable[[Any], object]) -> None:
+    """Call a function with the value when it is there; never, if it fails."""
+    promise.at_end(lambda: None if promise.error else call(promise.value))

@@ -6,10 +6,12 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.supervisor.settings import then
 from tests.support.refusals import refusal
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.logs.guard import guarded
@@ -220,7 +222,7 @@ def test_an_answer_is_taken_once_by_the_call_that_expects_it() -> None:
     plan = Plan()
     answers: list[str] = []
     for _ in range(2):
-        plan.ask(ListRepository).then(answers.append)
+        then(plan.ask(ListRepository), answers.append)
     asked, forgotten = (a.ticket for a in plan.take_actions() if isinstance(a, ListRepository))
     assert asked != forgotten
 
@@ -245,7 +247,8 @@ class Machine:
         self.asleep: set[int] = set()
         self.starved: set[int] = set()
         self._ticks: Counter[int] = Counter()
-        self.turns = FinalizeTurns(self.plan, 2, self._find_use)
+        server: Any = SimpleNamespace(max_finalizing=2, processor_use=self._find_use)
+        self.turns = FinalizeTurns(self.plan, server)
 
     def _find_use(self, pid: int) -> ProcessorUse:
         if pid not in self.asleep | self.starved:
@@ -254,7 +257,7 @@ class Machine:
 
     def request(self, *serials: int) -> None:
         for serial in serials:
-            self.turns.request(serial, serial).then(partial(self._begin, serial))
+            then(self.turns.request(serial, serial), partial(self._begin, serial))
 
     def _begin(self, serial: int, _: None) -> None:
         self.begun.append(serial)

@@ -34,8 +34,7 @@ from zmqtriton.supervisor.core import SupervisorCore
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
-from zmqtriton.supervisor.server_processes.introductions import ServerInfo
-from zmqtriton.supervisor.settings import BYTECODE_FOLDER, Policy
+from zmqtriton.supervisor.settings import BYTECODE_FOLDER, Policy, ServerInfo
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LogOptions

@@ -57,9 +57,6 @@ EQUIVALENTS: dict[str, str] = {
     f"{_SUPERVISOR}/actions.py -: 0 in line: int = 0 -> 1": "who gives a file gives the line, too",
     f"{_SUPERVISOR}/control/regions.py read_on_gpu: 0 in _, size = _place(name, {{**arguments, "
     "'offset': 0}) -> 1": "the offset is not looked at",
-    f"{_SUPERVISOR}/models/startup.py StartupProgress.end: if self._timer is not None -> if True": (
-        "it has begun before anything ends it"
-    ),
     f"{_BROKER}/scheduling/generations.py GenerationRegistry.newest: "
     "generation.version > best.version -> generation.version >= best.version": (
         "no two generations have the same version: it is their key"

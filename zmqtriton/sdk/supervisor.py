@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.story import (
         Promise as Promise,
         All as All,
-        Change as Change,
         Scope as Scope,
         Story as Story,
     )

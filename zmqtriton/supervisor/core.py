@@ -33,17 +33,17 @@ from zmqtriton.supervisor.models.order import (
 )
 from zmqtriton.supervisor.models.readings import ModelReadings
 from zmqtriton.supervisor.models.startup import Startup
-from zmqtriton.supervisor.models.stub_tasks import StubTasks, task_codes
+from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
-from zmqtriton.supervisor.settings import Policy
+from zmqtriton.supervisor.settings import Policy, ServerInfo
 from zmqtriton.supervisor.story import Promise
 
 
@@ -71,14 +71,12 @@ class SupervisorCore:
             plan,
             self._introductions,
             self._acknowledgements,
-            self._counts,
             policy.frontend_roles,
-            catalogue_messages=self._all_news,
-            region_messages=lambda: self.regions.registration_messages(),
+            news=self,
             has_fork_server=policy.has_fork_server,
             shares_ports=policy.shares_ports,
         )
-        self._leaving = RetirementQueue(self.generations)
+        self._leaving = RetirementQueue(plan, self.generations)
         self._stopping = ShutdownSequence(
             plan,
             self._peers,
@@ -90,12 +88,12 @@ class SupervisorCore:
         self.regions = RegionRegistry(
             plan,
             self._acknowledgements,
-            self._peers.serving_serials,
+            self._peers,
             is_allowed=policy.allow_client_shm,
             gpus=info.gpus,
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
-        tasks = StubTasks(plan, task_codes)
+        tasks = StubTasks(plan)
         parts = CoreParts(
             plan, policy, info, self, self._introductions, audience, self._counts, tasks
         )
@@ -111,7 +109,7 @@ class SupervisorCore:
         """Connect the parts that handle events of processes and calls, and those for the status."""
         plan, policy = self.plan, self._policy
         self.readiness = ReadinessChecks(plan, self.generations)
-        self.staged_files = StagedFiles(plan, info.directory)
+        self.staged_files = StagedFiles(plan, info.directory, self.generations)
         self.status = ServerStatus(
             info,
             self.models,
@@ -123,9 +121,7 @@ class SupervisorCore:
             features=self._features,
             pid=pid,
         )
-        self._notification = ServiceManager(
-            plan, policy.watchdog_interval_s, self._probe_broker, self.status.summary
-        )
+        self._notification = ServiceManager(plan, policy.watchdog_interval_s, self)
         loads = LoadCalls(
             self,
             self._peers,
@@ -144,9 +140,7 @@ class SupervisorCore:
             leaves_models=policy.one_by_one,
         )
         plan.tell(succession.take_over(self._peers.opening.completed))
-        self.startup = Startup(
-            plan, policy, self, self._peers.publish, succession.end_of_predecessor
-        )
+        self.startup = Startup(plan, policy, self, succession.end_of_predecessor)
         calls = self._control_calls(info, loads)
         self.perform = calls.perform
         self.events = EventRouter(
@@ -161,8 +155,8 @@ class SupervisorCore:
             stopping=self._stopping,
             status=self.status,
             succession=succession,
-            on_call=calls.handle,
-            confirm=self._acknowledgements.sync,
+            calls=calls,
+            acknowledgements=self._acknowledgements,
         )
 
     def _surroundings(
@@ -175,8 +169,8 @@ class SupervisorCore:
             audience=audience,
             load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
             generations=self.generations,
-            ensemble_members=EnsembleMembers(self.models, self.get_or_create_model),
-            load_order=LoadOrder(self.models, self.get_or_create_model),
+            ensemble_members=EnsembleMembers(self),
+            load_order=LoadOrder(self),
             retirements=self._leaving,
             preparations=preparations,
             readings=self._readings,
@@ -202,18 +196,6 @@ class SupervisorCore:
 
     def take_actions(self) -> list[Action]:
         """Settle, and take the actions to perform now, in this order."""
-        is_settled = False
-        while not is_settled:
-            self.plan.ready.settle()
-            self._forget_the_ended()
-            used = (g.blueprint.directory for g in self.generations.values())
-            self.staged_files.remove_unused(used)
-            self._features.tell(lambda each: each.advance())
-            self._stopping.news()
-            self._leaving.retire_unneeded()
-            is_settled = not self.plan.ready.settle()
-        is_ending = self.is_stopping or self._is_exiting
-        self._notification.update(is_ready=self.is_open, is_stopping=is_ending)
         return self.plan.take_actions()
 
     # ---------------------------------------------------------- what happens
@@ -221,12 +203,13 @@ class SupervisorCore:
     def start(self, started_s: float) -> None:
         """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
+        self.plan.server.whenever(lambda: self._introductions.stubs.ended, self._forget_generations)
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
             self.plan.tell(self._open())
         self.startup.begin()
-        self._features.tell(lambda each: each.start())
+        self._features.tell(Feature.start)
 
     def tick(self, now_s: float, guard: Guard = nullcontext) -> None:
         """Advance the time; to be called before any other event of this moment."""
@@ -237,7 +220,7 @@ class SupervisorCore:
 
         An orderly end the first time, an immediate one the second time.
         """
-        if self.is_stopping or self._is_exiting:
+        if self.is_ending:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.exit_now()
             return
@@ -245,11 +228,19 @@ class SupervisorCore:
         if not any(self._features.ask(lambda each: each.defer_stop())):
             self.stop()
 
-    def _forget_the_ended(self) -> None:
-        for number in self._introductions.stubs.take_ended():
-            self.generations.pop(number, None)
-        for name in self.startup.forget_gone():
-            self._features.forget_model(name)
+    def _forget_generations(self, ended: list[int]) -> None:
+        """Forget generations whose last process has ended."""
+        while ended:
+            self.generations.pop(ended.pop(), None)
+
+    def forget_model(self, name: str) -> None:
+        """Forget a model that is gone with its directory."""
+        del self.models[name]
+        self._features.tell(Feature.forget_model, name)
+
+    def publish(self, news: Any) -> None:
+        """Tell all frontends."""
+        self._peers.publish(news)
 
     # ------------------------------------------------------ models, for others
 
@@ -264,6 +255,11 @@ class SupervisorCore:
     @property
     def is_stopping(self) -> bool:
         return self._stopping.has_begun
+
+    @property
+    def is_ending(self) -> bool:
+        """True from the request to stop, though clients may be served as yet."""
+        return self.is_stopping or self._is_exiting
 
     @property
     def is_moving(self) -> bool:
@@ -299,15 +295,21 @@ class SupervisorCore:
             self._readings.list_models(is_patient=is_patient, is_urgent=is_urgent)
         )
 
-    def _probe_broker(self) -> Promise[None]:
+    def summary(self) -> str:
+        return self.status.summary()
+
+    def probe_broker(self) -> Promise[None]:
         broker = self._introductions.broker_serial
         return self._acknowledgements.probe(broker) if broker else Promise()
 
-    def _all_news(self) -> Iterable[Any]:
+    def of_models(self) -> Iterable[Any]:
         yield from self.startup.news()
         yield from self._features.news()
         for model in self.models.values():
             yield from model.version_infos()
+
+    def of_regions(self) -> Iterable[Any]:
+        return self.regions.registration_messages()
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
@@ -338,6 +340,6 @@ class SupervisorCore:
         self._peers.has_successor |= self.events.succession.has_other
         self._stopping.begin(status)
         self.startup.stop()
-        self._features.tell(lambda each: each.stop())
+        self._features.tell(Feature.stop)
         for model in self.models.values():
             model.cancel_loads(SERVER_STOPS)

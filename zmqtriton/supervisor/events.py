@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zmqtriton.roles import GUEST
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
+from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.succession import Succession
@@ -17,12 +18,12 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace, stub_event
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -52,8 +53,8 @@ class EventRouter:
         stopping: ShutdownSequence,
         status: ServerStatus,
         succession: Succession,
-        on_call: Callable[[int, wire.Call], None],
-        confirm: Callable[[Iterable[int]], Promise[None]],
+        calls: ControlCallHandler,
+        acknowledgements: Acknowledgements,
     ) -> None:
         self._plan = plan
         self._models = models
@@ -67,16 +68,9 @@ class EventRouter:
         self._stopping = stopping
         self._status = status
         self.succession = succession
-        #: Handles a control call of a stub, a frontend or the control socket.
-        self._on_call = on_call
-        self._lost_connections = LostConnections(
-            plan,
-            peers,
-            introductions,
-            lambda serial: self.find_stub(serial)[1],
-            self._tell_stub,
-            confirm,
-        )
+        #: The control calls of stubs, of frontends and of the control socket.
+        self._calls = calls
+        self._lost_connections = LostConnections(plan, peers, introductions, acknowledgements, self)
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         peer = self._peers.find_peer(serial)
@@ -86,7 +80,7 @@ class EventRouter:
         self._status.process_started(serial, pid, started_s)
         for helper in self._helpers:
             helper.process_started(serial, pid, started_s)
-        self._tell_stub(serial, states.ProcessStarted(pid))
+        self.tell_stub(serial, states.ProcessStarted(pid))
 
     def worker_forked(self, pid: int, started_s: float) -> int:
         """Gunicorn has forked; return the serial number of the new process's lifeline."""
@@ -119,7 +113,7 @@ class EventRouter:
             helper.process_ended(serial, reason, last_words)
         self._readiness.stub_ended(serial)
         self._regions.stub_ended(serial)
-        self._tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
+        self.tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
         self._introductions.end_memory(serial, reason.text)
 
     def _end_bindings(self, guest: int, reason: Reason) -> None:
@@ -140,11 +134,11 @@ class EventRouter:
             self._peers.process_frozen(peer)
             return
         frozen = Reason.of(Kind.FROZEN, "the process was stopped by a signal")
-        self._tell_stub(serial, states.KillRequested(frozen))
+        self.tell_stub(serial, states.KillRequested(frozen))
 
     def memory_exceeded(self, serial: int, reason: Reason) -> None:
         """The process of an instance has more memory than it may."""
-        self._tell_stub(serial, states.KillRequested(reason))
+        self.tell_stub(serial, states.KillRequested(reason))
 
     def messages_malformed(self, messages: int) -> None:
         """Messages were dropped because they were malformed or not allowed from where they came."""
@@ -158,7 +152,7 @@ class EventRouter:
             if message.verb == "join" and is_caller:
                 self._peers.admit_guest(serial, message.id)
             else:
-                self._on_call(serial, message)
+                self._calls.handle(serial, message)
             return
         if peer is None:
             self._received_from_stub(serial, message)
@@ -168,7 +162,7 @@ class EventRouter:
             self._regions.region_released(serial, message.number)
         elif isinstance(message, wire.ExecutionOverdue):
             kill = states.KillRequested(message.reason, can_dump_stack=True)
-            self._tell_stub(message.serial, kill)
+            self.tell_stub(message.serial, kill)
         elif isinstance(message, wire.FirstExecutionDone):
             _, instance = self.find_stub(message.serial)
             if instance is not None:
@@ -197,7 +191,7 @@ class EventRouter:
         """A message came from a stub or from a helper process."""
         event = stub_event(message)
         if event is not None:
-            self._tell_stub(serial, event)
+            self.tell_stub(serial, event)
         elif isinstance(message, (wire.MemoryGrowth, wire.Mismatch)):
             _, instance = self.find_stub(serial)
             if instance is not None and isinstance(message, wire.MemoryGrowth):
@@ -214,7 +208,7 @@ class EventRouter:
             for helper in self._helpers:
                 helper.handle_progress(serial, message)
 
-    def _tell_stub(self, serial: int, event: states.Event) -> None:
+    def tell_stub(self, serial: int, event: states.Event) -> None:
         generation, instance = self.find_stub(serial)
         if generation is None or instance is None:
             return
@@ -247,17 +241,14 @@ class LostConnections:
         plan: Plan,
         peers: Peers,
         introductions: Introductions,
-        find_instance: Callable[[int], StubPlace | None],
-        tell_stub: Callable[[int, states.Event], None],
-        confirm: Callable[[Iterable[int]], Promise[None]],
+        acknowledgements: Acknowledgements,
+        events: EventRouter,
     ) -> None:
-        """Set up; `confirm` promises that these processes have answered, or are dead."""
         self._plan = plan
         self._peers = peers
         self._introductions = introductions
-        self._find_instance = find_instance
-        self._tell_stub = tell_stub
-        self._confirm = confirm
+        self._acknowledgements = acknowledgements
+        self._events = events
         #: Serials of processes without a connection that may be dead or alive.
         self._open: set[int] = set()
         #: Living processes that wait until all others are known.
@@ -272,18 +263,20 @@ class LostConnections:
         """Ask a process that has not died in time whether it lives; kill one that is silent."""
         await self._plan.pause(_DEATH_WITHIN_S)
         # a busy supervisor sees the time before the death; by the broker's answer it has seen both
-        await self._confirm([broker])
-        instance, peer = self._find_instance(serial), self._peers.find_peer(serial)
+        await self._acknowledgements.sync([broker])
+        (_, instance), peer = self._events.find_stub(serial), self._peers.find_peer(serial)
         if instance is not None and self._is_there(broker):
             self._kill_stub(serial, instance)
         if peer is not None and self._is_there(broker):
-            has_answered = await self._plan.within(_ANSWER_WITHIN_S, self._confirm([serial]))
+            answer = self._acknowledgements.sync([serial])
+            has_answered = await self._plan.within(_ANSWER_WITHIN_S, answer)
             if has_answered and self._is_there(broker):
                 self._torn.append(peer)
             elif self._is_there(broker):
                 self._peers.kill(peer, _LOST)
         self._open.discard(serial)
-        self._judge()
+        if not self._open:
+            self._judge()
 
     def _is_there(self, broker: int) -> bool:
         return broker == self._introductions.broker_serial
@@ -293,12 +286,10 @@ class LostConnections:
             reason = Reason.of(Kind.CONNECTION_LOST, _LOST)
             about = f"stub {instance.name} is killed: {_LOST}"
             self._plan.log("E", about, model=instance.model, version=instance.version)
-            self._tell_stub(serial, states.KillRequested(reason))
+            self._events.tell_stub(serial, states.KillRequested(reason))
 
     def _judge(self) -> None:
-        """Decide when it is known of all who lives."""
-        if self._open:
-            return
+        """Decide, as it is known of all who lives."""
         torn, self._torn = self._torn, []
         torn = [peer for peer in torn if self._peers.find_peer(peer.serial) is peer]
         if not torn or self._peers.is_stopping:

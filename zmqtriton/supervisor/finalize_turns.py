@@ -7,10 +7,8 @@ A finalizer that only waits, for a disk or another machine, does not count. Does
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton.supervisor.story import Promise
 
 #: Interval of the looks at which finalizing instances use a processor.
@@ -18,13 +16,9 @@ _LOOK_S = 0.05
 
 
 class FinalizeTurns:
-    def __init__(
-        self, plan: Plan, max_computing: float, find_use: Callable[[int], ProcessorUse]
-    ) -> None:
-        """Set up; `max_computing` may compute at once."""
+    def __init__(self, plan: Plan, server: ServerInfo) -> None:
         self._plan = plan
-        self._max_computing = max_computing
-        self._find_use = find_use
+        self._server = server
         #: Waiting instances in their order, by serial: the process, and the turn.
         self._waiting: dict[int, tuple[int, Promise[None]]] = {}
         #: Instances that finalize, by serial: the process, and its ticks at the last look.
@@ -48,10 +42,10 @@ class FinalizeTurns:
         self._begin_next()
 
     def _begin_next(self) -> None:
-        while self._waiting and len(self._computing) < self._max_computing:
+        while self._waiting and len(self._computing) < self._server.max_finalizing:
             serial = next(iter(self._waiting))
             pid, turn = self._waiting.pop(serial)
-            self._begun[serial] = (pid, self._find_use(pid).ticks)
+            self._begun[serial] = (pid, self._server.processor_use(pid).ticks)
             self._computing.add(serial)
             turn()
         if self._waiting and not self._is_looking:
@@ -62,7 +56,7 @@ class FinalizeTurns:
         """Find the finalizers that compute: their processes want a processor or have had one."""
         self._is_looking = False
         for serial, (pid, before) in self._begun.items():
-            use = self._find_use(pid)
+            use = self._server.processor_use(pid)
             self._begun[serial] = (pid, use.ticks)
             if use.is_runnable or use.ticks > before:
                 self._computing.add(serial)

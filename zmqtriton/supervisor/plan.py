@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
 from zmqtriton.supervisor.story import Promise, Ready, Scope, Story
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 
 Value = TypeVar("Value")
 #: Context that keeps the error of a named block where it happened.
@@ -46,13 +46,16 @@ class Plan:
         self.now_s = now_s
         #: Stories that continue at the end of this event.
         self.ready = Ready()
-        self._server = Scope(self.ready)
+        self.until = self.ready.until
+        #: The owner of stories that end with the server.
+        self.server = Scope(self.ready)
         self._actions: list[Action] = []
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
         self._serials = itertools.count(1)
         self._generations = itertools.count(1)
-        self._tickets = itertools.count(1)
+        # a server that takes over has asked the one before with lower numbers
+        self._tickets = itertools.count(1 << 16)
         #: The answers to actions that are awaited, by ticket.
         self._expected: dict[int, Promise[Any]] = {}
 
@@ -94,16 +97,21 @@ class Plan:
 
     def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
         """Begin a story that ends with the server."""
-        return self._server.tell(steps)
+        return self.server.tell(steps)
 
-    def ask(self, make: Callable[[int], Action], ticket: int = 0) -> Promise[Any]:
+    def ask(
+        self, make: Callable[[int], Action], ticket: int = 0, within_s: float = 0.0
+    ) -> Promise[Any]:
         """Enqueue the action that is made for a ticket; return the promise of its answer.
 
-        A ticket whose answer was taken may be used again.
+        A ticket whose answer was taken may be used again. An answer that is late has failed.
         """
         ticket = ticket or self.new_ticket()
         answer = self._expected[ticket] = Promise()
         self.enqueue(make(ticket))
+        if within_s:
+            late = DeadlineExceeded(f"no answer within {within_s:g} s")
+            self.call_later(within_s, lambda: self.answer(ticket, late))
         return answer
 
     def forget(self, ticket: int) -> None:
@@ -136,10 +144,8 @@ class Plan:
 
     async def within(self, seconds: float, promise: Promise[Any]) -> bool:
         """Wait for a promise, but no longer than this; return whether it is over."""
-        either = self.pause(seconds)
-        promise.at_end(either)
-        await either
-        promise.forget(either)
+        late = self.pause(seconds)
+        await self.until(lambda: promise.is_over or late.is_over)
         return promise.is_over
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:

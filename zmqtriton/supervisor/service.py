@@ -13,7 +13,7 @@ import selectors
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import NamedTuple
 
 from zmqtriton import systemd
 from zmqtriton.host import capacity
@@ -31,8 +31,12 @@ from zmqtriton.supervisor.machine import clock, own_process
 from zmqtriton.supervisor.machine.action_runner import ActionRunner, OpenedServer
 from zmqtriton.supervisor.machine.background import Worker
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
-from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all, claim_storage
-from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
+from zmqtriton.supervisor.machine.directories.claims import (
+    Claims,
+    claim_all,
+    claim_storage,
+)
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, RuntimeDirectory
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
@@ -42,7 +46,7 @@ from zmqtriton.supervisor.machine.settings.process_settings import (
     process_settings,
     read_policy,
 )
-from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
 _log = logging.getLogger(__name__)
@@ -97,6 +101,27 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         service.close()
 
 
+class _Lines(NamedTuple):
+    """Writes lines of processes of the server, and keeps them."""
+
+    outlet: LogOutlet
+    ring: log_ring.LogRing
+
+    def relay(self, lines: bytes, pid: int) -> None:
+        self.outlet.relay(lines)
+        self.ring.keep_written(lines, pid)
+
+
+class _Files(NamedTuple):
+    """The files of processes, without those that loads use."""
+
+    runtime: RuntimeDirectory
+    core: SupervisorCore
+
+    def remove(self, serial: int) -> None:
+        self.runtime.remove_process_files(serial, self.core.staged_files.claimed)
+
+
 class SupervisorService:
     def __init__(
         self,
@@ -128,8 +153,8 @@ class SupervisorService:
             self._core.events,
             capacity.segment_budget_bytes(),
             str(claims.runtime.path),
-            relay=partial(self._relay_lines, log.outlet),
-            on_process_end=self._remove_process_files,
+            relay=_Lines(log.outlet, self._log_ring),
+            files=_Files(claims.runtime, self._core),
             regions=self._region_files,
         )
         self._children.quotas.prepare_groups()
@@ -139,7 +164,7 @@ class SupervisorService:
         )
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None
-        self._spawner = Spawner(options, self._children, held, claims, self._open_control)
+        self._spawner = Spawner(options, self._children, held, claims, self)
         self.runner = ActionRunner(
             options,
             self._core,
@@ -154,9 +179,7 @@ class SupervisorService:
             log=log,
             on_open=on_open,
         )
-        self._signals = own_process.Signals(
-            self._core.stop_requested, log.reopen, has_log_file=bool(options.log_file)
-        )
+        self._signals = own_process.Signals(self._core, log, has_log_file=bool(options.log_file))
 
     def _claim_storage(self, url: str) -> str:
         """Return the directory for copies of models in stores, made at the first need."""
@@ -192,25 +215,17 @@ class SupervisorService:
             clock_step_s=clock.step_s,
         )
 
-    def _relay_lines(self, outlet: LogOutlet, data: bytes, pid: int) -> None:
-        """Write lines of a process of the server, and keep them; in the thread that reads them."""
-        outlet.relay(data)
-        self._log_ring.keep_written(data, pid)
-
     def follow(self, predecessor: predecessors.Predecessor) -> None:
         """Take over from that server when this one serves."""
         serial = self._core.plan.new_serial()
         self._core.events.succession.follow(serial)
         self._children.add_caller(serial, predecessor.line, predecessor.identity.pid)
 
-    def _remove_process_files(self, serial: int) -> None:
-        self._claims.runtime.remove_process_files(serial, self._core.staged_files.is_claimed)
-
     # ---------------------------------------------------------------- the loop
 
     def run(self) -> int:
         """Run until the core says Exit."""
-        self._open_control()
+        self.open_control()
         if not self._options.take_over:
             self._claims.runtime.show()
         self._signals.catch()
@@ -233,11 +248,11 @@ class SupervisorService:
             tables.print_to_stderr(text)
         return self.runner.exit_status
 
-    def _open_control(self) -> None:
+    def open_control(self) -> None:
         """Open the socket for zmqtriton-ctl, in place of an earlier one if there is one."""
         path = self._claims.runtime.control_path
         path.unlink(missing_ok=True)
-        control = ControlSocket(path, self._children.stub_pids)
+        control = ControlSocket(path, self._children)
         if self._control_socket is not None:
             self._selector.unregister(self._control_socket)
             self._control_socket.close()

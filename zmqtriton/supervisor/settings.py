@@ -6,10 +6,13 @@ I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
+from zmqtriton.config.parameters import QuotaUse
+from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.options import TraceOptions
 from zmqtriton.roles import BROKER, GUEST, STUB, TRACER
 from zmqtriton_floor.logs import LogOptions
@@ -89,6 +92,70 @@ class Settings:
             # the Python of a guest need not have the packages of steps
             offers=frontend.offers.without("requests.step") if role == GUEST else frontend.offers,
         )
+
+
+class Start(NamedTuple):
+    """The command and the environment of this server, for the one that takes its place."""
+
+    program: Sequence[str] = ()
+    #: The options and their values.
+    words: Sequence[str] = ()
+    directory: str = "/"
+    environment: Mapping[str, str] = {}
+    pid: int = 0
+    #: Reason why no successor can be started with this command; "" if one can.
+    obstacle: str = ""
+    #: Invocation id of systemd for this run of its service, and systemctl's command to replace it.
+    invocation: str = ""
+    reload: str = ""
+    #: The script that has started the server with the Python in its first line; "" if a Python was
+    #: named. Behind a link in its path there may be another environment by now.
+    script: str = ""
+
+
+class ServerInfo(NamedTuple):
+    """The facts about the server that processes get at their start, and readings of the machine."""
+
+    directory: str
+    settings: Settings
+    new_token: Callable[[], bytes]
+    #: The share of a GPU's memory that is in use; None if unknown.
+    used_gpu_share: Callable[[int], float | None] = lambda gpu: None
+    #: The numbers of those that models may use.
+    gpus: Sequence[int] = ()
+    max_instances: float = math.inf
+    #: The command line, for people.
+    options: Sequence[dict[str, Any]] = ()
+    #: Maximum number of instances that compute in their finalizers at once.
+    max_finalizing: float = math.inf
+    processor_use: Callable[[int], ProcessorUse] = lambda pid: ProcessorUse()
+    #: The last lines of the log: (model or "", after which line, how many).
+    log_lines: Callable[[str, int, int], dict[str, Any]] = lambda model, after, limit: {
+        "lines": [],
+        "last": 0,
+        "lost": 0,
+    }
+    #: Number of lost lines of the log, and the seconds since it was last read.
+    log_loss: Callable[[], dict[str, Any]] = lambda: {"lost_lines": 0, "unread_s": 0.0}
+    #: The last lines of each process of a model, "" for all, also of those that died.
+    process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
+    #: The bytes of shared memory of each process, by serial number.
+    segment_bytes: Callable[[], Mapping[int, int]] = dict
+    #: The use of a model's quota, and the means that enforces quotas, in words.
+    quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
+    quotas_kept_by: Callable[[], str] = str
+    #: The processes that read the files of models, for the status.
+    readers: Callable[[], Sequence[dict[str, Any]]] = tuple
+    #: Repositories and files of models that do not answer.
+    silent_places: Callable[[], Sequence[str]] = tuple
+    #: Durations of the turns of this process's own loop.
+    loop_turns: Callable[[], dict[str, Any]] = dict
+    start: Start = Start()
+    #: Makes the directory for copies of this store's files, if there is none, and returns it.
+    #: Raises ZmqTritonError.
+    claim_storage: Callable[[str], str] = str
+    #: Seconds that the wall clock was moved by being set since the start.
+    clock_step_s: Callable[[], float] = float
 
 
 @dataclass(frozen=True)

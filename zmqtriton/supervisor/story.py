@@ -25,14 +25,15 @@ class Promise(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        self._values: list[Value] = []
+        self.is_over = False
         #: The reason of a missing value.
         self.error: ZmqTritonError | None = None
+        self._value: Value | None = None
         self._waiting: list[Callable[[], object]] = []
 
     def __call__(self, value: Value = None) -> None:  # type: ignore[assignment]
         if not self.is_over:
-            self._values.append(value)
+            self._value = value
             self._end()
 
     def fail(self, error: ZmqTritonError) -> None:
@@ -41,8 +42,8 @@ class Promise(Generic[Value]):
             self._end()
 
     def _end(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
+        self.is_over = True
+        for call in self._waiting:
             call()
 
     def __await__(self) -> Generator[Promise[Value], None, Value]:
@@ -51,15 +52,11 @@ class Promise(Generic[Value]):
         return self.value
 
     @property
-    def is_over(self) -> bool:
-        return bool(self._values) or self.error is not None
-
-    @property
     def value(self) -> Value:
         """The value, once it is there. Raises the error of one that has failed."""
         if self.error is not None:
             raise self.error.with_traceback(None)
-        return self._values[0]
+        return self._value  # type: ignore[return-value]
 
     def at_end(self, call: Callable[[], object]) -> None:
         """Call a function when it is over: now, or later inside the call that ends it."""
@@ -67,15 +64,6 @@ class Promise(Generic[Value]):
             call()
         else:
             self._waiting.append(call)
-
-    def forget(self, call: Callable[[], object]) -> None:
-        """Do not call this any more."""
-        if call in self._waiting:
-            self._waiting.remove(call)
-
-    def then(self, call: Callable[[Value], object]) -> None:
-        """Call a function with the value when it is there; never, if this fails."""
-        self.at_end(lambda: None if self.error else call(self.value))
 
     @staticmethod
     def kept(value: Value) -> Promise[Value]:
@@ -109,51 +97,46 @@ class All(Promise[None]):
             self()
 
 
-class Change:
-    """A condition that a story awaits: it is looked at whenever something has changed."""
+class Ready:
+    """Stories that can continue, in the order of their values, and conditions of the others."""
 
     def __init__(self) -> None:
-        self._is_so: Callable[[], bool] | None = None
-        self._outcome = Promise[None]()
-
-    def __call__(self) -> None:
-        """Check the awaited condition again, as something has changed."""
-        if self._is_so is not None and self._is_so():
-            self._is_so = None  # a story that waits for other things is not asked
-            self._outcome()
-
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            self._is_so, self._outcome = is_so, Promise()
-            await self._outcome
-
-
-def _oldest(_: int) -> int:
-    return 0
-
-
-class Ready:
-    """Stories that can continue, in the order of their values.
-
-    `pick` chooses among this many another one than the oldest: for tests of their orders.
-    """
-
-    def __init__(self, pick: Callable[[int], int] = _oldest) -> None:
-        self.pick = pick
+        #: Chooses among this many another one than the oldest: for tests of their orders.
+        self.pick: Callable[[int], int] | None = None
         self._stories: deque[Story[Any]] = deque()
+        self.add = self._stories.append
+        #: The conditions that stories wait for, by the promise that each holds.
+        self._conditions: dict[Promise[None], Callable[[], object]] = {}
 
-    def add(self, story: Story[Any]) -> None:
-        self._stories.append(story)
+    async def until(self, find: Callable[[], Value]) -> Value:
+        """Wait until this returns something true at the end of an event; return that."""
+        while not (value := find()):
+            holds = Promise[None]()
+            self._conditions[holds] = find
+            try:
+                await holds
+            finally:
+                self._conditions.pop(holds, None)
+        return value
 
-    def settle(self) -> bool:
-        """Continue stories until all wait; return whether there was one."""
-        has_gone_on = bool(self._stories)
-        while self._stories:
-            chosen = self.pick(len(self._stories))
+    def settle(self) -> None:
+        """Continue stories until all of them wait."""
+        while self._stories or self._find_holding():
+            chosen = 0 if self.pick is None else self.pick(len(self._stories))
             story = self._stories[chosen]
             del self._stories[chosen]
             story.go_on()
-        return has_gone_on
+
+    def _find_holding(self) -> bool:
+        """Keep the promises of conditions that hold; return whether a story can continue."""
+        for holds, find in [*self._conditions.items()]:
+            try:
+                is_over = bool(find())
+            except Exception:  # noqa: BLE001 - its story asks again, and fails by it
+                is_over = True
+            if is_over:
+                holds()
+        return bool(self._stories)
 
 
 class Scope:
@@ -167,14 +150,27 @@ class Scope:
         """Begin a story: run it until it awaits a value that is not there yet."""
         story = Story(steps, self._ready)
         self._stories[story] = None
-        story.at_end(lambda: self._stories.pop(story, None))
+        story.at_end(partial(self._stories.pop, story))
         story.go_on()
         return story
 
+    def whenever(self, find: Callable[[], Value], act: Callable[[Value], object]) -> None:
+        """Act each time that something is found, after a failure as well."""
+
+        async def repeat() -> None:
+            while True:
+                value = await self._ready.until(find)
+                try:
+                    act(value)
+                except Exception:
+                    self.whenever(find, act)
+                    raise
+
+        self.tell(repeat())
+
     def cancel(self) -> None:
         """End all its stories at their present wait, or at their next one."""
-        stories, self._stories = self._stories, {}
-        for story in stories:
+        for story in [*self._stories]:
             story.cancel()
 
 

@@ -2,8 +2,7 @@
 
 An operator's call or a model's configuration starts one; the broker's counts, the time or an
 operator ends it. Broker and frontends get a division before the new version serves, and its end
-before a version is unloaded, so that no request is sent to a missing version. Called after each
-event. Does no I/O.
+before a version is unloaded, so that no request is sent to a missing version. Does no I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from zmqtriton.sdk.models import KeepDecisions
 from zmqtriton.sdk.supervisor import (
     Blueprint,
     BrokerCounts,
-    Change,
     ControlCall,
     CoreParts,
     Feature,
@@ -68,6 +66,7 @@ Decide = Callable[[Canary, Phase, str], None]
 class CanaryRegistry(Feature):
     def __init__(self, core: CoreParts) -> None:
         self._plan = core.plan
+        self._server = core.server
         self._models = core.server.models
         self._audience = core.audience
         #: The current canary of each model, or its last one.
@@ -78,11 +77,8 @@ class CanaryRegistry(Feature):
         self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
-        #: Owner of each current canary's story, by model, and the change that lets it continue.
+        #: Owner of each current canary's story, by model.
         self._stories: dict[str, Scope] = {}
-        self._changes: dict[str, Change] = {}
-        #: The server ends, so nothing more is decided.
-        self._is_stopping = False
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
@@ -241,38 +237,38 @@ class CanaryRegistry(Feature):
         canary = self._canaries.pop(name, None)
         if canary is not None:
             self._waiting.refuse(name, "the model is gone: load it again")
-            del self._changes[name]
             if name in self._stories:
                 self._stories.pop(name).cancel()
             self._audience.tell_broker(wire.TrafficSplit(name, 0, 0, 0))
 
-    def stop(self) -> None:
-        self._is_stopping = True
-
     def news(self) -> Iterable[wire.TrafficSplit]:
         return [canary.split() for canary in self._canaries.values() if not canary.is_over]
-
-    def advance(self) -> None:
-        if not self._is_stopping:
-            for change in list(self._changes.values()):
-                change()
 
     # ------------------------------------------------------------- its story
 
     def _tell(self, canary: Canary) -> None:
-        steps = self._live(canary, self._models[canary.model], self._changes[canary.model])
         scope = self._stories[canary.model] = self._plan.scope()
-        scope.tell(steps)
+        scope.tell(self._live(canary, self._models[canary.model]))
 
-    async def _live(self, canary: Canary, model: ServedModel, change: Change) -> None:
+    async def _live(self, canary: Canary, model: ServedModel) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
 
         Operators and the watch decide it at any time, also before it runs.
         """
-        await change.until(lambda: not (canary.phase is Phase.LOADING and model.is_loading))
+        server = self._server  # nothing more is decided while it ends
+        await self._plan.until(
+            lambda: (
+                canary.phase is not Phase.LOADING or not (model.is_loading or server.is_stopping)
+            )
+        )
         if canary.phase is Phase.LOADING:
             self._try(canary, model)
-        await change.until(lambda: not canary.is_undecided or bool(why_not_serving(model, canary)))
+        await self._plan.until(
+            lambda: (
+                not canary.is_undecided
+                or (not server.is_stopping and bool(why_not_serving(model, canary)))
+            )
+        )
         if canary.is_undecided:
             has_canary = canary.version in serving_versions(model)
             self._decide(
@@ -289,7 +285,7 @@ class CanaryRegistry(Feature):
         if version is not None and version.is_serving and not old_version_stays(model, canary):
             model.unload_version(version)
         self._plan.tell(self._answer_when_known(canary))
-        await change.until(lambda: has_left(model, canary))
+        await self._plan.until(lambda: has_left(model, canary))
         canary.end(self._plan.now_s)
         self._divide(canary)
 
@@ -300,7 +296,6 @@ class CanaryRegistry(Feature):
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
-        self._changes[name] = Change()
         take_over(canary, self._models[name])
         keep_both(self._models[name], canary)
         self._plan.enqueue(KeepDecisions(name, canary.directory, undecided=(canary.version,)))
@@ -361,7 +356,6 @@ class CanaryRegistry(Feature):
         if is_kept:
             self._plan.enqueue(KeepDecisions(canary.model, canary.directory, decisions))
         self._divide(canary)
-        self._changes[canary.model]()
 
     async def _answer_when_known(self, canary: Canary) -> None:
         await self._audience.confirm()

@@ -60,11 +60,14 @@ class Debugging(Feature):
             "debug.at": Verb(self._move, of_models=True),
         }
 
-    def advance(self) -> None:
-        """Tell a broker that has replaced another which limits rest."""
-        broker = self._introductions.broker_serial
-        if broker != self._broker:
-            self._broker = broker
+    def start(self) -> None:
+        self._plan.tell(self._tell_brokers())
+
+    async def _tell_brokers(self) -> None:
+        """Tell each broker that replaces another which limits rest."""
+        while True:
+            await self._plan.until(lambda: self._broker != self._introductions.broker_serial)
+            self._broker = self._introductions.broker_serial
             for serial in self._stops:
                 self._audience.tell_broker(wire.LimitsRest(serial, 1))
 

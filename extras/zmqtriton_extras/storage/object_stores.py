@@ -285,14 +285,25 @@ class ObjectStores(Feature, HelperOwner):
 
     # ------------------------------------------------------------------- copies
 
-    def advance(self) -> None:
-        """Remove copies that no generation uses.
+    def start(self) -> None:
+        self._plan.server.whenever(self._unused, self._remove)
+
+    def _remove(self, unused: Iterable[str]) -> None:
+        for directory in unused:
+            model = self._local_copies.pop(directory)
+            if self._last_copies[model].directory == directory:
+                del self._last_copies[model]
+            path = posixpath.dirname(directory)
+            self._send_call("remove", {"directory": self._directory, "path": path})
+
+    def _unused(self) -> list[str]:
+        """Return the copies that no generation uses.
 
         The last copy of a wanted model stays: the next poll compares with it and reuses what is
         unchanged.
         """
         if not self._local_copies:
-            return
+            return []
         models = self._server.models
         models_to_keep = {
             m for m in self._last_copies if m in models and not models[m].was_unloaded
@@ -300,13 +311,7 @@ class ObjectStores(Feature, HelperOwner):
         used = [each.blueprint.directory for each in self._server.generations.values()]
         still_used = {*used, *(self._last_copies[model].directory for model in models_to_keep)}
         busy = set(self._copying.values())
-        gone = [d for d, m in self._local_copies.items() if d not in still_used and m not in busy]
-        for directory in gone:
-            model = self._local_copies.pop(directory)
-            if self._last_copies[model].directory == directory:
-                del self._last_copies[model]
-            path = posixpath.dirname(directory)
-            self._send_call("remove", {"directory": self._directory, "path": path})
+        return [d for d, m in self._local_copies.items() if d not in still_used and m not in busy]
 
 
 def _can_be_asked_for(model: str) -> bool:

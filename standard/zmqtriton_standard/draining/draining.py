@@ -15,6 +15,7 @@ from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
     Promise,
+    Scope,
     Verb,
 )
 from zmqtriton.sdk.wire import InvalidArgument, Unavailable, ZmqTritonError, wire
@@ -39,7 +40,6 @@ POLL_S = 0.2
 #: The model and the instance; "" for all of them.
 Key = tuple[str, str]
 _SERVER: Key = ("", "")
-_WAITING = frozenset({DrainPhase.DRAINING, DrainPhase.DRAINED})
 
 
 @dataclass
@@ -49,6 +49,10 @@ class _Drained:
     key: Key
     target: Target
     drain: Drain
+    #: The owner of its story.
+    scope: Scope
+    #: True once the step after the drain can be taken.
+    has_drained: bool = False
     #: The answer to those who wait.
     result: Promise[Any] = field(default_factory=Promise)
     #: Result of the drain in a word, once it is over.
@@ -164,13 +168,16 @@ class Draining(Feature):
         drained = self._drained.get(key)
         if drained is None:
             target = target or self._target(key)
-            drained = self._drained[key] = _Drained(key, target, Drain(wish, self._plan.now_s))
+            drain, scope = Drain(wish, self._plan.now_s), self._plan.scope()
+            drained = self._drained[key] = _Drained(key, target, drain, scope)
             self._plan.log("I", f"draining {target.name}")
             target.avoid()
+            scope.tell(self._tell(drained))
         elif drained.drain.phase is DrainPhase.ENDING:
             raise Unavailable(_under_way(drained))
         else:
             drained.drain.begin_again(wish, self._plan.now_s)
+            drained.has_drained = False
         self._poll()
         return drained
 
@@ -185,18 +192,19 @@ class Draining(Feature):
         if drained.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(drained))
         del self._drained[key]
+        drained.scope.cancel()
         drained.drain.handle(DrainEvent.UNDRAINED)
         self._past[key] = _SERVING
         drained.answer().fail(Unavailable(f"{drained.target.name} was undrained"))
         self._plan.log("I", f"undrained {drained.target.name}")
-        if not key[1]:
+        if not isinstance(drained.target, InstanceTarget):
             drained.target.accept()
             return _SERVING
         # its place is filled again
         drained.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
         self._drained[key] = drained
         restarted = drained.result
-        self._follow(drained)
+        self._plan.tell(self._follow(drained))
         return restarted
 
     def _state(self, key: Key) -> dict[str, Any]:
@@ -209,11 +217,25 @@ class Draining(Feature):
 
     # --------------------------------------------------------------- what happens
 
-    def advance(self) -> None:
-        for drained in list(self._drained.values()):
-            drained.target.advance()
-            if drained.drain.phase in _WAITING and drained.target.has_ended:
+    async def _tell(self, drained: _Drained) -> None:
+        """Wait until it has drained, and take the step that follows; it may end before."""
+        drain, target = drained.drain, drained.target
+        while True:
+            await self._plan.until(
+                lambda: (
+                    target.has_ended or (drained.has_drained and drain.phase is DrainPhase.DRAINING)
+                )
+            )
+            if target.has_ended:
                 self._end(drained, None)
+                return
+            how = " when its time was over" if drain.is_late else ""
+            self._plan.log("I", f"drained {target.name}{how}")
+            if drain.wish.follow is not Follow.NOTHING:
+                await self._follow(drained)
+                return
+            drain.handle(DrainEvent.HELD)
+            drained.answer()(drained.describe(self._plan.now_s))
 
     def _poll(self) -> None:
         if self._is_polling:
@@ -239,27 +261,11 @@ class Draining(Feature):
             drain = drained.drain
             if drain.phase is DrainPhase.DRAINING:
                 drain.observe(*drained.target.count(report["counts"]), now_s)
-                if drain.has_drained(now_s) and drained.target.can_follow():
-                    self._proceed(drained)
+                drained.has_drained = drain.has_drained(now_s) and drained.target.can_follow()
 
-    def _proceed(self, drained: _Drained) -> None:
-        """Take the step after the drain."""
-        drain = drained.drain
-        how = " when its time was over" if drain.is_late else ""
-        self._plan.log("I", f"drained {drained.target.name}{how}")
-        if drain.wish.follow is Follow.NOTHING:
-            drain.handle(DrainEvent.HELD)
-            drained.answer()(drained.describe(self._plan.now_s))
-        else:
-            self._follow(drained)
-
-    def _follow(self, drained: _Drained) -> None:
+    async def _follow(self, drained: _Drained) -> None:
         drain = drained.drain
         drain.handle(DrainEvent.FOLLOWED)
-        self._plan.tell(self._finish(drained))
-
-    async def _finish(self, drained: _Drained) -> None:
-        drain = drained.drain
         try:
             await drained.target.follow(drain.wish.follow, is_late=drain.is_late)
         except ZmqTritonError as error:
@@ -273,7 +279,7 @@ class Draining(Feature):
         if drained.key != _SERVER:
             del self._drained[drained.key]
             # whatever becomes of the model: what is loaded next is ready
-            if not drained.key[1]:
+            if not isinstance(drained.target, InstanceTarget):
                 drained.target.accept()
         target = drained.target
         drained.outcome = target.ended_as if target.has_ended else _OUTCOMES[follow]

@@ -25,15 +25,7 @@ from zmqtriton.sdk.supervisor import (
     ServedModel,
     StubPlace,
 )
-from zmqtriton.sdk.wire import (
-    InvalidArgument,
-    Kind,
-    NotFound,
-    Reason,
-    ZmqTritonError,
-    numbers,
-    wire,
-)
+from zmqtriton.sdk.wire import InvalidArgument, Kind, NotFound, Reason, numbers, wire
 
 #: Seconds without a new request after which an idle target counts as drained.
 QUIET_S = 1.0
@@ -148,13 +140,12 @@ class Drain:
 
 
 class Replacement:
-    def __init__(self, generation: Generation, instances: Sequence[StubPlace]) -> None:
+    def __init__(self, plan: Plan, generation: Generation, instances: Sequence[StubPlace]) -> None:
         """Let the instances leave."""
+        self._plan = plan
         self._generation = generation
         self._leaving = list(instances)
         self._slots = [instance.slot for instance in instances]
-        self._new: list[StubPlace] | None = None
-        self._result: Promise[None] | None = None
         for instance in self._leaving:
             generation.remove_instance(instance)
 
@@ -168,40 +159,32 @@ class Replacement:
         """True if the generation has ended or is ending, so that it cannot serve again."""
         return self._generation.state is not GenerationState.SERVING
 
-    def end_now(self, reason: Reason) -> None:
+    def _end_now(self) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
             if instance.state is InstanceState.DRAINING:
-                self._generation.handle(instance, KillRequested(reason))
+                self._generation.handle(instance, KillRequested(_LATE))
 
-    def start(self) -> Promise[None]:
-        """Start others once the old ones have left; kept when they are ready."""
-        self._result = Promise()
-        return self._result
-
-    def advance(self) -> None:
-        if self._result is None:
-            return
+    async def fill(self, *, is_late: bool) -> None:
+        """Start others once the old ones have left. Raises why one of them does not come up."""
+        if is_late:
+            self._plan.call_later(GRACE_S, self._end_now)
+        await self._plan.until(lambda: self.is_void or self.have_left)
         if self.is_void:
-            self._finish(None)
-        elif self._new is None and self.have_left:
-            # a change of their number may have filled their places
-            taken = {one.slot for one in self._generation.instances.staying}
-            places = [slot for slot in self._slots if slot not in taken]
-            self._new = self._generation.add_instances(places)
-        if self._new is not None:
-            failed = next((i for i in self._new if i.state is InstanceState.FAILED), None)
-            if failed is not None:
-                self._finish(failed.load_failure())
-            elif all(i.state is InstanceState.READY for i in self._new):
-                self._finish(None)
+            return
+        # a change of their number may have filled their places
+        taken = {one.slot for one in self._generation.instances.staying}
+        new = self._generation.add_instances([slot for slot in self._slots if slot not in taken])
+        ready = InstanceState.READY
+        await self._plan.until(
+            lambda: self.is_void or _failed(new) or all(one.state is ready for one in new)
+        )
+        if (failed := _failed(new)) and not self.is_void:
+            raise failed.load_failure()
 
-    def _finish(self, error: ZmqTritonError | None) -> None:
-        result, self._result = self._result, None
-        if result is not None and error is None:
-            result()
-        elif result is not None and error is not None:
-            result.fail(error)
+
+def _failed(instances: Sequence[StubPlace]) -> StubPlace | None:
+    return next((one for one in instances if one.state is InstanceState.FAILED), None)
 
 
 #: An entry of the broker's counts.
@@ -261,9 +244,6 @@ class ServerTarget:
         self._server.stop()
         return Promise.kept(None)
 
-    def advance(self) -> None:
-        """Go on with that step, after each event; the server ends by itself."""
-
 
 class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
@@ -274,7 +254,6 @@ class ModelTarget:
         self._plan = plan
         self._server = server
         self._model = model
-        self._replacements: list[Replacement] = []
 
     @property
     def has_ended(self) -> bool:
@@ -314,22 +293,14 @@ class ModelTarget:
 
     async def _restart(self, *, is_late: bool) -> None:
         serving = self._model.serving_generations
-        self._replacements = [
-            Replacement(one, list(one.instances)) for one in serving if one.instances
+        replacements = [
+            Replacement(self._plan, one, list(one.instances)) for one in serving if one.instances
         ]
-        results: list[Promise[None]] = []
-        for replacement in self._replacements:
-            if is_late:
-                self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
-            results.append(replacement.start())
+        results = [self._plan.tell(each.fill(is_late=is_late)) for each in replacements]
         # each version comes back by itself, also if another one does not
         await All(results)
         for result in results:
             await result
-
-    def advance(self) -> None:
-        for replacement in self._replacements:
-            replacement.advance()
 
 
 class InstanceTarget:
@@ -380,11 +351,8 @@ class InstanceTarget:
         return self._replacement is not None and self._replacement.is_void
 
     def avoid(self) -> None:
-        self._replacement = Replacement(self._generation, [self._instance])
+        self._replacement = Replacement(self._plan, self._generation, [self._instance])
         self._model.publish(self._version)
-
-    def accept(self) -> None:
-        self.follow(Follow.RESTART, is_late=False)
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
         assert self._replacement is not None
@@ -395,13 +363,7 @@ class InstanceTarget:
 
     def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         assert self._replacement is not None
-        if is_late:
-            self._plan.call_later(GRACE_S, partial(self._replacement.end_now, _LATE))
-        return self._replacement.start()
-
-    def advance(self) -> None:
-        if self._replacement is not None:
-            self._replacement.advance()
+        return self._plan.tell(self._replacement.fill(is_late=is_late))
 
 
 Target = ServerTarget | ModelTarget | InstanceTarget

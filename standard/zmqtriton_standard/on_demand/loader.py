@@ -1,6 +1,6 @@
 """Loads models on demand, for requests that wait, and evicts them when they are idle.
 
-Called for each request to a model that is not loaded, and after each event. All that wait share one
+Called for each request to a model that is not loaded. All that wait share one
 load; one that failed is not retried at once. A model that was loaded by name stays, and one that
 was unloaded by name is not loaded. Does no I/O.
 """
@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
-    Change,
     ControlCall,
     CoreParts,
     Feature,
@@ -56,8 +55,6 @@ class _PendingLoad:
         self.scope = scope
         #: True for a loaded model, False without one.
         self.outcome = Promise[bool]()
-        #: Something has happened that it may wait for.
-        self.change = Change()
         #: True once the load has begun; a stop of the server then does not cancel the load.
         self.is_loading = False
 
@@ -75,8 +72,6 @@ class OnDemandLoader(Feature):
         self._is_on = core.policy.load_on_demand
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
-        #: Changes for the callers whose models are still at another server.
-        self._moves: list[Change] = []
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
@@ -127,9 +122,8 @@ class OnDemandLoader(Feature):
 
     async def _until_here(self, name: str) -> None:
         """Wait while another server has the model as yet."""
-        server, models, change = self._server, self._server.models, Change()
-        self._moves.append(change)
-        await change.until(
+        server, models = self._server, self._server.models
+        await self._plan.until(
             lambda: (
                 server.is_stopping
                 or not server.is_moving
@@ -137,7 +131,6 @@ class OnDemandLoader(Feature):
                 or (name in models and bool(models[name].serving_configs))
             )
         )
-        self._moves.remove(change)
 
     async def _await_room(self, call: ControlCall) -> bool:
         """Answer an instance that is about to wake up, when others have made room.
@@ -161,16 +154,6 @@ class OnDemandLoader(Feature):
         since_s = at_s if isinstance(at_s, float) else self._plan.now_s
         self._evictions.slept(ControlCall.required_model_name(call.arguments), since_s)
         return True
-
-    def advance(self) -> None:
-        for move in self._moves:
-            move()
-        self._tell_loads()
-
-    def _tell_loads(self) -> None:
-        """Tell all loads that something has happened."""
-        for load in [*self._pending_loads.values()]:
-            load.change()
 
     def stop(self) -> None:
         for load in [each for each in self._pending_loads.values() if not each.is_loading]:
@@ -206,7 +189,7 @@ class OnDemandLoader(Feature):
         if name not in models and not await self._is_known(load):
             return False
         while True:
-            await load.change.until(lambda: self._is_settled(load) or self._are_gone(load))
+            await self._plan.until(lambda: self._is_settled(load) or self._are_gone(load))
             if self._is_settled(load):
                 return True
             has_room = not self._evictions.has_budget or await self._has_room(load)
@@ -237,7 +220,7 @@ class OnDemandLoader(Feature):
                 load.evicted_models = set(room.leaving)
                 return not room.leaving
             self._put_to_sleep(room.sleepers, f"to make room for '{load.name}'")
-        await load.change.until(lambda: not self._falling_asleep)
+        await self._plan.until(lambda: not self._falling_asleep)
         return False
 
     async def _is_known(self, load: _PendingLoad) -> bool:
@@ -249,7 +232,7 @@ class OnDemandLoader(Feature):
                 return False
             self._is_listing, self._listed_s = True, self._plan.now_s
             self._plan.tell(self._list())
-        await load.change.until(lambda: not self._is_listing)
+        await self._plan.until(lambda: not self._is_listing)
         if self._listing_error:
             raise Unavailable(self._listing_error)
         return load.name in self._names
@@ -260,7 +243,6 @@ class OnDemandLoader(Feature):
         except ZmqTritonError as error:
             self._names, self._listing_error = set(), error.text
         self._is_listing = False
-        self._tell_loads()
 
     def _is_settled(self, load: _PendingLoad) -> bool:
         """True if it serves, or was unloaded while it wakes up."""
@@ -334,10 +316,7 @@ class OnDemandLoader(Feature):
         else:
             self._plan.log("V", f"'{name}' does not sleep: {error.text}")
         self._evictions.sleep_ended(name, why, error)
-        if self._falling_asleep:
-            return
-        self._tell_loads()
-        if why == TOO_MUCH and error is not None:
+        if why == TOO_MUCH and error is not None and not self._falling_asleep:
             self._plan.tell(self._enforce_limits())  # the next one, or this one goes
 
     # ------------------------------------------------------------- looking

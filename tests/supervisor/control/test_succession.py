@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.supervisor.control.test_regions import register
+from tests.supervisor.settings import then
 from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.settings import Start
 from zmqtriton.supervisor.story import Promise, failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
@@ -33,7 +35,8 @@ class Leaving:
 
 
 def _succession(plan: Plan, start: Start, beat_s: float | None = None) -> Succession:
-    manager = ServiceManager(plan, beat_s, lambda: Promise.kept(None), str)
+    server: Any = SimpleNamespace(summary=str)
+    manager = ServiceManager(plan, beat_s, server)
     return Succession(plan, Leaving(), manager, start, (), leaves_models=False)
 
 
@@ -46,7 +49,7 @@ def test_any_number_of_calls_that_are_refused_at_once_ends_in_order() -> None:
 
     succession = _succession(plan, Start())
     succession.follow(7)
-    plan.tell(succession.inherit(refuse)).then(lambda _: ends.append(True))
+    then(plan.tell(succession.inherit(refuse)), lambda _: ends.append(True))
     [question] = [each for each in plan.take_actions() if isinstance(each, Send)]
     calls = [("regions.register", {"name": str(number)}) for number in range(2000)]
     succession.take_answer(7, wire.CallResult(question.message.id, 0, "", json.dumps(calls)))

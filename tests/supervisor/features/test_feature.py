@@ -56,8 +56,8 @@ def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
 class Broken(Feature):
     """Fails in every hook of the server's life."""
 
-    def advance(self) -> None:
-        raise KeyError("advance")
+    def start(self) -> None:
+        raise KeyError("start")
 
     def stop(self) -> None:
         raise KeyError("stop")
@@ -86,7 +86,7 @@ def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
     loaded = world.call("load", {"model": "m"})
     assert (None, True) == (loaded.result, world.call("ready", {"model": "m"}).result)
     assert "drains" in world.call("status").result
-    assert world.has_logged("E feature Broken has failed: 'advance'")
+    assert world.has_logged("E feature Broken has failed: 'start'")
     world.stop()
     assert 0 == world.status
 

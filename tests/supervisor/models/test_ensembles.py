@@ -16,6 +16,7 @@ from zmqtriton.reading.blueprint import Blueprint
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
 from zmqtriton.supervisor.models.model_report import troubles
 from zmqtriton.supervisor.models.order import RetirementQueue
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 
@@ -300,12 +301,13 @@ def test_a_thousand_models_end_at_once() -> None:
         )
         for number in range(1000)
     }
-    queue = RetirementQueue(generations)
+    plan = Plan()
+    queue = RetirementQueue(plan, generations)
     begin_s = time.monotonic()
 
     for generation in generations.values():
         queue.retire_after_callers(generation)
-    queue.retire_unneeded()
+    plan.ready.settle()
 
     assert [*range(1000)] == retired
     assert time.monotonic() - begin_s < 20  # it took more than a minute when all looked at all

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -29,17 +31,16 @@ class Bench:
 
     def __init__(self, retry_after_s: float = 0.0, template: Template | None = None) -> None:
         self.plan = Plan()
-        self.instance = StubPlace(
-            self.plan,
-            InstanceSlot("m_0_0", "CPU", 0),
-            model="m",
+        server: Any = SimpleNamespace(max_finalizing=1, processor_use=lambda pid: ProcessorUse())
+        owner: Any = SimpleNamespace(
+            blueprint=dataclasses.replace(make_blueprint("m"), retry_after_s=retry_after_s),
+            version=1,
             environment=SERVER_ENVIRONMENT,
-            retry_after_s=retry_after_s,
-            finalize_turns=FinalizeTurns(self.plan, 1, lambda pid: ProcessorUse()),
-            on_event=lambda instance, event: instance.handle(event),
-            artifact="model.py",
-            template=lambda: template,
+            finalize_turns=FinalizeTurns(self.plan, server),
+            handle=lambda instance, event: instance.handle(event),
+            choose_template=lambda: template,
         )
+        self.instance = StubPlace(self.plan, InstanceSlot("m_0_0", "CPU", 0), owner)
 
     def handle(self, *events: states.Event) -> list[Action]:
         for event in events:

@@ -293,6 +293,19 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, count: i
     assert count == len(world.living("stub")) - 1
 
 
+def test_a_version_that_is_unloaded_takes_requests_until_all_frontends_know(
+    world: SupervisorHarness,
+) -> None:
+    world.silent.add(frontend := world.serial("grpc"))
+
+    world.call("unload", {"model": "m"})
+    assert [] == world.messages_to("broker", wire.Retire)
+    question = world.messages_to("grpc", wire.Sync)[-1]
+    world.receive(frontend, wire.Synced(question.number))
+
+    assert 1 == len(world.messages_to("broker", wire.Retire))
+
+
 def test_a_model_without_versions_is_known_until_it_is_unloaded(empty: SupervisorHarness) -> None:
     empty.models["m"] = make_blueprint("m", versions=())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.supervisor.settings import then
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan
@@ -57,6 +58,21 @@ def test_a_guest_is_left_and_the_log_says_so(world: SupervisorHarness) -> None:
     world.advance(10.0)
 
     assert world.has_logged("the guest process 0 is left: its connection to the broker has ended")
+
+
+def test_a_death_that_a_busy_supervisor_sees_late_is_no_lost_connection(
+    world: SupervisorHarness,
+) -> None:
+    broker, frontend = world.serial("broker"), world.serial("grpc")
+    world.silent.add(broker)
+
+    lose(world, frontend)
+    world.advance(_DEATH_IS_SEEN_S)  # in one turn: it has looked at nothing else meanwhile
+    world.kill_process(frontend)
+    world.receive(broker, wire.Synced(world.messages_to("broker", wire.Sync)[-1].number))
+    world.advance(_DEATH_IS_SEEN_S)
+
+    assert not world.has_logged("its connection to the broker has ended")
 
 
 def test_a_broker_that_loses_two_living_processes_at_once_is_replaced(
@@ -154,10 +170,10 @@ class World:
         self.done: list[str] = []
 
     def sync(self, name: str, *peers: int) -> None:
-        self.acknowledgements.sync(peers).then(lambda _: self.done.append(name))
+        then(self.acknowledgements.sync(peers), lambda _: self.done.append(name))
 
     def probe(self, name: str, peer: int) -> None:
-        self.acknowledgements.probe(peer).then(lambda _: self.done.append(name))
+        then(self.acknowledgements.probe(peer), lambda _: self.done.append(name))
 
     def asked(self) -> list[tuple[int, int]]:
         """Return the processes that were asked since the last call, with the numbers."""

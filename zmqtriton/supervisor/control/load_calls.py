@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.environments.demand import GuestHost
@@ -24,6 +25,7 @@ from zmqtriton.supervisor.control.verbs import (
     Verb,
     Verbs,
 )
+from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.models.order import NestedLoads
@@ -41,11 +43,12 @@ _COPIED = "copied"
 
 
 class StagedFiles:
-    def __init__(self, plan: Plan, runtime: str) -> None:
+    def __init__(self, plan: Plan, runtime: str, generations: Mapping[int, Generation]) -> None:
         self._plan = plan
         self._folder = staging.folder(runtime)
         #: Directories by path; True while the load of one is under way.
         self._is_loading: dict[str, bool] = {}
+        plan.server.whenever(partial(self._unused, generations), self._remove)
 
     def claim(self, caller: int, parameters: Any) -> str:
         """Take over the directory that a load names; "" if it names none.
@@ -80,20 +83,19 @@ class StagedFiles:
         if path:
             self._is_loading[path] = False
 
-    def is_claimed(self, path: str) -> bool:
-        return path in self._is_loading
+    @property
+    def claimed(self) -> Container[str]:
+        """The directories of loads that have begun, or are in use."""
+        return self._is_loading.keys()
 
-    def remove_unused(self, used: Iterable[str]) -> None:
-        """Remove the directories that neither a load nor one of these generations needs."""
-        if not self._is_loading:
-            return
-        still_used = set(used)
-        gone = [
-            p
-            for p, is_loading in self._is_loading.items()
-            if not is_loading and p not in still_used
-        ]
-        for path in gone:
+    def _unused(self, generations: Mapping[int, Generation]) -> list[str]:
+        """Return the directories that neither a load nor a generation needs."""
+        idle = [path for path, is_loading in self._is_loading.items() if not is_loading]
+        used = {each.blueprint.directory for each in generations.values()} if idle else ()
+        return [path for path in idle if path not in used]
+
+    def _remove(self, unused: Iterable[str]) -> None:
+        for path in unused:
             del self._is_loading[path]
             self._plan.enqueue(RemoveDirectory(path))
 

@@ -9,7 +9,7 @@ from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import code_of, is_ready, serving_config
-from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.routing import inside

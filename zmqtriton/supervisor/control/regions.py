@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from zmqtriton.supervisor.actions import CloseRegion, OpenRegion, Send
 from zmqtriton.supervisor.control.verbs import OWN_CALLER, ControlCall, RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -184,14 +185,14 @@ class RegionRegistry:
         self,
         plan: Plan,
         acknowledgements: Acknowledgements,
-        frontends: Callable[[], Collection[int]],
+        peers: Peers,
         *,
         is_allowed: bool,
         gpus: Collection[int] = (),
     ) -> None:
         self._plan = plan
         self._acknowledgements = acknowledgements
-        self._frontend_serials = frontends
+        self._frontends = peers
         self._is_allowed = is_allowed
         self._gpus = gpus
         self._has_warned = False
@@ -221,7 +222,7 @@ class RegionRegistry:
 
     def _check_allowed(self, caller: int) -> None:
         """Raise the error of a caller that may not change the regions."""
-        if caller not in {OWN_CALLER, *self._frontend_serials()}:
+        if caller not in {OWN_CALLER, *self._frontends.serving_serials()}:
             # Otherwise a model could have the frontends write where it cannot.
             raise InvalidArgument("shared memory must be registered by a client")
         if not self._is_allowed:
@@ -285,7 +286,7 @@ class RegionRegistry:
                 self._plan.enqueue(CloseRegion(number))
             raise problem
         region.is_open, region.can_be_mapped = True, can_be_mapped
-        frontends = self._frontend_serials()
+        frontends = self._frontends.serving_serials()
         self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
         await self._acknowledgements.sync(frontends)
 
@@ -306,7 +307,7 @@ class RegionRegistry:
         return All(each.released for each in leaving)
 
     def _begin_release(self, region: RegisteredRegion) -> None:
-        users = set(self._frontend_serials())
+        users = set(self._frontends.serving_serials())
         self._plan.enqueue(
             *(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users))
         )

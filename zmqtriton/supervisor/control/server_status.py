@@ -15,10 +15,9 @@ from zmqtriton.supervisor.models.instance import shorten
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import lacks_versions, troubles
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
-from zmqtriton.supervisor.settings import Settings
+from zmqtriton.supervisor.settings import ServerInfo, Settings
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 from zmqtriton_floor.endpoints import local_service_path

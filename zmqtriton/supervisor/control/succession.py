@@ -12,7 +12,6 @@ Does no I/O.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -20,16 +19,14 @@ from typing import Any, Protocol
 from zmqtriton.supervisor.actions import GiveOutput, GiveSockets, PrintError, Send
 from zmqtriton.supervisor.control.verbs import BY_ACTION, ControlCall, RepeatedCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.introductions import Start
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.settings import Start
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError
 
 #: Performs a call of this server's own; returns the result or the error.
 Perform = Callable[[str, dict[str, Any]], Promise[Any]]
-#: The other server's answer; None if it has ended.
-Answer = Promise[wire.CallResult | None]
 
 #: Prefixes of calls that are repeated first, in this order, because other calls depend on them.
 _FIRST = ("repository.", "load", "unload")
@@ -43,8 +40,6 @@ _WITH_FILES = (
     "--one-by-one: files that came with loads end with the server before; unload these models, or "
     "put them into the repository"
 )
-#: Calls before the core has begun have lower numbers.
-_FIRST_ID = 1 << 16
 
 
 class ToldPart(Protocol):
@@ -89,12 +84,9 @@ class Succession:
         self._hears_changes = self._has_left = False
         #: Calls of this kind since the other server asked for the sockets.
         self._forgotten: list[RepeatedCall] = []
-        self._ids = itertools.count(_FIRST_ID)
-        #: Calls of the server before that wait for the end of the repetition; None when it is over.
-        self._held: list[Promise[None]] | None = None
+        #: True until the calls to the server before are repeated here.
+        self._is_repeating = False
         self._has_taken_over = Promise[None]()
-        #: Questions to the other server.
-        self._waiting: dict[int, Answer] = {}
         self._leaves_models = leaves_models
         #: The calls that inherit_rest() repeats.
         self._later: list[RepeatedCall] = []
@@ -155,7 +147,7 @@ class Succession:
 
     def follow(self, predecessor: int) -> None:
         """Take over from the server that is this caller."""
-        self._other, self._is_predecessor, self._held = predecessor, True, []
+        self._other, self._is_predecessor, self._is_repeating = predecessor, True, True
         self._manager.wait_for_turn()
 
     async def inherit(self, perform: Perform) -> None:
@@ -170,9 +162,7 @@ class Succession:
             self._plan.enqueue(PrintError(f"error: {_WITH_FILES}: {', '.join(lost)}"))
             self._server.stop(1)
         await self._repeat([call for call in calls if not self._leaves_later(call[0])], perform)
-        held, self._held = self._held or [], None
-        for turn in held:
-            turn()
+        self._is_repeating = False
         self._hears_changes = self._other != 0
 
     def _leaves_later(self, verb: str) -> bool:
@@ -218,10 +208,7 @@ class Succession:
 
     async def turn(self) -> None:
         """Wait until the repeated calls are done, which the predecessor has received earlier."""
-        if self._held is not None:
-            turn = Promise[None]()
-            self._held.append(turn)
-            await turn
+        await self._plan.until(lambda: not self._is_repeating)
 
     def is_for_other_alone(self, verb: str) -> bool:
         """True if this server leaves, and the call is for the one that stays."""
@@ -236,40 +223,36 @@ class Succession:
 
     async def tell_other(self, verb: str, arguments: dict[str, Any]) -> None:
         """Tell the other server, if there is one, of a call that was performed here."""
-        if not self._other:
-            return
         if self._hears_changes:
             there = await self._ask(verb, arguments)
             if there is not None and there.code:
                 other = "before" if self._is_predecessor else "that takes over"
                 self._plan.log("W", f"not done by the server {other}: {verb}: {there.text}")
-        elif verb == _FORGOTTEN and not self._is_predecessor:
+        elif self._other and verb == _FORGOTTEN and not self._is_predecessor:
             self._forgotten.append((verb, arguments))
 
-    def _ask(self, verb: str, arguments: dict[str, Any]) -> Answer:
+    async def _ask(self, verb: str, arguments: dict[str, Any]) -> wire.CallResult | None:
+        """Ask the other server; return None without one, or when it ends."""
         if not self._other:
-            return Promise.kept(None)
-        number = next(self._ids)
-        answer = self._waiting[number] = Answer()
+            return None
+        other, document = self._other, json.dumps(arguments)
         client = "the server that takes over" if self._is_predecessor else "the server before"
-        call = wire.Call(number, verb, json.dumps(arguments), client)
-        self._plan.enqueue(Send(self._other, call))
-        return answer
+        answer: Promise[wire.CallResult] = self._plan.ask(
+            lambda ticket: Send(other, wire.Call(ticket, verb, document, client))
+        )
+        await self._plan.until(lambda: answer.is_over or not self.is_other(other))
+        return answer.value if answer.is_over else None
 
     def take_answer(self, caller: int, answer: wire.CallResult) -> None:
         """Take an answer, which is the other server's if anybody has asked it."""
-        waiting = self._waiting.pop(answer.id, None) if self.is_other(caller) else None
-        if waiting is not None:
-            waiting(answer)
+        if self.is_other(caller):
+            self._plan.answer(answer.id, answer)
 
     def caller_ended(self, caller: int) -> None:
         """A caller has ended; if it is the other server, this one is alone."""
         if not self.is_other(caller):
             return
         self._other, self._hears_changes, self._forgotten = 0, False, []
-        waiting, self._waiting = self._waiting, {}
-        for answer in waiting.values():
-            answer(None)
         if self._is_predecessor:
             self.end_of_predecessor()
 

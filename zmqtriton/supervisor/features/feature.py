@@ -23,13 +23,15 @@ from zmqtriton.supervisor.models.stub_tasks import StubTasks
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
-from zmqtriton.supervisor.settings import Policy
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.settings import Policy, ServerInfo
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.reasons import Reason
 
 _Answer = TypeVar("_Answer")
+#: A hook without an answer.
+_Hook = Callable[..., None]
 #: Minimum seconds between two log lines about a feature whose hooks fail.
 _LOG_AGAIN_AFTER_S = 60.0
 
@@ -135,9 +137,6 @@ class Feature:
         """Return why a server with these models cannot begin to serve; "" if it can."""
         return ""
 
-    def advance(self) -> None:
-        """Act on the state of the server; called after each event."""
-
     def defer_stop(self) -> bool:
         """Return True to put off a requested stop; the feature calls `HostServer.stop` later."""
         return False
@@ -181,6 +180,8 @@ class Features:
     def __init__(self, plan: Plan, features: Sequence[Feature]) -> None:
         self._plan = plan
         self._features = features
+        #: The features with a hook of their own, by its name, once it was called.
+        self._owners: dict[str, list[Feature]] = {}
         #: Time of the last logged failure, and the number of failures since, by feature.
         self._logged: dict[Feature, tuple[float, int]] = {}
 
@@ -197,21 +198,26 @@ class Features:
             else:
                 yield answer
 
-    def tell(self, hook: Callable[[Feature], None]) -> None:
-        for _ in self.ask(hook):
-            pass
+    def tell(self, hook: _Hook, *arguments: Any) -> None:
+        """Call a hook of all features that have one of their own."""
+        name = hook.__name__
+        if name not in self._owners:
+            of_all = self._features
+            self._owners[name] = [f for f in of_all if getattr(type(f), name) is not hook]
+        for feature in self._owners[name]:
+            try:
+                getattr(feature, name)(*arguments)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._log(feature, error)
 
     def load_began(self, blueprint: Blueprint) -> None:
-        self.tell(lambda each: each.load_began(blueprint))
+        self.tell(Feature.load_began, blueprint)
 
     def load_succeeded(self, blueprint: Blueprint) -> None:
-        self.tell(lambda each: each.load_succeeded(blueprint))
+        self.tell(Feature.load_succeeded, blueprint)
 
     def load_ended(self, name: str) -> None:
-        self.tell(lambda each: each.load_ended(name))
-
-    def forget_model(self, name: str) -> None:
-        self.tell(lambda each: each.forget_model(name))
+        self.tell(Feature.load_ended, name)
 
     def news(self) -> Iterator[Any]:
         for messages in self.ask(lambda each: list(each.news())):

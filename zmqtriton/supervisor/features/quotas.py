@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton.config.parameters import (
@@ -12,9 +12,9 @@ from zmqtriton.config.parameters import (
     MAX_SEGMENT_BYTES,
     USUAL_CPU_WEIGHT,
     Quota,
-    QuotaUse,
 )
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.settings import ServerInfo
 
 
 class QuotaReport(Feature):
@@ -25,30 +25,30 @@ class QuotaReport(Feature):
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Describe the limits of models; empty without any."""
         quotas = [generation.blueprint.quota for generation in self._generations.values()]
-        rows = describe_quotas(quotas, self._info.quota_use, counts)
+        rows = describe_quotas(quotas, self._info, counts)
         return {"quotas": rows, "quotas_kept_by": self._info.quotas_kept_by()} if rows else {}
 
 
 def describe_quotas(
     quotas: Iterable[Quota],
-    use_of: Callable[[str], QuotaUse],
+    server: ServerInfo,
     counts: Iterable[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """Return a row for each limit of a model; `counts` are the broker's, by version."""
     rows = [
         _row(quota.model, *entry)
         for quota in sorted(set(quotas))
-        for entry in _limits(quota, use_of)
+        for entry in _limits(quota, server)
     ]
     return sorted([*rows, *_paces(counts)], key=lambda row: str(row["model"]))
 
 
-def _limits(quota: Quota, use_of: Callable[[str], QuotaUse]) -> Iterator[tuple[Any, ...]]:
+def _limits(quota: Quota, server: ServerInfo) -> Iterator[tuple[Any, ...]]:
     if quota.max_segment_bytes:
-        use = use_of(quota.model)
+        use = server.quota_use(quota.model)
         yield MAX_SEGMENT_BYTES, quota.max_segment_bytes, use.segment_bytes, use.segment_refusals
     if quota.max_memory_bytes:
-        use = use_of(quota.model)
+        use = server.quota_use(quota.model)
         yield MAX_MEMORY_BYTES, quota.max_memory_bytes, use.memory_bytes, use.memory_excesses
     if quota.cpu_weight != USUAL_CPU_WEIGHT:
         yield CPU_WEIGHT, quota.cpu_weight, None, None

@@ -92,12 +92,12 @@ class ActionRunner:
     def run_all(self) -> None:
         """Perform what the core has decided, and what it decides meanwhile."""
         while self.exit_status is None:
-            todo: list[actions.Action] = []
-            with guarded("a decision"):
+            todo: list[actions.Action] | None = None
+            with guarded("a decision"):  # the stories that have not failed go on
                 todo = self._core.take_actions()
-            if not todo:
+            if todo == []:
                 return
-            for action in todo:
+            for action in todo or ():
                 self._run(action)
 
     def _run(self, action: actions.Action) -> None:

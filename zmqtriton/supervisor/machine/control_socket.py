@@ -12,8 +12,9 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable, Set
+from collections.abc import Set
 from pathlib import Path
+from typing import Protocol
 
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.tool_listener import peer_of
@@ -23,8 +24,13 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 16
 
 
+class StubProcesses(Protocol):
+    def stub_pids(self) -> Set[int]:
+        """Return the pids of stubs; each leads its process group."""
+
+
 class ControlSocket:
-    def __init__(self, path: Path, stubs: Callable[[], Set[int]]) -> None:
+    def __init__(self, path: Path, children: StubProcesses) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
         self._socket.bind(str(path))
@@ -32,8 +38,7 @@ class ControlSocket:
         self._socket.listen(_BACKLOG)
         #: Given up for a moment to turn a caller away when no other descriptor is left.
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        #: The pids of stubs; each leads its process group.
-        self._stub_pids = stubs
+        self._children = children
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -68,7 +73,7 @@ class ControlSocket:
         if uid in (0, os.geteuid()):
             try:
                 group, ancestors = os.getpgid(pid), _ancestors(pid)
-                if os.getpid() not in ancestors and self._stub_pids().isdisjoint(
+                if os.getpid() not in ancestors and self._children.stub_pids().isdisjoint(
                     {pid, group, *ancestors}
                 ):
                     return True

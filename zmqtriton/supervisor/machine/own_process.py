@@ -7,15 +7,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import systemd
 from zmqtriton.host import capacity, fitness
+from zmqtriton.logs.log import ServerLog
 from zmqtriton.options import Options
 from zmqtriton.start import checks
-from zmqtriton.supervisor.server_processes.introductions import Start
+from zmqtriton.supervisor.core import SupervisorCore
+from zmqtriton.supervisor.settings import Start
 from zmqtriton_floor import prctl
 
 _log = logging.getLogger(__name__)
@@ -112,11 +113,9 @@ def _begins_with(script: str, python: str) -> bool:
 class Signals:
     """The signals that this process receives, in a socket that the loop watches."""
 
-    def __init__(
-        self, stop: Callable[[], None], reopen_log: Callable[[], None], *, has_log_file: bool
-    ) -> None:
-        self._stop = stop
-        self._reopen_log = reopen_log
+    def __init__(self, core: SupervisorCore, log: ServerLog, *, has_log_file: bool) -> None:
+        self._core = core
+        self._log = log
         #: True if SIGHUP cannot be about a log file, and so tells that a terminal is closed.
         self._has_terminal_alone = not has_log_file
         self._reader, self._writer = socket.socketpair()
@@ -147,17 +146,17 @@ class Signals:
                 _log.info("The terminal is closed: the server stops")
                 # both the kernel and a shell tell of it; a second stop would end all at once
                 self._has_terminal_alone = False
-                self._stop()
+                self._core.stop_requested()
             elif number == signal.SIGHUP:
-                self._reopen_log()
+                self._log.reopen()
             elif number in _STOP:
                 _log.info("%s has come: the server stops", _name(number))
-                self._stop()
+                self._core.stop_requested()
             elif number not in self._logged:
                 self._logged.add(number)
                 if number in _SHORTAGE:
                     _log.warning("%s has come: the server stops", _name(number))
-                    self._stop()
+                    self._core.stop_requested()
                 else:
                     _log.warning("%s means nothing to the server and is ignored", _name(number))
 

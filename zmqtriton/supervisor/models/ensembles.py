@@ -6,7 +6,7 @@ of them. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, version_not_loaded_text
@@ -44,12 +44,21 @@ class Member(Callee, Protocol):
         """Publish the state of an ensemble again, since a model that it may call has changed."""
 
 
+class Members(Protocol):
+    """All models, as ensembles need them."""
+
+    @property
+    def models(self) -> Mapping[str, Member]: ...
+
+    def get_or_create_model(self, name: str) -> Member:
+        """Return the model; make it known if it was not."""
+
+
 class EnsembleMembers:
     """All models, as ensembles see them."""
 
-    def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
-        self._models = models
-        self._make = make
+    def __init__(self, server: Members) -> None:
+        self._server, self._models = server, server.models
         #: Models that are ensembles, or were before a reload.
         self._ensembles: set[str] = set()
 
@@ -57,13 +66,14 @@ class EnsembleMembers:
 
     def load_members(self, ensemble: EnsembleBlueprint, *, again: bool) -> Promise[None]:
         """Load each member, or try to; `again` retries those that failed."""
-        members = map(self._make, ensemble.member_names)
+        members = map(self._server.get_or_create_model, ensemble.member_names)
         return All(member.load_as_dependency(again=again) for member in members)
 
     def check_acyclic(self, name: str) -> None:
         """Raise ConfigError if an ensemble calls itself through others."""
         check_cycle(
-            name, {other: model.dependencies.members for other, model in self._models.items()}
+            name,
+            {other: model.dependencies.members for other, model in self._models.items()},
         )
 
     def finalize_config(self, blueprint: Blueprint) -> FinalConfig:

@@ -8,7 +8,7 @@ the model, decides when it is announced and when it is retired. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,18 +19,16 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
 from zmqtriton.supervisor.models.instance_changes import Roll, change_groups
-from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
-from zmqtriton.supervisor.story import Change, Promise
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.reasons import Reason
 
 #: Maximum seconds that it waits for ending instances, whose descriptors it needs.
 _ROOM_WITHIN_S = 30.0
-_ROOM_LOOK_S = 0.1
 #: The states of instances that answer requests, or will.
 _ANSWERING = frozenset(InstanceState) - {
     InstanceState.STOPPING,
@@ -117,16 +115,15 @@ class Generation:
             *(blueprint.ensemble.member_names if blueprint.ensemble else ()),
         }
         self._bytecode_directory = introductions.bytecode_directory(self.number)
+        self.finalize_turns = introductions.finalize_turns
         self._broker_entry = BrokerEntry(introductions, self.number, blueprint.name, version)
         #: Instances that wait for the configuration, which the first one is asked for.
         self._awaiting_config: list[StubPlace] = []
         #: The model's answer about its configuration.
         self._completion = ""
-        #: The owner of a change of its instances, what it waits for, and the roll if it is one.
-        self._scope, self.news = plan.scope(), Change()
+        #: The owner of a change of its instances, and the roll if it is one.
+        self._scope = plan.scope()
         self._roll: Roll | None = None
-        #: Seconds that it has waited for others to end.
-        self._waited_s = 0.0
         #: The origin of its instances; None before the first, and if they load by themselves.
         self.template: Template | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
@@ -149,22 +146,18 @@ class Generation:
 
     def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
-        if self.state is not GenerationState.LOADING:
-            return  # it was given up while it waited
         slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
         if self.final_config is not None:
             slots = [*self.final_config.slots]
-        limit, waited_s = self._introductions.resources.instance_limit, self._waited_s
-        if limit.is_room_coming(len(slots)) and waited_s < _ROOM_WITHIN_S:
-            self._waited_s += _ROOM_LOOK_S
-            self._plan.call_later(_ROOM_LOOK_S, self.start)
-            return
-        if self.final_config is None:
-            # What else they need is known when the first one has completed the configuration.
-            if self._is_allowed(lambda claims: limit.claim(self.number, len(slots))):
-                self.add_instances(slots)
-            return
-        if self._is_allowed(lambda claims: claims.claim(self.number, slots)):
+        if self._introductions.resources.instance_limit.is_room_coming(len(slots)):
+            self._plan.tell(self._start_when_there_is_room(slots))
+        elif self._claim(slots):
+            self.add_instances(slots)
+
+    async def _start_when_there_is_room(self, slots: Sequence[InstanceSlot]) -> None:
+        late, limit = self._plan.pause(_ROOM_WITHIN_S), self._introductions.resources.instance_limit
+        await self._plan.until(lambda: late.is_over or not limit.is_room_coming(len(slots)))
+        if self.state is GenerationState.LOADING and self._claim(slots):
             self.add_instances(slots)
 
     def announce(self) -> None:
@@ -214,12 +207,12 @@ class Generation:
         """Change the instances. Raises ZmqTritonError if it cannot be done."""
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
-        return self._scope.tell(change_groups(self, blueprint, finished, claim))
+        return self._scope.tell(change_groups(self._plan, self, blueprint, finished, claim))
 
     def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
         self._end_template()  # it has the old code
-        roll = self._roll = Roll(self, blueprint)
+        roll = self._roll = Roll(self._plan, self, blueprint)
         return self._scope.tell(roll.tell())
 
     def remove_instance(self, instance: StubPlace) -> None:
@@ -310,7 +303,6 @@ class Generation:
                 self._broker_entry.attach(instance)
             self._begin_next()
         self.instances.discard_removed()
-        self.news()
         if self.readiness.have_all_failed:
             self._broker_entry.remove(self.readiness.why_not_ready)
             self.owner.generation_given_up(self)
@@ -336,9 +328,8 @@ class Generation:
                 self.abort(self.readiness.why_not_ready or UNLOADED)
 
     def _end_without_processes(self) -> None:
-        if self.state is not GenerationState.STOPPING:
-            return
-        if not any(instance.is_alive for instance in self.instances):
+        is_ending = self.state is GenerationState.STOPPING
+        if is_ending and not any(instance.is_alive for instance in self.instances):
             self._broker_entry.remove(UNLOADED)
             self._introductions.resources.release(self.number)
             self._plan.enqueue(RemoveDirectory(self._bytecode_directory))
@@ -349,23 +340,7 @@ class Generation:
 
     def add_instances(self, places: Sequence[InstanceSlot]) -> list[StubPlace]:
         """Create an instance for each slot, and start them."""
-        new = [
-            StubPlace(
-                self._plan,
-                place,
-                model=self.blueprint.name,
-                version=self.version,
-                environment=self.environment,
-                quota=self.blueprint.quota,
-                load_within_s=self.blueprint.max_load_s,
-                retry_after_s=self.blueprint.retry_after_s,
-                finalize_turns=self._introductions.finalize_turns,
-                on_event=self.handle,
-                artifact=self.blueprint.versions[self.version].path.rpartition("/")[2],
-                template=self._choose_template,
-            )
-            for place in places
-        ]
+        new = [StubPlace(self._plan, place, self) for place in places]
         self.instances += new
         self._unstarted_instances += new
         self._begin_next()
@@ -377,7 +352,7 @@ class Generation:
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
-    def _choose_template(self) -> Template | None:
+    def choose_template(self) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
@@ -415,7 +390,7 @@ class Generation:
         # the broker kills this group if the supervisor dies; a guest is not ours
         group = 0 if self.environment.host else instance.pid
         introduced = self._introductions.introduce(instance.serial, "stub", place.name, group)
-        introduced.then(lambda _: self._plan.enqueue(Send(instance.serial, load)))
+        introduced.at_end(lambda: self._plan.enqueue(Send(instance.serial, load)))
 
     def _is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if the model in this instance is asked for the configuration."""
@@ -444,7 +419,7 @@ class Generation:
                 return
             self._plan.log("V", "model configuration:\n", document=self.final_config.config)
             slots = self.final_config.slots
-            if not self._is_allowed(lambda claims: claims.claim(self.number, slots)):
+            if not self._claim(slots):
                 return
             others = slots[len(self.instances) :]
         waiting, self._awaiting_config = [instance, *self._awaiting_config], []
@@ -453,10 +428,14 @@ class Generation:
                 self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
         self.add_instances(others)
 
-    def _is_allowed(self, claim: Callable[[ResourceClaims], None]) -> bool:
+    def _claim(self, slots: Sequence[InstanceSlot]) -> bool:
         """True if all its instances could ever execute, with what others need; else it fails."""
+        claims = self._introductions.resources
         try:
-            claim(self._introductions.resources)
+            if self.final_config is not None:
+                claims.claim(self.number, slots)
+            else:  # what else they need is known when the first has completed the configuration
+                claims.instance_limit.claim(self.number, len(slots))
         except ZmqTritonError as error:
             self._fail(error)
             return False

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
-from zmqtriton.reading.blueprint import InstanceSlot
+from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
@@ -71,30 +70,32 @@ class ProcessLost(InternalError):
     """Raised when a process ended without saying why, so that the next one may well succeed."""
 
 
+class InstanceOwner(Protocol):
+    """The generation of an instance, as that needs it."""
+
+    blueprint: Blueprint
+    version: int
+    environment: Environment
+
+    @property
+    def finalize_turns(self) -> FinalizeTurns: ...
+
+    def handle(self, instance: StubPlace, event: states.Event) -> None:
+        """Take an event of the instance, such as the end of a pause."""
+
+    def choose_template(self) -> Template | None:
+        """Return the origin of the next stub; None if that loads by itself."""
+
+
 class StubPlace:
-    """A place for a stub. Its timers report through its generation, by `on_event`."""
+    """A place for a stub. Its timers report through its generation."""
 
     #: The steady growth of its memory, as its process reports it.
     growth = NO_GROWTH
     #: The differences between its model's code and configuration, likewise.
     mismatches: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        plan: Plan,
-        place: InstanceSlot,
-        *,
-        model: str,
-        version: int = 0,
-        environment: Environment,
-        quota: Quota = NO_QUOTA,
-        load_within_s: float = 0.0,
-        retry_after_s: float = 0.0,
-        finalize_turns: FinalizeTurns,
-        on_event: Callable[[StubPlace, states.Event], None],
-        artifact: str = "",
-        template: Callable[[], Template | None] = lambda: None,
-    ) -> None:
+    def __init__(self, plan: Plan, place: InstanceSlot, owner: InstanceOwner) -> None:
         self.slot = place
         self.state = InstanceState.STOPPED
         #: Reason of the last death; its text includes the place in the model.
@@ -117,16 +118,7 @@ class StubPlace:
         self.has_is_ready = False
         #: True if its generation continues without it.
         self.is_being_removed = False
-        self.model, self.version = model, version
-        self._plan, self._environment, self._quota = plan, environment, quota
-        #: The limit for its loading; 0 is no limit.
-        self._load_within_s = load_within_s
-        #: Pause before a given-up instance is started again; 0: never.
-        self._retry_after_s = max(0.0, retry_after_s)
-        self._finalize_turns = finalize_turns
-        self._on_event = on_event
-        #: The name of the file that it runs, and the source of what it is forked from.
-        self._artifact, self._template = artifact, template
+        self._plan, self._owner = plan, owner
         self._backoff = Backoff()
         #: Number of deaths before and since it was given up; 0 if it is not given up.
         self._deaths_when_given_up = 0
@@ -144,6 +136,14 @@ class StubPlace:
         return self.slot.name
 
     @property
+    def model(self) -> str:
+        return self._owner.blueprint.name
+
+    @property
+    def version(self) -> int:
+        return self._owner.version
+
+    @property
     def is_alive(self) -> bool:
         return self.state in ALIVE_STATES
 
@@ -155,7 +155,7 @@ class StubPlace:
     @property
     def retry_after_s(self) -> float:
         """Return the pause before each further try once it is given up; 0 without further tries."""
-        return self._retry_after_s if self.can_restart else 0.0
+        return max(0.0, self._owner.blueprint.retry_after_s) if self.can_restart else 0.0
 
     @property
     def recent_deaths(self) -> int:
@@ -227,19 +227,21 @@ class StubPlace:
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
-        text = f"{self.name} on {_device_of(self.slot)} using artifact '{self._artifact}'"
+        owner, blueprint = self._owner, self._owner.blueprint
+        artifact = blueprint.versions[self.version].path.rpartition("/")[2]
+        text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
         self._plan.log("V", f"Creating instance {text}")
-        template = self._template()
+        template = owner.choose_template()
         self._is_thread = template is not None and template.has_threads
         self._plan.enqueue(
             SpawnStub(
                 self.serial,
-                self._environment,
-                self.model,
+                owner.environment,
+                blueprint.name,
                 self.name,
                 self.slot.host_policy,
-                self._quota,
-                self.version,
+                blueprint.quota,
+                owner.version,
                 template,
             )
         )
@@ -252,18 +254,19 @@ class StubPlace:
         self.pid = event.pid
         if self.state is InstanceState.STOPPING:
             self._end()
-        elif self._load_within_s:
+        elif self._owner.blueprint.max_load_s:
             self._limit_load()
 
     def _limit_load(self) -> None:
-        limit_s = self._load_within_s
+        limit_s = self._owner.blueprint.max_load_s
         text = f"loading took longer than max_load_seconds ({limit_s:g})"
         reason = Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s)
         self._kill_after(limit_s, reason, can_tell=True)
 
     def rest(self, *, is_on: bool) -> None:
         """Pause the time limit of the instance's load, or continue it."""
-        if self.state is InstanceState.LOADING and self._load_within_s and self._timer:
+        has_limit = bool(self._owner.blueprint.max_load_s)
+        if self.state is InstanceState.LOADING and has_limit and self._timer:
             self._timer.cancel()
             if not is_on:
                 self._limit_load()
@@ -298,7 +301,7 @@ class StubPlace:
 
     def _on_process_exited(self, event: states.ProcessExited) -> None:
         self.last_pid, self.pid = self.pid, 0
-        self._finalize_turns.leave(self.serial)
+        self._owner.finalize_turns.leave(self.serial)
         if self.state is not InstanceState.BACKOFF:
             return
         lived_s = self._plan.now_s - self._ready_at_s
@@ -320,8 +323,7 @@ class StubPlace:
             self._schedule_event(self.retry_after_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
-        turn = self._finalize_turns.request(self.serial, self.pid)
-        turn.then(lambda _: self._finalize())
+        self._owner.finalize_turns.request(self.serial, self.pid).at_end(self._finalize)
 
     def _finalize(self) -> None:
         self._plan.enqueue(Send(self.serial, wire.Finalize()))
@@ -344,7 +346,7 @@ class StubPlace:
     def _schedule_event(self, delay_s: float, event: states.Event) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._plan.call_later(delay_s, lambda: self._on_event(self, event))
+        self._timer = self._plan.call_later(delay_s, lambda: self._owner.handle(self, event))
 
     def _kill(self) -> None:
         self._plan.enqueue(Signal(self.serial, int(signal.SIGKILL), group=True))

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton.supervisor.story import Change
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
@@ -32,9 +32,6 @@ _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 class ChangedGeneration(Protocol):
     """A generation, as a change of its instances needs it."""
-
-    #: An instance has changed.
-    news: Change
 
     @property
     def instances(self) -> InstanceSet: ...
@@ -53,6 +50,7 @@ class ChangedGeneration(Protocol):
 
 
 async def change_groups(
+    plan: Plan,
     generation: ChangedGeneration,
     blueprint: Blueprint,
     finished: FinalConfig,
@@ -67,7 +65,7 @@ async def change_groups(
     kept, lacking = match_slots(usable, finished.slots)
     surplus = [i for i in present if i not in kept]
     new = generation.add_instances(lacking)
-    await generation.news.until(lambda: bool(find_failure(new)) or _are_ready(new))
+    await plan.until(lambda: bool(find_failure(new)) or _are_ready(new))
     failed = find_failure(new)
     if failed is not None:
         for instance in new:
@@ -117,7 +115,8 @@ class NeedsNewGeneration(ZmqTritonError):
 class Roll:
     """Other code for the instances of a generation, one by one."""
 
-    def __init__(self, generation: ChangedGeneration, blueprint: Blueprint) -> None:
+    def __init__(self, plan: Plan, generation: ChangedGeneration, blueprint: Blueprint) -> None:
+        self._plan = plan
         self._generation = generation
         self._blueprint = blueprint
         #: Known once a new instance has completed it, if it is to be completed.
@@ -137,7 +136,7 @@ class Roll:
         while self._old:
             (starting,) = self._generation.add_instances([self._old[0].slot])
             self._starting = starting
-            await self._generation.news.until(self._is_decided)
+            await self._plan.until(self._is_decided)
             problem = self._find_problem()
             if problem is not None:
                 # those that are not replaced yet stay
@@ -159,7 +158,6 @@ class Roll:
             self._require_same_config(finished)
         except ZmqTritonError as error:
             self._problem = error
-            self._generation.news()
             return False
         self._finished = finished
         return True

@@ -75,6 +75,16 @@ class Callee(Protocol):
         """Load the model if it is not loaded; kept once it was, or was tried."""
 
 
+class Callees(Protocol):
+    """All models, as their order needs them."""
+
+    @property
+    def models(self) -> Mapping[str, Callee]: ...
+
+    def get_or_create_model(self, name: str) -> Callee:
+        """Return the model; make it known if it was not."""
+
+
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
     """True if the first model calls the second, directly or through other models."""
     seen, queue = {start}, [start]
@@ -91,18 +101,18 @@ def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
 class LoadOrder:
     """Loads what a model names before the model, without letting two wait for each other."""
 
-    def __init__(self, models: Mapping[str, Callee], make: Callable[[str], Callee]) -> None:
-        self._models = models
-        self._make = make
+    def __init__(self, server: Callees) -> None:
+        self._server = server
         #: The models that wait for their callees, each with what lets it go on.
         self._waiting: dict[str, Promise[None]] = {}
 
-    async def load_callees(self, name: str, callees: Iterable[str], *, again: bool) -> None:
+    async def load_callees(self, name: str, called: Iterable[str], *, again: bool) -> None:
         """Load each callee, or try to. Goes on without one that waits for this model."""
-        names = sorted(c for c in set(callees) - {name} if not reaches(c, name, self._needs))
+        names = sorted(c for c in set(called) - {name} if not reaches(c, name, self._needs))
         go_on = self._waiting[name] = Promise()
         try:
-            All(self._make(each).load_as_dependency(again=again) for each in names).at_end(go_on)
+            callees = map(self._server.get_or_create_model, names)
+            All(each.load_as_dependency(again=again) for each in callees).at_end(go_on)
             await go_on
         finally:
             if self._waiting.get(name) is go_on:
@@ -119,18 +129,19 @@ class LoadOrder:
                 go_on()
 
     def _needs(self, name: str) -> Iterable[str]:
-        model = self._models.get(name)
+        model = self._server.models.get(name)
         return model.dependencies.loaded_before if model is not None else ()
 
 
 class RetirementQueue:
-    """Generations that retire after their callers have ended. Call `proceed` after each event."""
+    """Retires generations after their callers have ended."""
 
-    def __init__(self, generations: Mapping[int, Generation]) -> None:
+    def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
         self._waiting: dict[int, Generation] = {}
         #: Numbers of waiting generations that may still get requests from frontends.
         self._served: set[int] = set()
+        plan.server.whenever(self._unneeded, self._retire)
 
     def retire_after_callers(
         self,
@@ -147,19 +158,18 @@ class RetirementQueue:
             self._served.add(number)
             frontends_know.at_end(partial(self._served.discard, number))
 
-    def retire_unneeded(self) -> None:
-        while self._waiting:
-            reached = self._reached()
-            ready = [
-                generation
-                for number, generation in self._waiting.items()
-                if number not in self._served and not _is_needed(generation, reached)
-            ]
-            if not ready:
-                return
-            for generation in ready:
-                del self._waiting[generation.number]
-                generation.retire()
+    def _retire(self, unneeded: Iterable[Generation]) -> None:
+        for generation in unneeded:
+            del self._waiting[generation.number]
+            generation.retire()
+
+    def _unneeded(self) -> list[Generation]:
+        reached = self._reached() if self._waiting else {}
+        return [
+            generation
+            for number, generation in self._waiting.items()
+            if number not in self._served and not _is_needed(generation, reached)
+        ]
 
     def _reached(self) -> dict[str, set[str]]:
         """Return the models that each stopping model calls, directly or through other models."""

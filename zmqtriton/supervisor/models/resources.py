@@ -6,11 +6,11 @@ execute. Only this check is made here; the broker shares the resources out. Does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
 from zmqtriton.reading.blueprint import InstanceSlot
-from zmqtriton.supervisor.settings import Settings
+from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.reasons import Kind
 
@@ -18,16 +18,11 @@ _GPU = "GPU"
 
 
 class ResourceClaims:
-    def __init__(
-        self,
-        settings: Settings,
-        used_gpu_share: Callable[[int], float | None],
-        max_instances: float,
-    ) -> None:
-        self._supply = ResourcePool(settings.broker.rate)
+    def __init__(self, server: ServerInfo) -> None:
+        self._supply = ResourcePool(server.settings.broker.rate)
         self._claims: dict[int, list[ResourceNeed]] = {}
-        self.gpu_limits = GpuLimits(settings.model_load_gpu_limit, used_gpu_share)
-        self.instance_limit = InstanceLimit(max_instances)
+        self.gpu_limits = GpuLimits(server)
+        self.instance_limit = InstanceLimit(server.max_instances)
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Claim for a generation, in place of its earlier claim.
@@ -98,20 +93,13 @@ class InstanceLimit:
 class GpuLimits:
     """`--model-load-gpu-limit`: how much of a GPU may be in use when an instance begins to load.
 
-    Part of `resources`. `used_share` reports the use, so there is no I/O here. Restarted
-    instances are not checked again: their model was admitted.
+    Part of `resources`. Restarted instances are not checked again: their model was admitted.
     """
 
-    def __init__(
-        self, limits: Iterable[tuple[int, float]], used_share: Callable[[int], float | None]
-    ) -> None:
-        """Set up; `used_share` returns the share of a GPU's memory in use, from 0 to 1.
-
-        It returns None if that is unknown.
-        """
+    def __init__(self, server: ServerInfo) -> None:
         #: Limits by the number of the GPU.
-        self._limits = dict(limits)
-        self._used_share = used_share
+        self._limits = dict(server.settings.model_load_gpu_limit)
+        self._server = server
         #: The admitted instances by generation.
         self._admitted: dict[int, set[tuple[str, int]]] = {}
 
@@ -138,7 +126,7 @@ class GpuLimits:
 
     def _is_full(self, gpu: int) -> bool:
         limit = self._limits.get(gpu)
-        used = None if limit is None else self._used_share(gpu)
+        used = None if limit is None else self._server.used_gpu_share(gpu)
         return used is not None and limit is not None and used > limit
 
     def forget_generation(self, generation: int) -> None:

@@ -6,14 +6,14 @@ with the loaded models again and again. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryNames, ShowTables
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
-from zmqtriton.supervisor.plan import Plan, PlanTimer
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import ModelState
 from zmqtriton.supervisor.story import All, Promise
@@ -25,16 +25,16 @@ SETTLE_S = 1.0
 #: Seconds between two looks for a missing repository.
 _LOOK_S = 1.0
 
+#: Seconds until the first report of the progress, and between two.
+_FIRST_S, _EVERY_S = 2.0, 5.0
+_MAX_PHASES = 3
+
 _NOT_ALL = "failed to load all models"
 _MAX_NAMED = 10
 
 
 class StartupServer(Protocol):
     models: dict[str, ServedModel]
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
 
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; make it known if it was not."""
@@ -51,6 +51,12 @@ class StartupServer(Protocol):
     async def finish_move(self) -> None:
         """Repeat the predecessor's control calls about models."""
 
+    def publish(self, news: wire.RepositoryState | wire.ForgetModel) -> None:
+        """Tell all frontends."""
+
+    def forget_model(self, name: str) -> None:
+        """Forget a model that is gone with its directory."""
+
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
 
@@ -61,17 +67,15 @@ class Startup:
         plan: Plan,
         policy: Policy,
         served: StartupServer,
-        publish: Callable[[wire.RepositoryState | wire.ForgetModel], None],
         end_of_predecessor: Promise[None],
     ) -> None:
         self._plan = plan
-        self._publish = publish
         self._policy = policy
         self._server = served
         self._scope = plan.scope()
         self._left: set[str] = set()
         self._failed: list[str] = []
-        self._progress = StartupProgress(plan, self._find_phases)
+        self._progress = plan.scope()
         self.is_over = False
         #: Requests wait for models that the server before has as yet.
         self.is_moving = policy.one_by_one
@@ -86,13 +90,13 @@ class Startup:
 
     def stop(self) -> None:
         """Begin nothing new."""
-        self._progress.end()
+        self._progress.cancel()
         self._scope.cancel()
 
     async def _tell(self) -> None:
         """Load the models, let clients connect, and poll if so wanted."""
         policy = self._policy
-        self._progress.begin()
+        self._progress.tell(self._report_progress())
         listing = await self._list()
         names = policy.startup_models
         if policy.control_mode != "explicit" or names == ("*",):
@@ -105,7 +109,7 @@ class Startup:
         if policy.one_by_one:
             await self._server.finish_move()
             self.is_moving = False
-            self._publish(wire.RepositoryState(0))
+            self._server.publish(wire.RepositoryState(0))
         else:
             self._server.accept_clients()
         if policy.control_mode == "poll" and policy.poll_s > 0:
@@ -131,15 +135,15 @@ class Startup:
         if self._policy.exit_on_error or self._policy.one_by_one:
             self._give_up(error.text)
         elif not self.is_repository_missing:
-            self._progress.end()
+            self._progress.cancel()
             self.is_repository_missing = True
             self._plan.log("E", f"Internal: {error.text}")
-            self._publish(wire.RepositoryState(1))
+            self._server.publish(wire.RepositoryState(1))
             self._server.accept_clients()
 
     async def _wait_for_end_of_predecessor(self, names: tuple[str, ...]) -> None:
         """Let clients connect, whose requests wait until the server before has ended."""
-        self._publish(wire.RepositoryState(0, 1))
+        self._server.publish(wire.RepositoryState(0, 1))
         self._moving = names
         self._server.accept_clients()
         await self._end_of_predecessor
@@ -150,11 +154,12 @@ class Startup:
         self._left = set(names)
         await All([self._scope.tell(self._try(name)) for name in names])
         self.is_over = True
-        self._progress.end()
+        self._scope.whenever(self._gone, self._forget)
+        self._progress.cancel()
         if self.is_repository_missing:
             # not before the models are known: a server without models is ready
             self.is_repository_missing = False
-            self._publish(wire.RepositoryState(0))
+            self._server.publish(wire.RepositoryState(0))
 
     async def _try(self, name: str) -> None:
         try:
@@ -162,6 +167,18 @@ class Startup:
         except ZmqTritonError:  # the table of models has why
             self._failed.append(name)
         self._left.discard(name)
+
+    async def _report_progress(self) -> None:
+        began_s = self._plan.now_s
+        await self._plan.pause(_FIRST_S)
+        while True:
+            phases = self._find_phases()
+            shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MAX_PHASES])
+            more = len(phases) - _MAX_PHASES
+            shown += f" and {more} more" if more > 0 else ""
+            took_s = self._plan.now_s - began_s
+            self._plan.log("I", f"still starting after {took_s:.0f} s, waiting for {shown}")
+            await self._plan.pause(_EVERY_S)
 
     def _find_phases(self) -> list[tuple[str, str]]:
         """Return the models that are not tried yet, each with what it waits for."""
@@ -208,20 +225,19 @@ class Startup:
 
     def _give_up(self, text: str) -> None:
         self.is_over = True
-        self._progress.end()
+        self._progress.cancel()
         self._plan.enqueue(PrintError(f"error: creating server: Internal - {text}"))
         self._server.stop(1)
 
-    def forget_gone(self) -> list[str]:
-        """Forget the models that have ended and whose directories are gone; return their names."""
-        models = self._server.models
-        if not self.is_over or self._server.is_stopping:
-            return []
-        gone = [n for n, m in models.items() if m.history.is_directory_gone and m.has_ended]
-        for name in gone:
-            del models[name]
-            self._publish(wire.ForgetModel(name))
-        return gone
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._server.forget_model(name)
+            self._server.publish(wire.ForgetModel(name))
+
+    def _gone(self) -> list[str]:
+        """Return the models that have ended and whose directories are gone."""
+        models = self._server.models.values()
+        return [each.name for each in models if each.history.is_directory_gone and each.has_ended]
 
     # ------------------------------------------------------------------- polls
 
@@ -279,37 +295,3 @@ def _summary(status: str) -> str:
     """Return the first statement of a status on one line, without stack or lines of a file."""
     first, _, _ = status.removeprefix("UNAVAILABLE: ").partition("\n\n")
     return " ".join(line for line in first.splitlines() if not line.startswith(" "))
-
-
-_FIRST_S, _EVERY_S = 2.0, 5.0
-_MAX_PHASES = 3
-
-
-class StartupProgress:
-    def __init__(self, plan: Plan, find_phases: Callable[[], Sequence[tuple[str, str]]]) -> None:
-        """`find_phases` returns the awaited loads, a name and a phase each; nothing at the end."""
-        self._plan = plan
-        self._find_phases = find_phases
-        self._began_s = 0.0
-        self._timer: PlanTimer | None = None
-
-    def begin(self) -> None:
-        """Begin; a second call changes nothing."""
-        if self._timer is None:
-            self._began_s = self._plan.now_s
-            self._timer = self._plan.call_later(_FIRST_S, self._report)
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _report(self) -> None:
-        phases = self._find_phases()
-        if not phases:
-            return
-        shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MAX_PHASES])
-        more = len(phases) - _MAX_PHASES
-        shown += f" and {more} more" if more > 0 else ""
-        took_s = self._plan.now_s - self._began_s
-        self._plan.log("I", f"still starting after {took_s:.0f} s, waiting for {shown}")
-        self._timer = self._plan.call_later(_EVERY_S, self._report)

@@ -68,10 +68,8 @@ def task_codes() -> dict[str, TaskCode]:
 
 
 class StubTasks(HelperOwner):
-    def __init__(self, plan: Plan, find_code: Callable[[], Mapping[str, TaskCode]]) -> None:
-        """Set up; `find_code` returns the functions by name."""
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._find_code = find_code
         self._numbers = itertools.count(_FIRST)
         #: Results of tasks, by serial and number.
         self._results: dict[tuple[int, int], Promise[Any]] = {}
@@ -92,7 +90,7 @@ class StubTasks(HelperOwner):
 
     def code(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a function with these arguments, as stubs take it."""
-        return {**self._find_code()[name]._asdict(), "values": values}
+        return {**task_codes()[name]._asdict(), "values": values}
 
     def _fail(self, key: tuple[int, int], error: ZmqTritonError) -> None:
         if key in self._results:

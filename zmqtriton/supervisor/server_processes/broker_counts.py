@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
+from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import DeadlineExceeded
 
 #: Seconds for the broker's counts; a status is shown without them if it needs longer.
 _WITHIN_S = 2.0
+_NOTHING = wire.Statistics(0, 0, "", "{}")
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: Figures that only some versions of a model have.
 _OF_SOME = (
@@ -43,31 +45,26 @@ class BrokerCounts:
     def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
         self._introductions = introductions
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, Promise[CountsReport]] = {}
 
     def request(self, model: str = "") -> Promise[CountsReport]:
         """Ask for the counts of a model, or of all."""
-        number = next(self._numbers)
-        report = self._waiting[number] = Promise()
-        self._introductions.send_to_broker(wire.AskStatistics(number, model, -1))
-        self._plan.call_later(_WITHIN_S, lambda: self._answer(number, None, {}))
-        return report
+        return self._plan.tell(self._request(model))
 
-    def handle_statistics(self, message: wire.Statistics) -> None:
-        document = json.loads(message.result) if not message.code else {}
-        entries = document.get("model_stats")
+    async def _request(self, model: str) -> CountsReport:
+        broker = self._introductions.broker_serial
+        try:
+            answer: wire.Statistics = await self._plan.ask(
+                lambda ticket: Send(broker, wire.AskStatistics(ticket, model, -1)),
+                within_s=_WITHIN_S,
+            )
+        except DeadlineExceeded:
+            answer = _NOTHING
+        document = json.loads(answer.result) if not answer.code else {}
+        entries, own = document.get("model_stats"), document.get("zmqtriton", {})
         counts = entries and [_summary(entry) for entry in entries]
-        self._answer(message.id, counts, document.get("zmqtriton", {}))
-
-    def _answer(self, number: int, counts: Any, own: dict[str, Any]) -> None:
-        report = self._waiting.pop(number, None)
-        if report is not None:
-            tables = {name: own.get(name, []) for name in ("resources", "unconnected", "held")}
-            tables |= {
-                name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns", "turns")
-            }
-            report({"counts": counts, **tables})
+        tables = {name: own.get(name, []) for name in ("resources", "unconnected", "held")}
+        tables |= {name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns", "turns")}
+        return {"counts": counts, **tables}
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

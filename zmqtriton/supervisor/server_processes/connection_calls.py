@@ -6,18 +6,17 @@ Each process that serves clients is called, and answers for its own connections.
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import json
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, Protocol
 
 from zmqtriton.roles import GRPC, HTTP
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Promise
+from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -29,55 +28,35 @@ _SETTINGS = frozenset({"address", "token", "end"})
 WITHIN_S = 5.0
 
 
-@dataclass
-class _Question:
-    #: Serials of the processes that have not answered.
-    missing: set[int]
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    answer: Promise[dict[str, Any]] = field(default_factory=Promise)
+class CalledPeers(Protocol):
+    def serials(self, roles: Collection[str]) -> list[int]:
+        """Return the processes of some roles that run."""
 
 
 class ConnectionCalls:
-    def __init__(self, plan: Plan, serials: Callable[[Collection[str]], list[int]]) -> None:
-        """Set up; `serials` finds the running processes of some roles."""
+    def __init__(self, plan: Plan, peers: CalledPeers) -> None:
         self._plan = plan
-        self._find_serials = serials
-        self._numbers = itertools.count(1)
-        self._open: dict[int, _Question] = {}
+        self._peers = peers
 
     @property
     def verbs(self) -> Verbs:
         return {_VERB: Verb(self._ask, changes=lambda arguments: bool(arguments.get("end")))}
 
-    def _ask(self, call: ControlCall) -> Promise[dict[str, Any]]:
+    async def _ask(self, call: ControlCall) -> dict[str, Any]:
         _check(call.arguments)
-        number = next(self._numbers)
-        question = _Question({*self._find_serials(ROLES)})
-        self._open[number] = question
         document = json.dumps(call.arguments)
-        self._plan.enqueue(
-            *(Send(serial, wire.Call(number, _VERB, document)) for serial in question.missing)
-        )
-        self._plan.call_later(WITHIN_S, partial(self._answer, number))
-        if not question.missing:
-            self._answer(number)
-        return question.answer
+        answers: list[Promise[wire.CallResult]] = [
+            self._plan.ask(partial(_question, serial, document), within_s=WITHIN_S)
+            for serial in self._peers.serials(ROLES)
+        ]
+        await All(answers)
+        results = [answer.value for answer in answers if not answer.error]
+        rows = [json.loads(result.result) for result in results if not result.code]
+        return {"connections": [*chain(*rows)], "silent_processes": len(answers) - len(rows)}
 
-    def handle_result(self, serial: int, result: wire.CallResult) -> None:
-        question = self._open.get(result.id)
-        if question is None or serial not in question.missing:
-            return  # it comes too late
-        if not result.code:
-            question.missing.discard(serial)
-            question.rows += json.loads(result.result)
-        if not question.missing:
-            self._answer(result.id)
 
-    def _answer(self, number: int) -> None:
-        question = self._open.pop(number, None)
-        if question is not None:
-            silent = len(question.missing)
-            question.answer({"connections": question.rows, "silent_processes": silent})
+def _question(serial: int, document: str, ticket: int) -> Send:
+    return Send(serial, wire.Call(ticket, _VERB, document))
 
 
 def _check(arguments: dict[str, Any]) -> None:

@@ -11,19 +11,16 @@ still name it, and goes to its successor then. Does no I/O.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Container
+from typing import Any
 
-from zmqtriton.config.parameters import QuotaUse
-from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton.supervisor.actions import KeepSegments, Send
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.settings import Settings, bytecode_directory
+from zmqtriton.supervisor.settings import ServerInfo, bytecode_directory
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.logs import LogOptions
@@ -181,70 +178,6 @@ _NOTES: dict[type[Any], Callable[[BrokerReplay, Any], None]] = {
 }
 
 
-class Start(NamedTuple):
-    """The command and the environment of this server, for the one that takes its place."""
-
-    program: Sequence[str] = ()
-    #: The options and their values.
-    words: Sequence[str] = ()
-    directory: str = "/"
-    environment: Mapping[str, str] = {}
-    pid: int = 0
-    #: Reason why no successor can be started with this command; "" if one can.
-    obstacle: str = ""
-    #: Invocation id of systemd for this run of its service, and systemctl's command to replace it.
-    invocation: str = ""
-    reload: str = ""
-    #: The script that has started the server with the Python in its first line; "" if a Python was
-    #: named. Behind a link in its path there may be another environment by now.
-    script: str = ""
-
-
-class ServerInfo(NamedTuple):
-    """The facts about the server that processes get at their start, and readings of the machine."""
-
-    directory: str
-    settings: Settings
-    new_token: Callable[[], bytes]
-    #: The share of a GPU's memory that is in use; None if unknown.
-    used_gpu_share: Callable[[int], float | None] = lambda gpu: None
-    #: The numbers of those that models may use.
-    gpus: Sequence[int] = ()
-    max_instances: float = math.inf
-    #: The command line, for people.
-    options: Sequence[dict[str, Any]] = ()
-    #: Maximum number of instances that compute in their finalizers at once.
-    max_finalizing: float = math.inf
-    processor_use: Callable[[int], ProcessorUse] = lambda pid: ProcessorUse()
-    #: The last lines of the log: (model or "", after which line, how many).
-    log_lines: Callable[[str, int, int], dict[str, Any]] = lambda model, after, limit: {
-        "lines": [],
-        "last": 0,
-        "lost": 0,
-    }
-    #: Number of lost lines of the log, and the seconds since it was last read.
-    log_loss: Callable[[], dict[str, Any]] = lambda: {"lost_lines": 0, "unread_s": 0.0}
-    #: The last lines of each process of a model, "" for all, also of those that died.
-    process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
-    #: The bytes of shared memory of each process, by serial number.
-    segment_bytes: Callable[[], Mapping[int, int]] = dict
-    #: The use of a model's quota, and the means that enforces quotas, in words.
-    quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
-    quotas_kept_by: Callable[[], str] = str
-    #: The processes that read the files of models, for the status.
-    readers: Callable[[], Sequence[dict[str, Any]]] = tuple
-    #: Repositories and files of models that do not answer.
-    silent_places: Callable[[], Sequence[str]] = tuple
-    #: Durations of the turns of this process's own loop.
-    loop_turns: Callable[[], dict[str, Any]] = dict
-    start: Start = Start()
-    #: Makes the directory for copies of this store's files, if there is none, and returns it.
-    #: Raises ZmqTritonError.
-    claim_storage: Callable[[str], str] = str
-    #: Seconds that the wall clock was moved by being set since the start.
-    clock_step_s: Callable[[], float] = float
-
-
 class Introductions:
     """Knows the broker's serial number and the processes that wait for it."""
 
@@ -253,11 +186,9 @@ class Introductions:
         self._server = server
         self._acknowledgements = acknowledgements
         self._replay = BrokerReplay()
-        self.resources = ResourceClaims(
-            server.settings, server.used_gpu_share, server.max_instances
-        )
+        self.resources = ResourceClaims(server)
         self.stubs = StubIndex()
-        self.finalize_turns = FinalizeTurns(plan, server.max_finalizing, server.processor_use)
+        self.finalize_turns = FinalizeTurns(plan, server)
         #: The number of brokers so far.
         self._epoch = 0
         #: The processes that wait to be introduced, or guarded, by serial.
@@ -268,8 +199,6 @@ class Introductions:
         self._is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
-        #: Promises that are kept when the broker has got the retirements.
-        self._retirements_told: list[Promise[None]] = []
 
     def introduce_broker(self, serial: int) -> None:
         """Introduce a broker, and send it the state that earlier brokers had."""
@@ -298,7 +227,11 @@ class Introductions:
     async def _settle_when_repeated(self, epoch: int) -> None:
         # By then all have repeated what the old one had; a while later that has arrived.
         await self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
-        self._settle_soon(epoch)
+        await self._plan.pause(PROPAGATION_S)
+        if epoch == self._epoch and self._is_broker_ready:
+            self._is_broker_settled = True
+            broker, retirements = self.broker_serial, self._replay.retirements()
+            self._plan.enqueue(*(Send(broker, message) for message in retirements))
 
     def bytecode_directory(self, generation: int) -> str:
         """Return the directory of bytecode of a generation's stubs."""
@@ -337,40 +270,25 @@ class Introductions:
         expected = self._replay.expected_peers.items()
         return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
 
-    def _settle_soon(self, epoch: int) -> None:
-        self._plan.call_later(PROPAGATION_S, lambda: self._mark_broker_settled(epoch))
-
-    def _mark_broker_settled(self, epoch: int) -> None:
-        if epoch == self._epoch and self._is_broker_ready:
-            self._is_broker_settled = True
-            self._plan.enqueue(
-                *(Send(self.broker_serial, message) for message in self._replay.retirements())
-            )
-            waiting, self._retirements_told = self._retirements_told, []
-            for each in waiting:
-                each()
-
     async def after_retirements(self) -> None:
         """Go on when no retirement is withheld from the broker any more.
 
         Until then it gives requests to instances that are to end.
         """
         while not self._is_broker_settled:
-            retirement = Promise[None]()
-            self._retirements_told.append(retirement)
-            await retirement
+            await self._plan.until(lambda: self._is_broker_settled)
             await self._acknowledgements.sync([self.broker_serial])
 
     def introduce(self, serial: int, role: str, label: str, pid: int) -> Promise[None]:
         """Introduce a process, now or when the broker is ready; kept after its Bootstrap."""
 
-        def now(_: None) -> None:
+        def now() -> None:
             token = self._server.new_token()
             self.send_to_broker(wire.ExpectPeer(serial, token, role, label, pid))
             self._plan.enqueue(Send(serial, self._bootstrap(serial, token, role)))
 
         ready = self._broker_ready(serial)
-        ready.then(now)
+        ready.at_end(now)
         return ready
 
     async def guard_process_group(self, serial: int, role: str, label: str, pid: int) -> None:
@@ -429,7 +347,8 @@ class StubIndex:
 
     def __init__(self) -> None:
         self._generations: dict[int, int] = {}
-        self._ended: list[int] = []
+        #: The numbers of generations whose last process has ended, until they are forgotten.
+        self.ended: list[int] = []
 
     def add(self, serial: int, generation: int) -> None:
         self._generations[serial] = generation
@@ -444,9 +363,4 @@ class StubIndex:
 
     def end(self, generation: int) -> None:
         """Record the end of a generation, after the last of its processes."""
-        self._ended.append(generation)
-
-    def take_ended(self) -> list[int]:
-        """Take the numbers of the generations that have ended since the last call."""
-        ended, self._ended = self._ended, []
-        return ended
+        self.ended.append(generation)

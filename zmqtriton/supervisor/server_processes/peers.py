@@ -7,13 +7,12 @@ itself: they appear as children of the arbiter. Does no I/O.
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from zmqtriton.roles import (
     ARBITER,
@@ -33,15 +32,13 @@ from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes import connection_calls
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.connection_calls import ConnectionCalls
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.opening import Opening
+from zmqtriton.supervisor.server_processes.opening import OPENING_LAST, Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
-from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable, Unsupported
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported
 from zmqtriton_floor.reasons import Reason
 
 #: Maximum pause before the start of the next broker, in seconds; clients wait during the pause.
@@ -52,6 +49,9 @@ NO_BROKER_WITHIN_S = 60.0
 _WITHIN_S = 5.0
 _NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
 _SILENT = "the metrics process does not answer"
+
+#: The roles of processes that answer calls.
+ANSWERING_ROLES = {BROKER, METRICS, *connection_calls.ROLES}
 
 #: Seconds after which a process that has not opened is named in the log and in the status.
 OPEN_WITHIN_S = 10.0
@@ -78,36 +78,39 @@ class ServerProcess:
     opens_since_s: float | None = None
 
 
+class NewsOfServer(Protocol):
+    """The messages for a new frontend: all that it must know."""
+
+    def of_models(self) -> Iterable[Any]:
+        """Return the messages about models and their repository."""
+
+    def of_regions(self) -> Iterable[wire.AddRegion]:
+        """Return the messages about clients' shared memory."""
+
+
 class Peers:
     def __init__(
         self,
         plan: Plan,
         introductions: Introductions,
         acknowledgements: Acknowledgements,
-        counts: BrokerCounts,
         roles: Iterable[str],
         *,
-        catalogue_messages: Callable[[], Iterable[Any]],
-        region_messages: Callable[[], Iterable[wire.AddRegion]],
+        news: NewsOfServer,
         has_fork_server: bool = False,
         shares_ports: bool = False,
     ) -> None:
-        """Set up; a new frontend gets what these two return.
-
-        That is all it must know of models and their repository, and of clients' shared memory.
-        """
         self._plan = plan
         self._introductions = introductions
         self._acknowledgements = acknowledgements
-        self._counts = counts
         self._roles = tuple(roles)
-        self._catalogue_messages, self._region_messages = catalogue_messages, region_messages
+        self._news = news
         self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, ServerProcess] = {}
-        self.opening = Opening(plan, self._roles, self._tell_to_listen)
+        self.opening = Opening(plan, self._roles, self)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
-        self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
-        self.connection_calls = ConnectionCalls(plan, self._serials)
+        self.metrics_process = MetricsProcess(plan, self._roles, self)
+        self.connection_calls = connection_calls.ConnectionCalls(plan, self)
         #: Dead processes whose successors wait for their turn, by serial.
         self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
@@ -166,14 +169,14 @@ class Peers:
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
         group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
         introduced = self._introductions.introduce(peer.serial, peer.role, peer.role, group)
-        introduced.then(lambda _: self._send_state(peer))
+        introduced.at_end(partial(self._send_state, peer))
 
     def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True
         if peer.role in CATALOGUE_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, news) for news in self._catalogue_messages()))
+            self._plan.enqueue(*(Send(peer.serial, news) for news in self._news.of_models()))
         if peer.role in SERVING_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, region) for region in self._region_messages()))
+            self._plan.enqueue(*(Send(peer.serial, region) for region in self._news.of_regions()))
         if peer.role in READINESS_ROLES and self._is_leaving:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0, 0, int(self.has_successor))))
         if self.opening.has_reached(peer.role):
@@ -262,10 +265,9 @@ class Peers:
                 self._introductions.on_broker_ready()
         elif isinstance(message, wire.Settled | wire.LeasedSegments):
             self._introductions.settle(message)
-        elif isinstance(message, wire.Statistics):
-            self._counts.handle_statistics(message)
-        elif isinstance(message, wire.CallResult):
-            self._take_result(peer, message)
+        elif isinstance(message, wire.Statistics | wire.CallResult):
+            if peer.role in ANSWERING_ROLES:
+                self._plan.answer(message.id, message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.reason.text}")
@@ -275,27 +277,24 @@ class Peers:
             if self.opening.is_complete:
                 self.port_sharing.begin()
 
-    def _take_result(self, peer: ServerProcess, result: wire.CallResult) -> None:
-        if peer.role == METRICS:
-            self.metrics_process.handle_result(result)
-        else:
-            self.connection_calls.handle_result(peer.serial, result)
-
     # ------------------------------------------------------------ what is told
 
     def serving_serials(self) -> list[int]:
         """The serials of the frontends that must confirm a change."""
-        return self._serials(SERVING_ROLES)
+        return self.serials(SERVING_ROLES)
 
     def publish(self, message: Any) -> None:
-        self._plan.enqueue(*(Send(serial, message) for serial in self._serials(CATALOGUE_ROLES)))
+        self._plan.enqueue(*(Send(serial, message) for serial in self.serials(CATALOGUE_ROLES)))
 
-    def _serials(self, roles: Container[str]) -> list[int]:
+    def serials(self, roles: Container[str]) -> list[int]:
+        """Return the processes of some roles that run."""
         return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
 
-    def _tell_to_listen(self, is_meant: Callable[[str], bool]) -> None:
+    def tell_to_listen(self, *, is_last: bool) -> None:
+        """Let the processes listen that open last, or the others."""
         for peer in self._peers.values():
-            if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
+            is_meant = peer.role != BROKER and (peer.role in OPENING_LAST) is is_last
+            if peer.is_introduced and is_meant:
                 self._send_listen(peer)
 
     def _send_listen(self, peer: ServerProcess) -> None:
@@ -358,7 +357,7 @@ class Peers:
         """Let frontends tell their clients to go: the server stops."""
         self._is_leaving = True
         self.port_sharing.send_elsewhere()
-        hearers = self._serials(READINESS_ROLES)
+        hearers = self.serials(READINESS_ROLES)
         retirement = wire.Retire(0, 0, int(self.has_successor))
         self._plan.enqueue(*(Send(serial, retirement) for serial in hearers))
 
@@ -401,41 +400,31 @@ class MetricsProcess:
     It keeps the history and measures processes. Its answers are passed on unread.
     """
 
-    def __init__(
-        self, plan: Plan, roles: Collection[str], serials: Callable[[Container[str]], list[int]]
-    ) -> None:
-        """Set up; `serials` finds the processes of some roles that run."""
+    def __init__(self, plan: Plan, roles: Collection[str], peers: Peers) -> None:
         self._plan = plan
         self._is_there = METRICS in roles
-        self._find_serials = serials
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, Promise[Any]] = {}
+        self._peers = peers
 
     @property
     def verbs(self) -> Verbs:
         """The calls that it answers: about the last hour, and about the last few seconds."""
         return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
 
-    def _ask(self, verb: str, call: ControlCall) -> Promise[Any]:
-        """Ask the metrics process; the answer is its CallResult, or an error.
+    async def _ask(self, verb: str, call: ControlCall) -> Any:
+        """Ask the metrics process; the answer is its CallResult.
 
         Raises Unsupported or Unavailable without such a process.
         """
         if not self._is_there:
             raise Unsupported(_NONE)
-        serials = self._find_serials((METRICS,))
+        serials = self._peers.serials((METRICS,))
         if not serials:
             raise Unavailable(_SILENT)
-        number = next(self._numbers)
-        answer = self._waiting[number] = Promise()
-        self._plan.enqueue(Send(serials[0], wire.Call(number, verb, json.dumps(call.arguments))))
-        self._plan.call_later(_WITHIN_S, lambda: self._settle(number, Unavailable(_SILENT)))
-        return answer
-
-    def handle_result(self, result: wire.CallResult) -> None:
-        self._settle(result.id, result)
-
-    def _settle(self, number: int, answer: Any) -> None:
-        waiting = self._waiting.pop(number, None)
-        if waiting is not None:
-            waiting(answer)
+        document = json.dumps(call.arguments)
+        try:
+            return await self._plan.ask(
+                lambda ticket: Send(serials[0], wire.Call(ticket, verb, document)),
+                within_s=_WITHIN_S,
+            )
+        except DeadlineExceeded:
+            raise Unavailable(_SILENT) from None

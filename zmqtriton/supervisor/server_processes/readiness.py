@@ -7,14 +7,14 @@ long, the instance counts as not ready until it has answered. Does no I/O.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan, PlanTimer
-from zmqtriton.supervisor.story import All, Promise
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -60,12 +60,12 @@ class ReadinessChecks:
             if generation is None or not generation.readiness.ready_count:
                 return Promise.kept(False)
             instances += generation.readiness.with_is_ready()
-        answers = {each.serial: self._check_instance(each) for each in instances}
-        are_ready = Promise[bool]()
-        for answer in answers.values():  # one says no for all
-            answer.then(lambda is_ready: None if is_ready else are_ready(False))
-        All(answers.values()).then(lambda _: are_ready(True))
-        return are_ready
+        return self._plan.tell(self._ask([self._check_instance(each) for each in instances]))
+
+    async def _ask(self, answers: Sequence[Promise[bool]]) -> bool:
+        """Return whether all say yes; one says no for all."""
+        await self._plan.until(lambda: all(a.is_over for a in answers) or not _may_be(answers))
+        return _may_be(answers)
 
     def _check_instance(self, instance: StubPlace) -> Promise[bool]:
         serial = instance.serial
@@ -103,3 +103,7 @@ class ReadinessChecks:
     def _resolve(question: _ReadinessCheck, is_ready: bool) -> None:
         question.timer.cancel()
         question.answer(is_ready)
+
+
+def _may_be(answers: Iterable[Promise[bool]]) -> bool:
+    return all(answer.value for answer in answers if answer.is_over)

@@ -7,7 +7,7 @@ only one of the two servers sends messages. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from zmqtriton.supervisor.actions import NotifyServiceManager
 from zmqtriton.supervisor.plan import Plan
@@ -17,22 +17,28 @@ from zmqtriton.supervisor.story import Promise
 _BEATS_AHEAD = 6
 
 
-class ServiceManager:
-    def __init__(
-        self,
-        plan: Plan,
-        beat_s: float | None,
-        probe_broker: Callable[[], Promise[None]],
-        describe: Callable[[], str],
-    ) -> None:
-        """Set up the notifications; without `beat_s` none are sent.
+class NotifyingServer(Protocol):
+    @property
+    def is_open(self) -> bool:
+        """True once clients can connect to every service."""
 
-        `probe_broker` promises the broker's answer; `describe` returns a short status text.
-        """
+    @property
+    def is_ending(self) -> bool:
+        """True from the request to stop."""
+
+    def probe_broker(self) -> Promise[None]:
+        """Return a promise of the broker's answer."""
+
+    def summary(self) -> str:
+        """Return the state in a line."""
+
+
+class ServiceManager:
+    def __init__(self, plan: Plan, beat_s: float | None, server: NotifyingServer) -> None:
+        """Set up the notifications; without `beat_s` none are sent."""
         self._plan = plan
         self._beat_s = beat_s
-        self._probe_broker = probe_broker
-        self._describe = describe
+        self._server = server
         self._is_ready = False
         self._is_stopping = False
         self._status = ""
@@ -46,18 +52,18 @@ class ServiceManager:
 
     def begin(self) -> None:
         if self._beat_s is not None:
-            self._beat(self._beat_s)
+            self._plan.tell(self._beat(self._beat_s))
+            self._plan.tell(self._report_state())
 
-    def update(self, *, is_ready: bool, is_stopping: bool) -> None:
-        """Send changes. To be called after each event."""
-        if self._beat_s is None or not self._is_main:
-            return
-        if is_stopping and not self._is_stopping:
-            self._is_stopping = True
-            self._notify("STOPPING=1")
-        elif is_ready and not self._is_ready:
+    async def _report_state(self) -> None:
+        server = self._server
+        await self._plan.until(lambda: self._is_main and (server.is_open or server.is_ending))
+        if not server.is_ending:
             self._is_ready = True
             self._notify("READY=1")
+            await self._plan.until(lambda: self._is_main and server.is_ending)
+        self._is_stopping = True
+        self._notify("STOPPING=1")
 
     def wait_for_turn(self) -> None:
         """Say nothing until this server is the main process of the service."""
@@ -74,16 +80,17 @@ class ServiceManager:
         self._notify(f"MAINPID={pid}")
         self._is_main = False
 
-    def _beat(self, beat_s: float) -> None:
-        if self._is_stopping:
-            # The shutdown has a limit of its own, and the broker is among the processes that end.
-            self._notify("WATCHDOG=1")
-        else:
-            self._plan.tell(self._report_when_alive(beat_s))
-        self._plan.call_later(beat_s, lambda: self._beat(beat_s))
+    async def _beat(self, beat_s: float) -> None:
+        while True:
+            if self._is_stopping:
+                # The shutdown has a limit of its own, and the broker is among what ends.
+                self._notify("WATCHDOG=1")
+            else:
+                self._plan.tell(self._report_when_alive(beat_s))
+            await self._plan.pause(beat_s)
 
     async def _report_when_alive(self, beat_s: float) -> None:
-        await self._probe_broker()
+        await self._server.probe_broker()
         more_time = f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}"
         if not (self._is_ready or self._is_stopping):
             self._notify(more_time)
@@ -95,7 +102,7 @@ class ServiceManager:
     def _notify(self, assignment: str) -> None:
         if self._beat_s is None or not self._is_main:
             return
-        status = self._describe()
+        status = self._server.summary()
         if status != self._status:
             self._status = status
             assignment += f"\nSTATUS={status}"

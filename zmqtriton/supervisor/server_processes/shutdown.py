@@ -22,7 +22,7 @@ from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.port_sharing import SETTLE_S
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton.supervisor.story import Change, Promise
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
 #: Maximum seconds that a replacement waits for open sequences: clients that are not sent away
@@ -44,7 +44,7 @@ _WAITING = frozenset({ShutdownPhase.SEQUENCES, ShutdownPhase.CLOSING})
 
 
 class ShutdownSequence:
-    """Tells the phases in order; `news` is called after each event."""
+    """Tells the phases in order."""
 
     def __init__(
         self,
@@ -65,8 +65,6 @@ class ShutdownSequence:
         self._status = 0
         self.phase = ShutdownPhase.RUNNING
         self._scope = plan.scope()
-        #: Something has happened that the end may wait for.
-        self.news = Change()
         self._sequences_ended = Promise[None]()
 
     @property
@@ -87,18 +85,18 @@ class ShutdownSequence:
         self.phase = ShutdownPhase.CLOSING
         self._plan.enqueue(StopListening())
         self._peers.stop_frontends(max(1, self._left_s) * 1000)
-        await self.news.until(lambda: self._peers.has_stopped_frontends)
+        await self._plan.until(lambda: self._peers.has_stopped_frontends)
         self.phase = ShutdownPhase.UNLOADING
         self._plan.log("I", "All models are stopped, unloading models")
         self._report()
         for generation in list(self._alive()):
             generation.has_clients = False
             self._retirements.retire_after_callers(generation)
-        await self.news.until(lambda: not any(self._alive()))
+        await self._plan.until(lambda: not any(self._alive()))
         self.phase = ShutdownPhase.FINISHING
         self._peers.stop_all(max(1, self._left_s) * 1000)
         # guests may be halted, and end when they like
-        await self.news.until(lambda: all(peer.role == GUEST for peer in self._peers.all()))
+        await self._plan.until(lambda: all(peer.role == GUEST for peer in self._peers.all()))
         self.exit_now(self._status)
 
     @property

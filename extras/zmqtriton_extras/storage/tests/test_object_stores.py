@@ -11,6 +11,7 @@ import pytest
 
 from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
+from tests.supervisor.settings import then
 from zmqtriton.reading.blueprint import FileSource, LoadOverride, ReadFailure
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import ListRepository, LocalCopy, Log, ReadModel, Send, Spawn
@@ -97,7 +98,7 @@ class Watched:
         reading = self.readings.read(model, override, is_patient=True, is_poll=is_poll)
         before = len(self.tickets)
         story = self.plan.tell(reading)
-        story.then(self.outcomes.append)
+        then(story, self.outcomes.append)
         self.stories[self.tickets[before]] = story
         return self.tickets[before]
 
@@ -328,16 +329,18 @@ def test_a_copy_stays_while_it_is_used_or_the_last_of_a_model_that_is_wanted() -
             number: SimpleNamespace(blueprint=SimpleNamespace(directory=directory))
             for number, directory in enumerate(used)
         }
-        watched.stores.advance()
+        watched.plan.ready.settle()
 
     models = {"m": Model()}
+    watched.server.models = models
+    watched.stores.start()
     sweep([], models)
     assert ["copy"] == watched.verbs
     watched.read("m")
     sweep([], {})
     assert ["copy", "copy"] == watched.verbs  # it may be what the question will find
-    watched.answer(there("/copies/8/m", "e"))
     sweep(["/copies/7/m"], models)
+    watched.answer(there("/copies/8/m", "e"))
     assert ["copy", "copy"] == watched.verbs
     sweep([], models)
     sweep([], {"m": Model(was_unloaded=True)})

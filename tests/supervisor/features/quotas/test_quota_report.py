@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from zmqtriton.supervisor.features.quotas import describe_quotas
 def test_each_limit_is_a_row() -> None:
     quotas = [Quota("m", 100, 200, 300), Quota("m", 100, 200, 300), Quota("free")]
 
-    rows = describe_quotas(quotas, lambda model: QuotaUse(1, 2, 3, 4), [])
+    server: Any = SimpleNamespace(quota_use=lambda model: QuotaUse(1, 2, 3, 4))
+    rows = describe_quotas(quotas, server, [])
 
     assert [
         ("m", "max_segment_bytes", 100, 1, 2),
@@ -32,6 +34,7 @@ def test_versions_share_a_pace_and_are_refused_each_by_itself() -> None:
         {"model": "free"},
     ]
 
-    [row] = describe_quotas([], lambda model: QuotaUse(), counts)
+    server: Any = None
+    [row] = describe_quotas([], server, counts)
 
     assert ("m", "max_executions_per_second", 2.0, 1, 6) == tuple(row.values())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.supervisor.settings import then
 from tests.support.failing.threads import no_thread_begins
 from tests.support.waiting import eventually
 from zmqtriton.supervisor.machine.background import Worker
@@ -20,13 +21,13 @@ def test_where_no_thread_can_begin_tasks_are_answered_all_the_same(
     with selectors.DefaultSelector() as loop:
         worker = Worker(loop, "memory")
         with no_thread_begins():
-            worker.submit(threading.get_ident).then(answers.append)
-            worker.submit(threading.get_ident).then(answers.append)
+            then(worker.submit(threading.get_ident), answers.append)
+            then(worker.submit(threading.get_ident), answers.append)
         here = threading.get_ident()
         assert [here, here] == answers
         assert not loop.get_map()
 
-        worker.submit(threading.get_ident).then(answers.append)
+        then(worker.submit(threading.get_ident), answers.append)
         eventually(lambda: _has_another(loop, answers), 30, "the thread answers")
 
         assert here != answers[2]
@@ -48,6 +49,6 @@ def test_a_worker_closes_though_no_thread_could_begin() -> None:
     with selectors.DefaultSelector() as loop:
         worker = Worker(loop, "memory")
         with no_thread_begins():
-            worker.submit(lambda: "done").then(answers.append)
+            then(worker.submit(lambda: "done"), answers.append)
         worker.close()
     assert ["done"] == answers

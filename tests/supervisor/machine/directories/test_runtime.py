@@ -226,7 +226,7 @@ def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> 
     names = [staging.stage(str(files.parent), n, {"file:1/a": b"x"}) for n in (7, 7, 77)]
     held = str(files / names[1])
 
-    directory.remove_process_files(7, lambda path: path == held)
+    directory.remove_process_files(7, {held})
 
     assert set(names[1:]) == {path.name for path in files.iterdir()}
     directory.remove()

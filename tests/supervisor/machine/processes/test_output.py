@@ -17,6 +17,7 @@ from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import output as module
 from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
+from zmqtriton.supervisor.machine.processes.output_reader import Pipe as OutputPipe
 from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.slow
@@ -259,7 +260,7 @@ def reading_of(writing: int) -> int:
 
 def test_a_process_can_print_more_than_a_pipe_holds(reader: OutputReader, writing: int) -> None:
     parts: list[bytes] = []
-    reader.watch(reading_of(writing), parts.append)
+    reader.watch(OutputPipe(reading_of(writing), parts.append))
 
     for _ in range(100):
         os.write(writing, b"x" * 65536)
@@ -269,7 +270,7 @@ def test_a_process_can_print_more_than_a_pipe_holds(reader: OutputReader, writin
 
 def test_what_is_there_is_read_before_the_pipe_is_left(reader: OutputReader, writing: int) -> None:
     parts: list[bytes] = []
-    pipe = reader.watch(reading_of(writing), parts.append)
+    pipe = reader.watch(OutputPipe(reading_of(writing), parts.append))
     os.write(writing, b"the last words\n")
 
     reader.leave(pipe)
@@ -284,13 +285,13 @@ def test_the_end_of_a_pipe_is_told_and_its_number_may_be_another_s(
 ) -> None:
     reading, other = os.pipe()
     first: list[bytes] = []
-    pipe = reader.watch(reading, first.append)
+    pipe = reader.watch(OutputPipe(reading, first.append))
     os.write(other, b"one\n")
     os.close(other)
     eventually(lambda: first == [b"one\n", b""], 30, "the end")
     second: list[bytes] = []
     os.dup2(reading_of(writing), reading)
-    later = reader.watch(reading, second.append)
+    later = reader.watch(OutputPipe(reading, second.append))
 
     reader.leave(pipe)
     os.write(writing, b"two\n")
@@ -307,8 +308,8 @@ def test_what_a_reader_raises_ends_its_pipe_alone(
 
     reading, other = os.pipe()
     parts: list[bytes] = []
-    reader.watch(reading, refuse)
-    reader.watch(reading_of(writing), parts.append)
+    reader.watch(OutputPipe(reading, refuse))
+    reader.watch(OutputPipe(reading_of(writing), parts.append))
 
     os.write(other, b"one\n")
     eventually(lambda: "is not read any more" in caplog.text, 30, "a line in the log")
@@ -327,14 +328,14 @@ def test_where_no_thread_can_begin_the_loop_reads_until_one_can(
     first: list[bytes] = []
     second: list[bytes] = []
     with no_thread_begins():
-        reader.watch(reading_of(writing), first.append)
+        reader.watch(OutputPipe(reading_of(writing), first.append))
         os.write(writing, b"one\n")
         [(key, _)] = loop.select(0)
         key.data()
         assert [b"one\n"] == first
 
     reading, other = os.pipe()
-    reader.watch(reading, second.append)
+    reader.watch(OutputPipe(reading, second.append))
     os.write(writing, b"two\n")
     os.write(other, b"three\n")
     os.close(other)
@@ -351,7 +352,7 @@ def test_a_reader_closes_though_no_thread_could_begin(
     parts: list[bytes] = []
     reader = OutputReader(loop)
     with no_thread_begins():
-        reader.watch(reading_of(writing), parts.append)
+        reader.watch(OutputPipe(reading_of(writing), parts.append))
     os.write(writing, b"the last words\n")
 
     reader.close()

@@ -17,6 +17,7 @@ import pytest
 
 from tests.reading.test_model_reading import CONFIG, add
 from tests.supervisor.readings import DirectRunner
+from tests.supervisor.settings import then
 from tests.support.server import MODELS_DIRECTORY
 from tests.support.waiting import eventually
 from zmqtriton.config.errors import ConfigError
@@ -89,7 +90,7 @@ class Loop:
         self.plan = Plan(time.monotonic())
         self.pids: set[int] = set()
         start = partial(process.start_copy, "test-reader", partial(reader.serve, tasks=TASKS))
-        self.readers = Readers(self.selector, start, self.plan.call_later, self.pids)
+        self.readers = Readers(self.selector, start, self.plan, self.pids)
 
     def submit(self, name: str, *arguments: Any, about: Topic | None = None) -> Asked:
         """Without a topic, the task is the only one about its subject in the group `g`."""
@@ -368,7 +369,7 @@ class Repository:
         options = Options(model_repository=paths, state_directory=f"{directory}/state")
         self.plan = Plan()
         self.runner = Runner(reader.ReaderTasks(ModelReader(options)))
-        self.repositories = Repositories(options, self.runner, self.plan.call_later)
+        self.repositories = Repositories(options, self.runner, self.plan)
         self.lookups = ModelLookups(self.repositories, self.runner, self.plan, host_of(options, ()))
         self._tickets = 0
 
@@ -385,14 +386,14 @@ class Repository:
     def listing(self, *, is_patient: bool = False, is_urgent: bool = False) -> list[Any]:
         answers: list[Any] = []
         listing = self.repositories.list(ListRepository(1, (), is_patient, is_urgent))
-        self.plan.tell(listing).then(answers.append)
+        then(self.plan.tell(listing), answers.append)
         self.plan.ready.settle()
         return answers
 
     def read(self, name: str, override: LoadOverride | None = None) -> list[Any]:
         answers: list[Blueprint | ReadFailure] = []
         self._tickets += 1
-        self.lookups.read(ReadModel(self._tickets, name, override)).then(answers.append)
+        then(self.lookups.read(ReadModel(self._tickets, name, override)), answers.append)
         self.plan.ready.settle()
         return answers
 
@@ -480,17 +481,17 @@ def test_a_cancelled_reading_has_no_answer(files: Repository) -> None:
 
 def test_a_look_at_files_leaves_silent_repositories_out(files: Repository) -> None:
     reports: list[FileReport] = []
-    files.plan.tell(files.repositories.look(("m", "n", "nobody"))).then(reports.append)
+    then(files.plan.tell(files.repositories.look(("m", "n", "nobody"))), reports.append)
     files.silence("two")
-    files.plan.tell(files.repositories.look(("m", "n"))).then(reports.append)
+    then(files.plan.tell(files.repositories.look(("m", "n"))), reports.append)
     assert 1 == len(reports)
     files.wait(LISTING_PATIENCE_S)
-    files.plan.tell(files.repositories.look(("m", "n"))).then(reports.append)
+    then(files.plan.tell(files.repositories.look(("m", "n"))), reports.append)
 
     assert [{"m", "n"}, {"m"}, {"m"}] == [set(report.fingerprints) for report in reports]
     assert ["fingerprints", "list_models"] == [task.name for task, _ in files.runner.held]
     files.speak()
-    files.plan.tell(files.repositories.look(("m", "n"))).then(reports.append)
+    then(files.plan.tell(files.repositories.look(("m", "n"))), reports.append)
     assert reports[0].fingerprints == reports[-1].fingerprints
 
 
@@ -499,7 +500,7 @@ def test_a_reading_comes_after_the_decisions_about_its_model(files: Repository) 
     problems: list[str] = []
     decision = Decision(1, "other", is_promotion=True)
     action = KeepDecisions("m", f"{files.directory}/one/m", (decision,))
-    files.plan.tell(files.repositories.keep_decisions(action)).then(problems.append)
+    then(files.plan.tell(files.repositories.keep_decisions(action)), problems.append)
 
     calls, other = files.read("m"), files.read("n")
     assert ([], 1) == (calls, len(other))

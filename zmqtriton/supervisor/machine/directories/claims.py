@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from zmqtriton import addons
 from zmqtriton.environments.users import StubUsers, UserError
@@ -97,6 +97,11 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
         raise DirectoryError(text) from error
 
 
+class ControlOpener(Protocol):
+    def open_control(self) -> None:
+        """Open the socket for zmqtriton-ctl again. Raises OSError."""
+
+
 class DirectoryMending:
     """Mends the runtime directory of a running server after something has taken it away.
 
@@ -113,18 +118,15 @@ class DirectoryMending:
         sockets: dict[str, listeners.BoundSocket],
         children: Children,
         serials: Mapping[str, int],
-        open_control: Callable[[], None],
+        control: ControlOpener,
     ) -> None:
-        """Set up; `serials` has each role's last process.
-
-        `open_control` opens the socket for zmqtriton-ctl, and may raise OSError.
-        """
+        """Set up; `serials` has each role's last process."""
         self._options = options
         self._claims = claims
         self._sockets = sockets
         self._children = children
         self._serials = serials
-        self._open_control = open_control
+        self._control = control
         self._has_told = False
 
     def show(self) -> None:
@@ -153,7 +155,7 @@ class DirectoryMending:
             self._bind_local_services()
             self._children.stream_sockets.renew()
             # last: as long as it is not there, the directory counts as lost
-            self._open_control()
+            self._control.open_control()
             directory.show()
         except (OSError, DirectoryError) as error:
             _log.debug("the runtime directory cannot be made again: %s", error)

@@ -22,7 +22,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,9 +79,7 @@ class RuntimeDirectory:
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
 
-    def remove_process_files(
-        self, serial: int, is_held: Callable[[str], bool] = lambda path: False
-    ) -> None:
+    def remove_process_files(self, serial: int, held: Container[str] = ()) -> None:
         """Remove the files of a dead process.
 
         These are its socket, which libzmq leaves, and files for loads that it has not requested
@@ -92,7 +90,7 @@ class RuntimeDirectory:
         with suppress(FileNotFoundError):
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
-                if name.startswith(f"{serial}-") and not is_held(path):
+                if name.startswith(f"{serial}-") and path not in held:
                     shutil.rmtree(path, ignore_errors=True)
 
     def admit(self, group: int) -> None:

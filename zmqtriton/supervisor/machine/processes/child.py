@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -104,6 +104,27 @@ class ChildListener(Protocol):
         """A message came from a process, or from a caller on the control socket."""
 
 
+class LivingChildren(Protocol):
+    """All children, as the keepers of parts of them need those."""
+
+    def find(self, serial: int) -> Child | None:
+        """Return the child with this serial, or None."""
+
+    def all(self) -> list[Child]: ...
+
+    def watch(self, child: Child) -> None:
+        """Add a child."""
+
+    def receive(self, child: Child) -> None:
+        """Pass on what a child has sent."""
+
+    def remove(self, child: Child, reason: Reason) -> None:
+        """Forget a child."""
+
+    def send(self, serial: int, message: Any, descriptor: int) -> None:
+        """Send a process a message and a copy of a descriptor."""
+
+
 #: Looks in a row that find a process stopped before it counts as frozen; a profiler stops it for
 #: moments only.
 _POLLS = 2
@@ -112,16 +133,16 @@ _POLLS = 2
 class FrozenProcesses:
     """Finds processes that were stopped and do not go on."""
 
-    def __init__(self, children: Mapping[int, Child], report: Callable[[int], object]) -> None:
+    def __init__(self, children: LivingChildren, listener: ChildListener) -> None:
         self._children = children
-        self._report = report
+        self._listener = listener
         #: Own children that may be stopped.
         self._stopped = set[int]()
 
     def poll(self) -> None:
         """Report processes that are frozen. To be called once a second."""
         self._stopped |= take_stopped_children()
-        for child in list(self._children.values()):
+        for child in self._children.all():
             # The kernel tells of own children, since to look at a thousand takes long.
             if child.is_users or (child.process is not None and child.pid not in self._stopped):
                 continue
@@ -130,7 +151,7 @@ class FrozenProcesses:
             if not is_stopped:
                 self._stopped.discard(child.pid)
             elif child.frozen_polls == _POLLS:
-                self._report(child.serial)
+                self._listener.process_frozen(child.serial)
 
 
 #: Maximum number of kept pages: a new broker asks for those of stubs that died with the earlier
@@ -167,16 +188,9 @@ class LastPages:
 class StreamSockets:
     """The sockets at which stubs publish streams, whose files may be lost under them."""
 
-    def __init__(
-        self,
-        directory: str,
-        children: Mapping[int, Child],
-        send: Callable[[int, Any, int], None],
-    ) -> None:
-        """Set up; `send` sends a process a message and a copy of a descriptor."""
+    def __init__(self, directory: str, children: LivingChildren) -> None:
         self._directory = directory
         self._children = children
-        self._send = send
 
     def listen(self, serial: int) -> int:
         """Return the descriptor of a new socket for a stub. Raises OSError."""
@@ -187,12 +201,12 @@ class StreamSockets:
 
         Each stub goes on at a listener of ours, since it may run as a user who cannot make one.
         """
-        for child in list(self._children.values()):
+        for child in self._children.all():
             if child.progress_page is None:
                 continue
             listener = self.listen(child.serial)
             try:
-                self._send(child.serial, wire.StreamListener(), listener)
+                self._children.send(child.serial, wire.StreamListener(), listener)
             finally:
                 os.close(listener)
 
@@ -204,11 +218,9 @@ class ReadinessLifelines:
     at a time, so that nothing ever waits to be written.
     """
 
-    def __init__(
-        self, selector: selectors.BaseSelector, received: Callable[[int, wire.CallResult], None]
-    ) -> None:
+    def __init__(self, selector: selectors.BaseSelector, listener: ChildListener) -> None:
         self._selector = selector
-        self._on_answer = received
+        self._listener = listener
         self._lifelines: dict[int, Lifeline] = {}
 
     def open(self, serial: int) -> int:
@@ -234,7 +246,7 @@ class ReadinessLifelines:
             for unexpected in descriptors:
                 os.close(unexpected)
             if isinstance(message, wire.CallResult):
-                self._on_answer(serial, message)
+                self._listener.message_received(serial, message)
         if line.ended:
             self.close(serial)
 

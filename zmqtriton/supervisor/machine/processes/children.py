@@ -13,7 +13,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 from zmqtriton.config.parameters import Quota
 from zmqtriton.host import capacity
@@ -37,7 +39,7 @@ from zmqtriton.supervisor.machine.processes.child import (
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
+from zmqtriton.supervisor.machine.processes.output import LineRelay, Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.processes.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.processes.stacks import StackReader
@@ -48,26 +50,25 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
-#: Kills the process with this serial, for this reason.
-Kill = Callable[[int, str], None]
-
 
 def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
     with suppress(KeyError, ValueError):  # it had ended by itself before
         selector.unregister(descriptor)
 
 
-def _guard(child: Child, handle: Callable[[Child], None], kill: Kill) -> Callable[[], None]:
-    """Return a handler that ends the child if it fails."""
+@dataclass
+class _Death:
+    """The facts about the end of a child."""
 
-    def run() -> None:
-        with guarded(f"what process {child.pid} has sent", end):
-            handle(child)
+    reason: wire.Reason
+    crash: str = ""
+    words: str = ""
+    had_begun: bool = False
 
-    def end(error: Exception) -> None:
-        kill(child.serial, str(error))
 
-    return run
+class ProcessFiles(Protocol):
+    def remove(self, serial: int) -> None:
+        """Remove the files of a dead process."""
 
 
 class Children:
@@ -78,17 +79,14 @@ class Children:
         segment_bytes: int = 0,
         directory: str = "",
         *,
-        relay: Callable[[bytes, int], None] = lambda lines, pid: None,
-        on_process_end: Callable[[int], None] = lambda serial: None,
+        relay: LineRelay,
+        files: ProcessFiles,
         regions: LentRegions | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
 
-        `relay` gets what the server's own processes print, in a thread.
-
-        The runtime directory marks the processes of models as this server's. `on_process_end` is
-        called with the serial of each dead process, before the listener is; `regions` are those of
-        clients that stubs may open.
+        The runtime directory marks the processes of models as this server's. `regions` are those
+        of clients that stubs may open.
         """
         self._selector = selector
         self._listener = listener
@@ -99,28 +97,23 @@ class Children:
         max_segments = capacity.max_segments(capacity.descriptor_limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
         self.starts = Starts(self, listener, directory)
-        self.fork_server = ForkServerLife(self.starts)
+        self.fork_server: ForkServerLife = ForkServerLife(self.starts)
         self.templates: Templates = Templates(self.starts)
-        self.guests: Guests = Guests(
-            selector,
-            listener,
-            self._children,
-            directory,
-            receive=self._receive,
-            watch=self._watch,
-            remove=self._remove_child,
-        )
-        self._probes = ReadinessLifelines(selector, listener.message_received)
-        self.stream_sockets = StreamSockets(directory, self._children, self.send)
+        self.guests: Guests = Guests(selector, listener, self, directory)
+        self._probes = ReadinessLifelines(selector, listener)
+        self.stream_sockets = StreamSockets(directory, self)
         self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
-        self._frozen = FrozenProcesses(self._children, listener.process_frozen)
+        self._frozen = FrozenProcesses(self, listener)
         self._outputs = Outputs(selector, relay)
         self.stacks = StackReader(selector, self._children)
-        self._on_process_end = on_process_end
+        self._files: ProcessFiles = files
 
     def find(self, serial: int) -> Child | None:
         return self._children.get(serial)
+
+    def all(self) -> list[Child]:
+        return list(self._children.values())
 
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
@@ -140,7 +133,7 @@ class Children:
             process.reap()
             if child.output is None and child.read_rest is None:
                 os.close(reading)
-            self._remove_child(child, processes.ended(f"it cannot be watched: {error}"))
+            self.remove(child, processes.ended(f"it cannot be watched: {error}"))
         else:
             self._listener.process_started(child.serial, process.pid, clock.now_s())
             if child.is_template:
@@ -152,7 +145,7 @@ class Children:
         if child.cores:
             pin_to_cores(process.pid, child.cores)
         self.quotas.begin(child)
-        self._watch(child)
+        self.watch(child)
         # Not guarded by its end: it is the end.
         self._selector.register(
             process.pidfd, selectors.EVENT_READ, lambda: self._handle_process_exit(child)
@@ -166,7 +159,7 @@ class Children:
         """Take over a stub that is a thread; what it may take is its process's to count."""
         child.pid, child.thread = self._children[child.host].pid, thread
         child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
-        self._watch(child)
+        self.watch(child)
         child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
         self._listener.process_started(child.serial, child.pid, clock.now_s())
 
@@ -181,14 +174,14 @@ class Children:
         """Add a caller on the control socket."""
         caller = Child(serial, caller_pid=pid)
         caller.lifeline = line
-        self._watch(caller)
+        self.watch(caller)
 
-    def _watch(self, child: Child) -> None:
+    def watch(self, child: Child) -> None:
         self._children[child.serial] = child
         self._selector.register(
             child.lifeline,
             selectors.EVENT_READ,
-            _guard(child, self._handle_lifeline_event, self.kill),
+            partial(self._handle_lifeline_event, child),
         )
 
     def kill(self, serial: int, reason: str) -> None:
@@ -200,7 +193,7 @@ class Children:
             _log.error("process %d is killed: %s", child.pid, reason)
             self.signal(serial, signal.SIGKILL, group=child.process is not None)
         else:
-            self._remove_child(child, processes.ended(reason))
+            self.remove(child, processes.ended(reason))
 
     # --------------------------------------------------------------- talking
 
@@ -237,24 +230,29 @@ class Children:
         if has_backlog != child.is_watched_for_writing:
             child.is_watched_for_writing = has_backlog
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_backlog else 0)
-            handler = _guard(child, self._handle_lifeline_event, self.kill)
+            handler = partial(self._handle_lifeline_event, child)
             self._selector.modify(child.lifeline, events, handler)
 
     def _handle_lifeline_event(self, child: Child) -> None:
-        if child.serial not in self._children:
-            return
+        """Handle what a child has sent; it ends if that fails."""
+        about = f"what process {child.pid} has sent"
+        with guarded(about, lambda error: self.kill(child.serial, str(error))):
+            if child.serial in self._children:
+                self._handle_input(child)
+
+    def _handle_input(self, child: Child) -> None:
         if child.is_watched_for_writing:
             child.lifeline.flush()
             self.update_write_interest(child)
-        self._receive(child)
+        self.receive(child)
         if child.lifeline.ended:
             self._selector.unregister(child.lifeline)
             if child.process is None and not child.host:
                 # Nothing else shows the end of a caller, or of a process that is not our child.
                 what = "thread" if child.guest else "lifeline"
-                self._remove_child(child, processes.ended(f"its {what} has ended"))
+                self.remove(child, processes.ended(f"its {what} has ended"))
 
-    def _receive(self, child: Child) -> None:
+    def receive(self, child: Child) -> None:
         before = child.lifeline.malformed
         for message, passed in child.lifeline.receive():
             if isinstance(message, wire.WorkerForked) and passed and child.can_fork_workers:
@@ -297,8 +295,8 @@ class Children:
     def _end_thread(self, thread: Child, reason: wire.Reason, crash: str = "") -> None:
         """Handle the end of a thread; `crash` is the report if its process has crashed."""
         with guarded(f"what a thread of process {thread.pid} has sent"):
-            self._receive(thread)
-        self._remove_child(thread, reason, crash)
+            self.receive(thread)
+        self.remove(thread, reason, crash)
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
@@ -308,7 +306,7 @@ class Children:
             child.pidfd = os.pidfd_open(pid)
         except OSError:
             child.pidfd = None  # dead already, which the end of its lifeline shows, too
-        self._watch(child)
+        self.watch(child)
 
     # -------------------------------------------------------------- watching
 
@@ -361,54 +359,54 @@ class Children:
         if child.serial in self._children and child.process is not None:
             _unregister(self._selector, child.process.pidfd)
             with guarded(f"what process {child.pid} has sent"):
-                self._receive(child)
-            self._remove_child(child, child.process.reap())
+                self.receive(child)
+            self.remove(child, child.process.reap())
 
-    def _remove_child(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
+    def remove(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
+        """Remove a dead child: all that its end means, by `_MEANINGS`."""
         del self._children[child.serial]
-        if not child.host:
-            self.pids.discard(child.pid)
         reason = self.segments.explain_death(child.serial, self.quotas.end(child, reason))
-        self.segments.process_died(child.serial)
+        death = _Death(reason, crash)
+        for is_of, handle in _MEANINGS:
+            if is_of(child):
+                handle(self, child, death)
+
+    def _close_lifelines(self, child: Child, _: _Death) -> None:
         _unregister(self._selector, child.lifeline)
         child.lifeline.close()
         self._probes.close(child.serial)
-        words = ""
-        if child.output is not None:
-            child.output.close()
-            words, crash = child.output.last_words, child.output.crash or crash
-        if child.read_rest is not None:
-            child.read_rest()
-        page = child.progress_page
-        had_begun = page is not None and self._last_pages.keep(child.serial, page)
-        if child.pidfd is not None:
-            _unregister(self._selector, child.pidfd)
-            os.close(child.pidfd)
-        self._on_process_end(child.serial)
-        if child.output is not None:
-            with guarded("the search for what a stub has left"):
-                self._kill_strays()
-        if child.is_template:
-            self._end_template(child, reason, words, crash)
-            return
-        if child.can_fork:
-            self.fork_server.ended()
-        if child.pid:
-            self._listener.process_ended(child.serial, reason, words, crash, had_begun)
-        else:
-            self._listener.caller_ended(child.serial)
-        if child.is_guest:
-            self.guests.end_instances(child.serial, reason)
 
-    def _end_template(self, template: Child, reason: wire.Reason, words: str, crash: str) -> None:
+    def _close_output(self, child: Child, death: _Death) -> None:
+        assert child.output is not None
+        child.output.close()
+        death.words, death.crash = child.output.last_words, child.output.crash or death.crash
+
+    def _keep_page(self, child: Child, death: _Death) -> None:
+        assert child.progress_page is not None
+        death.had_begun = self._last_pages.keep(child.serial, child.progress_page)
+
+    def _close_pidfd(self, child: Child, _: _Death) -> None:
+        assert child.pidfd is not None
+        _unregister(self._selector, child.pidfd)
+        os.close(child.pidfd)
+
+    def _end_template(self, template: Child, death: _Death) -> None:
         """Handle the end of a template: its threads have ended with it."""
         threads = [one for one in self._children.values() if one.host == template.serial]
-        self._listener.process_ended(template.serial, reason)
-        reason = self.templates.ended(template.serial, reason, words)
+        self._listener.process_ended(template.serial, death.reason)
+        reason = self.templates.ended(template.serial, death.reason, death.words)
         if len(threads) > 1:
             reason = reason._replace(text=f"{SHARED} has ended: {reason.text}")
         for thread in threads:
-            self._end_thread(thread, reason, crash)
+            self._end_thread(thread, reason, death.crash)
+
+    def _report(self, child: Child, death: _Death) -> None:
+        details = death.reason, death.words, death.crash, death.had_begun
+        self._listener.process_ended(child.serial, *details)
+
+    def _kill_what_is_left(self, _: Child, __: _Death) -> None:
+        with guarded("the search for what a stub has left"):
+            self._kill_strays()
 
     def kill_all(self, within_s: float) -> None:
         """Kill all remaining children and wait until they have ended."""
@@ -421,7 +419,7 @@ class Children:
         for child in list(self._children.values()):
             if child.process is None:
                 if child.serial in self._children:  # an instance leaves with its guest
-                    self._remove_child(child, processes.ended("the server has ended"))
+                    self.remove(child, processes.ended("the server has ended"))
                 continue
             with selectors.DefaultSelector() as waiting:
                 waiting.register(child.process.pidfd, selectors.EVENT_READ)
@@ -432,3 +430,29 @@ class Children:
         self._outputs.close()
         self.stacks.close()
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()), self.pids)
+
+
+#: The meanings of the end of a child in their order: a test of the child, and the step.
+_MEANINGS: tuple[tuple[Callable[[Child], object], Callable[[Children, Child, _Death], object]], ...]
+_MEANINGS = (
+    (lambda child: not child.host, lambda own, child, _: own.pids.discard(child.pid)),
+    (lambda child: True, lambda own, child, _: own.segments.process_died(child.serial)),
+    (lambda child: True, Children._close_lifelines),
+    (lambda child: child.output is not None, Children._close_output),
+    (lambda child: child.read_rest, lambda own, child, _: child.read_rest and child.read_rest()),
+    (lambda child: child.progress_page is not None, Children._keep_page),
+    (lambda child: child.pidfd is not None, Children._close_pidfd),
+    (lambda child: True, lambda own, child, _: own._files.remove(child.serial)),
+    (lambda child: child.output is not None, Children._kill_what_is_left),
+    (lambda child: child.is_template, Children._end_template),
+    (
+        lambda child: child.can_fork and not child.is_template,
+        lambda own, child, _: own.fork_server.ended(),
+    ),
+    (lambda child: child.pid and not child.is_template, Children._report),
+    (lambda child: not child.pid, lambda own, child, _: own._listener.caller_ended(child.serial)),
+    (
+        lambda child: child.is_guest,
+        lambda own, child, death: own.guests.end_instances(child.serial, death.reason),
+    ),
+)

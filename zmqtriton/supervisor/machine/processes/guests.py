@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
@@ -19,7 +18,7 @@ from zmqtriton.environments.demand import GuestHost
 from zmqtriton.logs.guard import guarded
 from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.machine import clock
-from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
+from zmqtriton.supervisor.machine.processes.child import Child, ChildListener, LivingChildren
 from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
@@ -36,52 +35,43 @@ class Guests:
         self,
         selector: selectors.BaseSelector,
         listener: ChildListener,
-        children: Mapping[int, Child],
+        children: LivingChildren,
         directory: str,
-        *,
-        receive: Callable[[Child], None],
-        watch: Callable[[Child], None],
-        remove: Callable[[Child, Reason], None],
     ) -> None:
-        """Set up.
-
-        `receive` passes on what a child has sent, `watch` adds a child, `remove` forgets one.
-        """
         self._selector = selector
         self._listener = listener
         self._children = children
         self._directory = directory
-        self._receive = receive
-        self._watch = watch
-        self._remove = remove
 
     def admit(self, serial: int) -> None:
         """Let a caller take part."""
-        guest = self._children.get(serial)
+        guest = self._children.find(serial)
         if guest is None or guest.process is not None:
             return
         guest.pid, guest.is_guest = guest.caller_pid, True
         try:
             guest.pidfd = os.pidfd_open(guest.pid)
         except OSError as error:  # it is dead, or in a namespace that is not seen from here
-            self._remove(guest, Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}"))
+            self._children.remove(
+                guest, Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}")
+            )
             return
         # a fork of it may hold its lifeline open
         self._selector.register(guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest))
         self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def _handle_exit(self, guest: Child) -> None:
-        if guest.serial in self._children:
+        if self._children.find(guest.serial) is guest:
             with guarded(f"what process {guest.pid} has sent"):
-                self._receive(guest)
-            self._remove(guest, Reason.of(Kind.OTHER, "its process has ended"))
+                self._children.receive(guest)
+            self._children.remove(guest, Reason.of(Kind.OTHER, "its process has ended"))
 
     # ------------------------------------------------------------- instances
 
     def start_instance(self, host: GuestHost, action: SpawnStub, page: int) -> None:
         """Have a guest run an instance; the page belongs to that from here on."""
         serial = action.serial
-        guest = self._children.get(host.guest)
+        guest = self._children.find(host.guest)
         if guest is None or not guest.is_guest:
             os.close(page)
             self._listener.process_ended(serial, _GONE)
@@ -103,7 +93,7 @@ class Guests:
             text = "model '%s' runs in a user's process: %s and %s have no effect"
             _log.warning(text, action.model, MAX_MEMORY_BYTES, CPU_WEIGHT)
         child.lifeline = Lifeline(ours)
-        self._watch(child)
+        self._children.watch(child)
         self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def signal(self, instance: Child, number: int) -> None:
@@ -115,13 +105,13 @@ class Guests:
         # what it begins at this moment is known to be begun by then
         time.sleep(execution_progress.FENCE_NS / 1e9)
         with guarded("what an instance has sent"):
-            self._receive(instance)
-        self._remove(instance, Reason.of(Kind.OTHER, "it was ended"))
+            self._children.receive(instance)
+        self._children.remove(instance, Reason.of(Kind.OTHER, "it was ended"))
 
     def end_instances(self, guest: int, reason: Reason) -> None:
         """Forget the instances of a guest that has left."""
-        for child in list(self._children.values()):
+        for child in self._children.all():
             if child.guest == guest:
                 with guarded("what an instance has sent"):
-                    self._receive(child)
-                self._remove(child, reason)
+                    self._children.receive(child)
+                self._children.remove(child, reason)

@@ -18,13 +18,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from zmqtriton.addons import SHELVES
 from zmqtriton.host import fitness
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log_ring import StubName
-from zmqtriton.supervisor.machine.processes.output_reader import OutputReader
+from zmqtriton.supervisor.machine.processes.output_reader import OutputReader, Pipe
 from zmqtriton.supervisor.machine.processes.stacks import StackLines
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS, count_lines
@@ -85,13 +85,15 @@ class Lines:
         return whole + end
 
 
+class LineRelay(Protocol):
+    def relay(self, lines: bytes, pid: int) -> None:
+        """Take lines of a process of the server; called in the thread that reads them."""
+
+
 class Outputs:
     """The output of all children, which a thread reads."""
 
-    def __init__(
-        self, selector: selectors.BaseSelector, relay: Callable[[bytes, int], None]
-    ) -> None:
-        """Set up; `relay` gets the lines of a process of the server and its pid, in the thread."""
+    def __init__(self, selector: selectors.BaseSelector, relay: LineRelay) -> None:
         self._reader = OutputReader(selector)
         self._relay = relay
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -109,15 +111,15 @@ class Outputs:
 
         def take(data: bytes) -> None:
             if whole := lines.cut(data):
-                self._relay(whole, pid)
+                self._relay.relay(whole, pid)
 
-        pipe = self._reader.watch(descriptor, take)
+        pipe = self._reader.watch(Pipe(descriptor, take))
         return lambda: self._reader.read_now(pipe)
 
     def follow_stub(self, descriptor: int, stub: StubName, pid: int) -> StubOutput:
         """Log what a stub prints, until the output is closed."""
         output = StubOutput(stub, pid, self._note_waiting)
-        pipe = self._reader.watch(descriptor, output.take)
+        pipe = self._reader.watch(Pipe(descriptor, output.take))
         output.read = lambda: self._reader.read_now(pipe, 1)
         output.leave = lambda: self._reader.leave(pipe)
         return output

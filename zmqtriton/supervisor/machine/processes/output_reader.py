@@ -47,13 +47,12 @@ class OutputReader:
         self._ours, self._theirs = os.pipe2(os.O_CLOEXEC)
         self._epoll.register(self._ours, select.EPOLLIN)
 
-    def watch(self, descriptor: int, take: Callable[[bytes], None]) -> Pipe:
-        """Own the descriptor and read it, until `leave` or its end, which is b""."""
-        os.set_blocking(descriptor, False)
-        pipe = Pipe(descriptor, take)
+    def watch(self, pipe: Pipe) -> Pipe:
+        """Own the pipe and read it, until `leave` or its end, which is b""."""
+        os.set_blocking(pipe.descriptor, False)
         with self._lock:
-            self._epoll.register(descriptor, select.EPOLLIN)
-            self._pipes[descriptor] = pipe
+            self._epoll.register(pipe.descriptor, select.EPOLLIN)
+            self._pipes[pipe.descriptor] = pipe
         if self._thread is None:
             self._begin()
         return pipe

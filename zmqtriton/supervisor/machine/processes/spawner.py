@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from zmqtriton.environments.users import (
     default_root,
@@ -18,7 +17,7 @@ from zmqtriton.options import Options
 from zmqtriton.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton.start import listeners
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.machine.directories.claims import Claims, DirectoryMending
+from zmqtriton.supervisor.machine.directories.claims import Claims, ControlOpener, DirectoryMending
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.children import Children
@@ -40,9 +39,8 @@ class Spawner:
         children: Children,
         sockets: dict[str, listeners.BoundSocket],
         claims: Claims,
-        open_control: Callable[[], None],
+        control: ControlOpener,
     ) -> None:
-        """Set up; `open_control` opens the control socket again when its directory was lost."""
         self._options = options
         self._users = claims.users
         self._children = children
@@ -53,9 +51,7 @@ class Spawner:
         self._begun = anonymous_memory(_BEGUN_BYTES)
         #: The last process of each role.
         self._serials: dict[str, int] = {}
-        self.mending = DirectoryMending(
-            options, claims, sockets, children, self._serials, open_control
-        )
+        self.mending = DirectoryMending(options, claims, sockets, children, self._serials, control)
         children.starts.model_variables = model_variables(options)
 
     def close(self) -> None:

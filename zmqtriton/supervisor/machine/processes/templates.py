@@ -111,9 +111,9 @@ class Templates:
         if template is None:
             template = self._templates[number] = _Template(spec, spec.template)
         template.requests[spec.serial] = _Request(spec)
-        self._proceed(number, template)
+        self._fork_or_start(number, template)
 
-    def _proceed(self, number: int, template: _Template) -> None:
+    def _fork_or_start(self, number: int, template: _Template) -> None:
         """Ask a ready template for the stubs that wait, or start it."""
         if template.ready_at_s is not None:
             for request in list(template.requests.values()):
@@ -156,7 +156,7 @@ class Templates:
         template = self._templates.get(number)
         if template is not None:
             template.ready_at_s, template.until_s = self._now_s(), None
-            self._proceed(number, template)
+            self._fork_or_start(number, template)
 
     def failed(self, number: int, failure: wire.LoadFailed) -> None:
         """Record a template's report that it cannot load its model; it exits by itself."""
@@ -201,7 +201,7 @@ class Templates:
                 request.pending = None
         has_served = ready_at_s is not None and self._now_s() - ready_at_s >= _PROVEN_AFTER_S
         if template.requests or has_served:
-            self._proceed(number, template)
+            self._fork_or_start(number, template)
         return reason
 
     def end(self, number: int, at_once: bool = False) -> None:

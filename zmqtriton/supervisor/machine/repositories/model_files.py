@@ -90,7 +90,7 @@ class ModelLookups:
         gathering = Gathering({place: task.answer for place, task in tasks.items()})
         is_enough = partial(self._is_enough, action.model, gathering)
         try:
-            await gathering.until(is_enough, self._plan.call_later, PATIENCE_S)
+            await gathering.until(is_enough, self._plan, PATIENCE_S)
         except GeneratorExit:  # it is cancelled
             for task in tasks.values():
                 self._runner.cancel(task)
@@ -173,8 +173,8 @@ class ModelFiles:
         """Set up, in the loop of the selector; `pids` get those of the readers."""
         tasks = ReaderTasks(ModelReader(options, gpus)).by_name
         start = partial(process.start_copy, _READER, partial(reader.serve, tasks=tasks))
-        self.readers = Readers(selector, start, plan.call_later, pids)
-        self.repositories = Repositories(options, self.readers, plan.call_later)
+        self.readers = Readers(selector, start, plan, pids)
+        self.repositories = Repositories(options, self.readers, plan)
         host = host_of(options, gpus)
         self.lookups = ModelLookups(self.repositories, self.readers, plan, host)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from zmqtriton.reading.plain import dumps, loads
 from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess, await_ends
-from zmqtriton.supervisor.plan import PlanTimer
+from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, from_number
@@ -96,13 +96,13 @@ class Readers:
         self,
         selector: selectors.BaseSelector,
         start: Callable[[], tuple[ChildProcess, Lifeline]],
-        call_later: Callable[[float, Callable[[], None]], PlanTimer],
+        plan: Plan,
         pids: set[int],
     ) -> None:
         """Set up; `pids` has the children with a ChildProcess, and gets the readers' pids."""
         self._selector = selector
         self._start = start
-        self._call_later = call_later
+        self._plan = plan
         self._pids = pids
         self._readers: list[_Reader] = []
         self._waiting: list[Task] = []
@@ -114,7 +114,7 @@ class Readers:
     def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> Task:
         task = Task(topic, name, arguments)
         self._waiting.append(task)
-        self._advance()
+        self._assign()
         return task
 
     def cancel(self, task: Task) -> None:
@@ -125,7 +125,7 @@ class Readers:
             if reader.task is task:
                 reader.task = None
                 self._end(reader)
-                self._advance()
+                self._assign()
 
     def close(self, within_s: float) -> None:
         """End all readers, but for those that the kernel does not kill in this time."""
@@ -157,7 +157,7 @@ class Readers:
 
     # ------------------------------------------------------------------- tasks
 
-    def _advance(self) -> None:
+    def _assign(self) -> None:
         """Give tasks to readers in their order, as far as there are readers for them."""
         for task in list(self._waiting):
             if self._is_closed:
@@ -186,12 +186,12 @@ class Readers:
                 _log.error("no process can be started that reads files: %s", error)
                 pause_s = _RETRY_S
         if self._late_timer is None:
-            self._late_timer = self._call_later(pause_s, self._advance_late)
+            self._late_timer = self._plan.call_later(pause_s, self._assign_late)
         return None
 
-    def _advance_late(self) -> None:
+    def _assign_late(self) -> None:
         self._late_timer = None
-        self._advance()
+        self._assign()
 
     def _begin(self) -> _Reader:
         process, line = self._start()
@@ -221,7 +221,7 @@ class Readers:
 
     def _watch_idle(self) -> None:
         if self._idle_timer is None:
-            self._idle_timer = self._call_later(_IDLE_S, self._end_idle)
+            self._idle_timer = self._plan.call_later(_IDLE_S, self._end_idle)
 
     def _watch_writing(self, reader: _Reader) -> None:
         if reader.line.is_backed_up != reader.is_backed_up and not reader.line.ended:
@@ -242,7 +242,7 @@ class Readers:
     def _finish(self, reader: _Reader, result: wire.CallResult) -> None:
         task, reader.task = reader.task, None
         reader.topic, reader.since_s = None, time.monotonic()
-        self._advance()
+        self._assign()
         self._watch_idle()
         if task is None:
             return
@@ -261,7 +261,7 @@ class Readers:
             task.is_retried = True
             self._waiting.insert(0, task)
             task = None
-        self._advance()
+        self._assign()
         if task is not None:
             task.answer.fail(
                 InternalError("the process that read the files has died: load the model again")
@@ -280,4 +280,4 @@ class Readers:
         self._readers.remove(reader)
         self._pids.discard(reader.process.pid)
         reader.process.reap()
-        self._advance()
+        self._assign()

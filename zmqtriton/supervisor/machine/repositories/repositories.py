@@ -28,8 +28,8 @@ from zmqtriton.supervisor.actions import (
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
-from zmqtriton.supervisor.plan import PlanTimer
-from zmqtriton.supervisor.story import Change, Promise
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import AlreadyExists, InternalError, NotFound, ZmqTritonError
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -46,32 +46,17 @@ _NO_MODELS = ("", ".", "..")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-#: Calls later.
-Clock = Callable[[float, Callable[[], None]], PlanTimer]
-
-
 class Gathering(Generic[_Key]):
     """The answers by key that have arrived so far."""
 
     def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
         self._answers = answers
-        #: True once the patience for all answers is over.
-        self.is_late = False
-        self._change = Change()
+        self._late = Promise[None]()
 
-    async def until(
-        self, is_enough: Callable[[], bool], call_later: Clock, patience_s: float
-    ) -> None:
+    async def until(self, is_enough: Callable[[], bool], plan: Plan, patience_s: float) -> None:
         """Gather answers until they are enough, and take none that comes later."""
-        timer = call_later(patience_s, self._on_late)
-        try:
-            for answer in self._answers.values():
-                answer.at_end(self._change)
-            await self._change.until(is_enough)
-        finally:
-            timer.cancel()
-            for answer in self._answers.values():
-                answer.forget(self._change)
+        self._late = plan.pause(patience_s)
+        await plan.until(is_enough)
 
     @property
     def pending(self) -> set[_Key]:
@@ -81,9 +66,10 @@ class Gathering(Generic[_Key]):
     def ended(self) -> dict[_Key, Promise[Any]]:
         return {key: answer for key, answer in self._answers.items() if answer.is_over}
 
-    def _on_late(self) -> None:
-        self.is_late = True
-        self._change()
+    @property
+    def is_late(self) -> bool:
+        """True once the patience for all answers is over."""
+        return self._late.is_over
 
 
 class PlaceReading:
@@ -247,9 +233,9 @@ class Repository(PlaceReading):
 class Repositories:
     """Repositories of models; their number changes only if clients may register some."""
 
-    def __init__(self, options: Options, runner: TaskRunner, call_later: Clock) -> None:
+    def __init__(self, options: Options, runner: TaskRunner, plan: Plan) -> None:
         self._runner = runner
-        self._call_later = call_later
+        self._plan = plan
         paths = [Path(path) for path in options.model_repository if not is_remote(path)]
         self._repositories = [Repository(path, {}, runner) for path in paths]
         self._files = {
@@ -302,7 +288,7 @@ class Repositories:
             return gathering.is_late or all(each.is_silent for each in silent)
 
         patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
-        await gathering.until(is_enough, self._call_later, patience_s)
+        await gathering.until(is_enough, self._plan, patience_s)
         silent = gathering.pending
         if action.is_urgent:  # who takes longer than a moment may answer all the same
             silent = {each for each in silent if each.is_silent}
@@ -337,7 +323,7 @@ class Repositories:
         free = {place: names for place, names in by_place.items() if place not in self._looked_at}
         gathering = Gathering({place: self._look_at(place, free[place]) for place in free})
         enough = lambda: gathering.is_late or not gathering.pending  # noqa: E731
-        await gathering.until(enough, self._call_later, LISTING_PATIENCE_S)
+        await gathering.until(enough, self._plan, LISTING_PATIENCE_S)
         for place in gathering.pending:
             place.become_silent()
         seen: dict[str, dict[str, str]] = {}
