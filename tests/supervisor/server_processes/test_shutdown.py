@@ -86,17 +86,6 @@ def test_models_that_have_requests_are_named(world: SupervisorHarness) -> None:
     ] == world.log[-2:]
 
 
-@pytest.mark.row("F17")
-def test_when_the_time_is_over_the_status_is_1() -> None:
-    world = running(exit_timeout_s=3)
-    world.stubborn = {"http"}
-
-    world.stop().advance(3.0)
-
-    assert world.status == 1
-    assert "E Exit timeout expired. Exiting immediately." in world.log
-
-
 def test_a_hanging_finalize_does_not_keep_the_server(world: SupervisorHarness) -> None:
     world.stubborn = {"a_0_0"}
 
