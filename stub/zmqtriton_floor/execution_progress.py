@@ -1,15 +1,16 @@
 """A stub's progress: memory that it shares with the broker.
 
-The stub writes the number of the batch that it is about to execute, and which requests are in it.
-When it dies the broker reads there what was sent ahead and not begun, and gives that to another
-stub; what was begun is not run twice. A broker that takes over while the stub executes, and cannot
-say hello, reads the same. It fences the stub off first: of an earlier broker's batches none is
-begun any more. The supervisor makes the memory; numbers of batches only grow.
+The stub writes the number and the requests of the batch that it is about to execute. When the stub
+dies, the broker reads there which requests had been sent ahead and were not begun, and gives them
+to another stub; requests that were begun are not run twice. If a broker takes over while the stub
+executes and cannot send a Hello, the new broker reads the same memory. It fences the stub off
+first, so that the stub begins no batch of an earlier broker any more. The supervisor makes the
+memory; numbers of batches only grow.
 
-Requests are written into two halves in turn. When one has enough, the stub clears the other, and
-begins it with those that their senders may repeat; so whenever it dies, one half at least has
-them all. Enough is twice as many as those are: a busy stub seldom gathers them, a calm one takes
-little memory.
+Requests are written into two halves in turn. When one half has enough requests, the stub clears the
+other, and begins it with the requests that their senders may repeat; so whenever the stub dies, at
+least one half has all of these. Enough is twice their number: a busy stub seldom has to gather
+them, and a calm one uses little memory.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ def has_begun(descriptor: int) -> bool:
 
 
 def end(descriptor: int) -> None:
-    """Keep the stub from beginning anything more, of any broker; without mapping its page."""
+    """Forbid the stub to begin another batch, of any broker; without mapping its page."""
     os.pwrite(descriptor, _NUMBER.pack(_NO_EPOCH), _FENCE_AT)
 
 
 class ProgressView:
-    """One side's view of the memory."""
+    """The memory as a stub or a broker maps it."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the memory; the descriptor may be closed afterwards. -1: memory of this process.
+        """Map the memory, after which the descriptor may be closed; for -1, map new memory.
 
-        Raises OSError or ValueError for a bad one.
+        Raises OSError or ValueError for a bad descriptor.
         """
         self._page = mmap.mmap(descriptor, SIZE if descriptor == -1 else 0)
         #: Maximum number of requests in one half.
@@ -88,9 +89,10 @@ class ProgressView:
     ) -> bool:
         """Write the number before executing a batch; False if it must not be executed any more.
 
-        `keys` are the requests of this batch; `unsettled` returns all that this process has and may
-        have begun, and those whose answers the broker may not have passed on. A batch that had to
-        wait for its tensors may come after later ones; the last of all counts.
+        `keys` are the requests of this batch. `unsettled` returns the requests that this process
+        may have begun, and those whose answers the broker may not have passed on yet. A batch that
+        had to wait for its tensors may begin after batches with greater numbers; the greatest
+        number counts.
         """
         before, written = self._begun, len(keys)
         if self._count == _UNKNOWN or self._count + written > self._enough:
@@ -114,7 +116,7 @@ class ProgressView:
         return False
 
     def _make_room(self, needed: int, unsettled: Callable[[], Collection[RequestKey]]) -> None:
-        """Go on in the other half, with those of this one that may still be repeated."""
+        """Continue in the other half, beginning with the requests that may still be repeated."""
         if self._count == _UNKNOWN:
             self._unnamed += needed
             if self._unnamed < self._room:
@@ -142,17 +144,17 @@ class ProgressView:
         _COUNT.pack_into(self._page, _COUNTS_AT[self._half], count)
 
     def forget_keys(self) -> None:
-        """Let any request have begun."""
+        """Give up the list of begun requests: from now on any request may have begun."""
         self._set_count(_UNKNOWN)
 
     @property
     def has_ended(self) -> bool:
-        """True if end() was called: no batch is begun any more, of any broker."""
+        """True if end() was called: the stub begins no more batches, of any broker."""
         fence: int = _NUMBER.unpack_from(self._page, _FENCE_AT)[0]
         return fence == _NO_EPOCH
 
     def restore(self) -> None:
-        """Write overwritten numbers again, for a reader that comes after this process."""
+        """Undo end() for readers after this process: write the number of the last batch again."""
         _NUMBER.pack_into(self._page, 0, self._begun)
         self.forget_keys()
 
@@ -165,7 +167,7 @@ class ProgressView:
         return number
 
     def fence(self, epoch: int) -> None:
-        """Keep the stub from batches of a broker before this epoch."""
+        """Forbid the stub to begin batches of brokers before this epoch."""
         _NUMBER.pack_into(self._page, _FENCE_AT, epoch)
 
     def may_have_begun(self, key: RequestKey) -> bool:

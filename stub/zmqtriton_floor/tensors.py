@@ -35,7 +35,7 @@ def address_of(array: Any) -> int:
 def encode_bytes(elements: Any) -> bytes:
     """Encode the elements of an object or S array in C order.
 
-    What is not bytes goes as UTF-8 of str().
+    Elements that are not bytes are encoded as UTF-8 of str().
     """
     return encode_elements(np.ravel(elements, order="C"))
 
@@ -55,7 +55,7 @@ def encode_elements(elements: Any) -> bytes:
 
 
 def decode_bytes(data: bytes | memoryview) -> list[bytes]:
-    """Return the elements. Raises ValueError if a length does not fit."""
+    """Return the elements of a BYTES tensor. Raises ValueError if a length does not fit."""
     elements = []
     position, end = 0, len(data)
     while position < end:
@@ -90,7 +90,7 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
 
 
 def to_numbers(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> Any:
-    """Return an array to compute with: what numpy lacks comes as float32."""
+    """Return an array to compute with; datatypes that numpy lacks become float32."""
     if datatype.numpy_name:
         return to_numpy(datatype.number, shape, data)
     halves = np.frombuffer(data, datatype.numpy_bits).astype(np.uint32)
@@ -98,7 +98,7 @@ def to_numbers(datatype: Datatype, shape: Sequence[int], data: bytes | memoryvie
 
 
 def from_numbers(datatype: Datatype, array: Any) -> bytes | memoryview:
-    """Return the bytes of such an array."""
+    """Return the bytes of a tensor from an array as to_numbers() makes it."""
     if datatype.numpy_name:
         return from_numpy(array)
     halves = np.ascontiguousarray(array).view(np.uint32) >> 16
@@ -106,7 +106,7 @@ def from_numbers(datatype: Datatype, array: Any) -> bytes | memoryview:
 
 
 def number_type(datatype: Datatype) -> Any:
-    """Return the type of such an array."""
+    """Return the numpy type of the arrays that to_numbers() makes."""
     return datatype.numpy or np.float32
 
 

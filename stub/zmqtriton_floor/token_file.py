@@ -62,17 +62,17 @@ class Grant(NamedTuple):
         return self.models == ALL_MODELS
 
     def has_model(self, name: str) -> bool:
-        """True if the model is among those that it is for."""
+        """True if the token may be used for the model."""
         return self.models == ALL_MODELS or matches(name, self.models)
 
     @property
     def limits(self) -> Dict[str, str]:
-        """The limits that it has, as its line writes them."""
+        """The limits of the token's holder by name, as its line of the file writes them."""
         values = {name: getattr(self, name) for name in LIMITS}
         return {k: f"{v:.6f}".rstrip("0").rstrip(".") for k, v in values.items() if v}
 
     def line(self) -> str:
-        """Return its line of the file."""
+        """Return the token's line of the file."""
         words = [self.name, f"sha256:{self.digest.hex()}"]
         words.append("scopes=" + ",".join(scope for scope in SCOPES if scope in self.scopes))
         if not self.is_for_all_models:
@@ -84,12 +84,12 @@ class Grant(NamedTuple):
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
-    """True if the name of a model is one of those that a token is for."""
+    """True if the name of a model matches one of a token's patterns."""
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def digest(token: str) -> bytes:
-    """Return the SHA-256 hash of a token, which the file has in its place."""
+    """Return the SHA-256 hash of a token, which the file has instead of the token."""
     # tokens are random and long: nobody finds one by trying, so no slow hash has to prevent that
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
