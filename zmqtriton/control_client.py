@@ -47,7 +47,7 @@ _NAMED_SERVERS = 3
 
 
 class NoServerError(Exception):
-    """Raised if no server answers; names the places of the search, and their findings."""
+    """Raised if no server answers; names the searched places and their findings."""
 
 
 class ServerSelector(NamedTuple):
@@ -104,8 +104,9 @@ class ServerIdentity(NamedTuple):
 def find_directories(directory: str = "") -> Iterator[Path]:
     """Return the directories where a server may be.
 
-    The named one, or else this user's, the newest first, then those of others if this is root, and
-    systemd's. In a named one the server that serves comes first; another may be coming, or going.
+    If a directory is named, these are its servers' directories, the serving one first: others may
+    be starting or ending. Otherwise they are this user's, the newest first, then other users' if
+    this user is root, and those that systemd made.
     """
     named = named_directory(directory)
     if named:
@@ -135,7 +136,7 @@ def _in_named(directory: Path) -> Iterator[Path]:
 
 
 def _own_of(directory: Path) -> Path:
-    """Return the directory of a server's own that a named one leads to; else the directory."""
+    """Return the server's own directory that a named directory links to; else `directory`."""
     try:
         return directory / os.path.dirname(os.readlink(directory / _SOCKET))
     except OSError:
@@ -179,7 +180,7 @@ def _started_s(directory: Path) -> float:
 def connect(selector: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> Client:
     """Connect to the server that is meant, by default the newest.
 
-    Raises NoServerError, also if something is to be changed and several could be meant.
+    Raises NoServerError; with `to_change`, also if several servers could be meant.
     """
     clients = connect_all(selector)
     meant = _find_named(clients, selector.name) if selector.name else clients
@@ -210,7 +211,7 @@ def _find_named(clients: Sequence[Client], name: str) -> list[Client]:
 
 
 def identify(clients: Iterable[Client], within_s: float = _IDENTITY_WITHIN_S) -> None:
-    """Ask all together which servers they are; silent ones stay unknown."""
+    """Ask all servers at once for their identities; servers that do not answer stay unknown."""
     unknown = [client for client in clients if client.is_unknown]
     deadline_s = time.monotonic() + within_s
     for client in unknown:
@@ -305,7 +306,7 @@ class Client(AbstractContextManager["Client"]):
         return self._identity
 
     def take_identity(self, within_s: float) -> None:
-        """Take the answer to the question which server it is, if it comes in time."""
+        """Take the server's identity from its answer, if that comes within `within_s` seconds."""
         try:
             try:
                 self._identity = ServerIdentity.from_document(self.finish(within_s))

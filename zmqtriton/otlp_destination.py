@@ -54,7 +54,8 @@ def read(
 ) -> Destination:
     """Read settings, in order, as --trace-config has them. Raises DestinationError.
 
-    `kind` is what is sent, as paths and variables have it, and `option` has its URL.
+    `kind` is traces, metrics or logs, as in paths and variables; `option` is the option with the
+    URL.
     """
     said = dict(pairs)
     url = _url(said.get("url", ""), environment, kind, option)
@@ -127,14 +128,14 @@ def _tls(environment: Mapping[str, str], kind: str) -> ssl.SSLContext:
 
 
 def _variable(name: str, environment: Mapping[str, str], kind: str) -> str:
-    """Return a variable; the one of this kind goes before the general one."""
+    """Return OpenTelemetry's variable of this kind or, if it is not set, the general one."""
     return (
         environment.get(f"{_OTLP}{kind.upper()}_{name}") or environment.get(f"{_OTLP}{name}") or ""
     )
 
 
 def _parse_baggage(text: str) -> Iterator[tuple[str, str]]:
-    """Parse `a=1,b=2`, as W3C's baggage has it, without invalid parts, as elsewhere."""
+    """Parse `a=1,b=2`, W3C's baggage; invalid parts are left out."""
     for member in text.split(","):
         name, sign, value = member.partition("=")
         if sign and name.strip():

@@ -34,7 +34,7 @@ LIMITS = {
     "6 words of today": {
         "zmqtriton/broker": 9,
         "zmqtriton/supervisor": 24,
-        "zmqtriton": 35,
+        "zmqtriton": 23,
         "stub": 24,
         "frontends": 33,
         "standard": 8,
@@ -43,7 +43,7 @@ LIMITS = {
     "7 files are somewhere, services continue": {
         "zmqtriton/broker": 11,
         "zmqtriton/supervisor": 32,
-        "zmqtriton": 45,
+        "zmqtriton": 34,
         "stub": 47,
         "frontends": 75,
         "standard": 7,
@@ -61,7 +61,7 @@ LIMITS = {
     "10 a last clause names its noun": {
         "zmqtriton/broker": 10,
         "zmqtriton/supervisor": 35,
-        "zmqtriton": 38,
+        "zmqtriton": 26,
         "stub": 37,
         "frontends": 37,
         "standard": 27,

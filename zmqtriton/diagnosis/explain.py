@@ -25,7 +25,7 @@ def explain_version(client: Client, model: str, version: int) -> Finding:
 
 
 def explain(answers: ServerAnswers, model: str, version: int) -> Explained:
-    """Explain a model, or without one all that is in trouble. Raises NotFound."""
+    """Explain a model or, without a name, all models in trouble. Raises NotFound."""
     return _explain_model(answers, model, version) if model else _explain_all(answers)
 
 

@@ -96,7 +96,7 @@ class PortError(Exception):
 
 
 class SharedWith(Enum):
-    """With whom a port is shared; the kernel then spreads connections over all listeners."""
+    """The owners of a shared port; the kernel then spreads connections over all listeners."""
 
     NOBODY = 0
     #: several processes of this server
@@ -244,8 +244,8 @@ def bind_all(
 ) -> dict[str, BoundSocket]:
     """Bind all sockets but those that are adopted, and return all by role.
 
-    Of those that another server offers the ones with these ports are taken; grpcio's are beside
-    those of the other server. Raises PortError; then nothing stays bound.
+    Sockets that another server offers are taken if they have these ports; grpcio's sockets are
+    added to the other server's. Raises PortError; then nothing stays bound.
     """
     is_native = options.grpc_transport == "native"
     sharing = _shared_roles(options, is_replacing=bool(offered))

@@ -1,4 +1,4 @@
-"""Questions to a running server whose answers take more than one call, and what rows of it mean."""
+"""Questions to a running server that take several calls, and the meaning of answers' rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_name(client: Client, model: str) -> None:
 
 
 def unknown_model(model: str, names: Iterable[str]) -> NotFound:
-    """Return the error for a name outside of these."""
+    """Return the error for a model's name that is not among these names."""
     close = closest_match(model, names)
     meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
     return NotFound(f"there is no model '{model}'{meant}")
@@ -73,7 +73,7 @@ def read_stacks(
 
 
 def lines_of_instance(lines: list[str], instance: str) -> list[str]:
-    """Return the stacks of one instance of a process, which may have several."""
+    """Return the lines with the stacks of one instance: a process may have several instances."""
     owners = {match[1]: match[2] for match in map(_WHOSE.match, lines) if match}
     stacks: list[tuple[str, list[str]]] = []
     for line in lines:
