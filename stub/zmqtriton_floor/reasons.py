@@ -1,4 +1,10 @@
-"""Reasons for the states of versions, instances and processes: their kinds and their values."""
+"""Reasons for the states of versions, instances and processes: their kinds and their values.
+
+A reason is made where the cause is known: in the supervisor, the broker or the stub. It travels as
+a row of `wire.py`, so programs read its kind and its values; the text is for people alone. A reason
+may have a cause of its own: a version does not serve because its instance was given up, because its
+process was killed.
+"""
 
 from __future__ import annotations
 

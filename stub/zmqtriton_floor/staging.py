@@ -1,4 +1,9 @@
-"""The files of a model that come with a request to load it: their check, and their place."""
+"""The files of a model that come with a request to load it: their check, and their place.
+
+The process that requests the load, a frontend or a stub, writes them into the server's private
+directory, where the supervisor takes them over by their name; so the supervisor never waits for a
+large write. Until then they belong to the process whose serial number the name begins with.
+"""
 
 from __future__ import annotations
 

@@ -177,7 +177,10 @@ def load_timeout_s(config: Any) -> float:
 
 
 def chosen_user(config: Any, allowed: Sequence[str]) -> str:
-    """Return the user that the model runs as, by default the first; "" if none is allowed."""
+    """Return the user that the model runs as, by default the first; "" if none is allowed.
+
+    Raises ConfigError.
+    """
     name = parameter_text(config, STUB_USER)
     if not name:
         return allowed[0] if allowed else ""

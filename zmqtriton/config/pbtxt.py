@@ -387,7 +387,10 @@ def _value_to_json(field: Any, value: Any) -> Any:
 
 
 def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
-    """Return a number in proto JSON's form."""
+    """Return a number in proto JSON's form.
+
+    1.0 is 1, a float32 has as few digits as it needs, NaN is a string.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
