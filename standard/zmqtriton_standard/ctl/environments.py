@@ -55,7 +55,7 @@ def env(context: click.Context, environment_directory: str, stub_user: str) -> N
 
 
 def _become(name: str, parent: str) -> str:
-    """Run as this user from here on; return the directory of its environments."""
+    """Run as this user from now on; return the directory of the user's environments."""
     from zmqtriton.sdk.models import users
 
     try:
@@ -114,7 +114,7 @@ def prepare(
 
 
 def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
-    """Prepare an environment; return its Python, which is "" if it is the server's own."""
+    """Prepare an environment; return its Python, or "" for the server's own environment."""
     from zmqtriton.sdk.models import demand as demands
     from zmqtriton_standard.environments.prepare import prepare_environment
 
@@ -133,7 +133,7 @@ def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool
 
 
 class _ShownSteps:
-    """Shows the present step; of the log, warnings and errors, or all of it."""
+    """Shows the present step, and of the log warnings and errors, or all of it."""
 
     def __init__(self, line: LiveLine, *, verbose: bool) -> None:
         self._line = line
@@ -154,7 +154,7 @@ def _print_prepared(result: dict[str, str]) -> None:
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
-    """Return the directories that are meant."""
+    """Return the directories that the arguments name."""
     names = [name for name in what if not os.path.isdir(name)]
     yield from (Path(name) for name in what if os.path.isdir(name))
     if what and not names:

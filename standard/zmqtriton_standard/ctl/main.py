@@ -27,14 +27,14 @@ _PROGRAM = "zmqtriton-ctl"
 class _Commands(CommandGroup):
     """The commands of all add-ons; a command's module is imported only when a user types it.
 
-    The options that choose a server may stand before or after a command's name.
+    The options that choose a server may come before or after a command's name.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, move_to_front(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, those of a group together."""
+        """Return the names of all commands, group by group."""
         groups = addons.verbs()
         order = [*(group for group, _ in addons.offers().pairs(addons.GROUPS.name)), ""]
         return sorted(groups, key=lambda name: (order.index(groups[name]), name))

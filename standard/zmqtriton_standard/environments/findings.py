@@ -51,7 +51,7 @@ _warning = partial(Problem, severity=Severity.WARNING)
 
 
 def problems(demand: demands.EnvironmentSpec, where: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Yield the problems of a Python that is not run yet; raises the errors of a load."""
+    """Yield problems of a Python environment, without running it; raises the errors of a load."""
     if demand.kind == demands.ARCHIVE:
         check_archive(demand.path)
     elif demand.kind == demands.REQUIREMENTS:
@@ -69,7 +69,7 @@ def problems(demand: demands.EnvironmentSpec, where: tuple[str | int, ...]) -> I
 
 
 def requirement_problems(path: Path) -> Iterator[Problem]:
-    """Return warnings of the lines that no installer understands."""
+    """Return warnings about lines of requirements that no installer understands."""
     with path.open("rb") as file:
         text = file.read(_MAX_BYTES).decode("utf-8", "replace")
     if path.suffix == ".toml":
@@ -182,7 +182,7 @@ def _age_problem(python: str) -> str:
 
 
 def guess_version(python: str) -> tuple[int, int] | None:
-    """Return the version of an interpreter by names and files alone; None if they do not tell."""
+    """Return an interpreter's version by names and files alone; None if they don't show it."""
     folder = Path(python).parent.parent
     names = [python, os.path.realpath(python), *map(str, folder.glob("lib/python3.*"))]
     for name in names:

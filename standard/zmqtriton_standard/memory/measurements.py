@@ -27,7 +27,7 @@ Sizes = Counter[int]
 
 
 def budgets_of(policy: Policy) -> Sizes:
-    """Return the limits by place, where there are any."""
+    """Return the configured limits by place: the machine, or a GPU."""
     budgets = policy.options_of(OnDemandOptions)
     return +Sizes({**dict(budgets.gpu_memory_budget), HOST: budgets.model_memory_budget})
 
@@ -79,7 +79,7 @@ def _own_bytes(pids: Collection[int]) -> int:
 
 
 class ModelProcesses(helper_processes.HelperOwner):
-    """The processes of models: those of their instances, and the templates that these are of."""
+    """The processes of models: of their instances, and of templates for forked instances."""
 
     def __init__(self, plan: plans.Plan) -> None:
         self._plan = plan
@@ -94,7 +94,7 @@ class ModelProcesses(helper_processes.HelperOwner):
     def measure(
         self, generations: Iterable[Generation], gpus: Iterable[int]
     ) -> Promise[MemoryReport]:
-        """Have the processes of these measured, and return the sums."""
+        """Measure the memory of these generations' processes in a thread; return the sums."""
         model_by_pid: dict[int, str] = {}
         models_by_gpu: dict[int, set[str]] = {gpu: set() for gpu in gpus}
         forks: dict[str, list[int]] = {}
