@@ -1,9 +1,9 @@
 """Requests to SageMaker and Vertex AI for the application, and the list of SageMaker's models.
 
-On an endpoint with many models each comes as a directory, which is added to the repositories with
-the model under the name that the platform has for it. The supervisor keeps the list: every process
-of HTTP must know it. A platform passes on few headers, so the length of the JSON before binary
-tensors is a part of the content type there.
+On an endpoint with many models the platform adds a model as a directory, which becomes a repository
+with the model under the platform's name. The supervisor keeps the list, because every HTTP process
+needs it. A platform passes on few headers, so the length of the JSON before binary tensors is a
+part of the content type.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 
 
 class Target(NamedTuple):
-    """The request that the application gets instead."""
+    """The request that the application gets instead of the platform's."""
 
     method: str
     #: Path as in a request.
@@ -59,7 +59,7 @@ class Target(NamedTuple):
 async def pass_on(
     application: ledger.Application, scope: Scope, receive: Any, send: Any, target: Target
 ) -> None:
-    """Have the application answer the request as one for the target."""
+    """Let the application answer the request as one for the target."""
     try:
         headers = _headers(scope["headers"], target.binary_type)
     except InvalidArgument as error:
@@ -78,12 +78,12 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def refuse(send: Any, error: refusals.AccessRefused) -> None:
-    """Answer without the application that the client may not ask this."""
+    """Answer the client with a refusal, without calling the application."""
     await answer(send, *problems.response_to(error), error.headers)
 
 
 async def answer(send: Any, status: int, body: bytes = b"", headers: refusals.Headers = ()) -> None:
-    """Answer without the application."""
+    """Send a response without calling the application."""
     rows = [(b"content-type", b"application/json")] if body else []
     rows += [(name.lower().encode(), value.encode()) for name, value in headers]
     await send({"type": "http.response.start", "status": status, "headers": rows})
@@ -107,7 +107,7 @@ def _headers(fields: list[tuple[bytes, bytes]], binary_type: str) -> list[tuple[
 
 
 def with_length_in_type(send: Any, binary_type: str) -> Any:
-    """Return a `send` that tells the length of the JSON in the content type, too."""
+    """Return a `send` that also adds the length of the JSON to the content type."""
 
     async def send_event(event: Event) -> None:
         if event["type"] == "http.response.start":
@@ -128,7 +128,7 @@ def _rows_with_length(
 
 
 class Place(NamedTuple):
-    """A model in a directory: the repository that this is, and the model's folder in it."""
+    """A model in a directory: the directory as a repository, and the model's folder in it."""
 
     repository: str
     folder: str
@@ -211,7 +211,7 @@ class TargetModels:
 
 
 def _find_model(url: str) -> Place:
-    """Find the model in a directory, the ensemble if there are several. Raises InvalidArgument."""
+    """Find the model in a directory; of several, the ensemble. Raises InvalidArgument."""
     path = Path(url).absolute()
     if any(str(path.resolve()).startswith(prefix) for prefix in _NOT_FOR_MODELS):
         raise InvalidArgument(f"'{url}' must be a directory of models")

@@ -1,6 +1,6 @@
-"""A profile as a server answers it: its stacks, and the lines of the model where the time went.
+"""A profile from a server: its stacks, and the lines of the model that took the time.
 
-Models make what is in it, so all of it is checked, and nothing of it is believed to be short.
+Its content comes from models, so all of it is checked and limited.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Stack(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The position of the innermost frame in a file of the model; -1 without one."""
+        """The position of the innermost frame in the model's files; -1 without one."""
         positions = range(len(self.frames) - 1, -1, -1)
         return next((at for at in positions if self.frames[at].is_own), -1)
 
@@ -79,7 +79,7 @@ class Stack(NamedTuple):
     def is_idle(self) -> bool:
         """True for time that keeps no request waiting.
 
-        A thread waits for requests, or is one of the model's or a library's that waits for work.
+        The thread waits for requests, or belongs to the model or a library and waits for work.
         """
         counts = self.is_of_requests or self.thread.startswith(_COROUTINE)
         return self.doing == WAITS and (self.own < 0 or not counts)
@@ -91,7 +91,7 @@ class Stack(NamedTuple):
 
     @property
     def may_wait_for_a_thread(self) -> bool:
-        """True for a wait of a request that another thread may end, such as one for a lock."""
+        """True for a wait of a request that another thread may end, such as for a lock."""
         last = self.frames[-1:]
         return (
             self.doing == WAITS

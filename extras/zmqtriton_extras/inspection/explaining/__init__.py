@@ -1,4 +1,4 @@
-"""Explanations of what a model does: why requests wait, by its kind, and what instances cost."""
+"""Explanations of a model's work: why requests wait, by kind of model, and instances' cost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from zmqtriton_extras.inspection.explaining.waits import (
 
 
 def read(reader: served.AnswerReader, facts: served.Facts) -> AtWork:
-    """Ask the server about a model at work."""
+    """Ask the server for facts about a model at work."""
     return ask(reader, facts)
 
 
 def findings(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
-    """Tell of memory that grows, of callees that fail, and why requests wait."""
+    """Return findings about growing memory, failing callees and waiting requests."""
     yield from find_growth(facts)
     if stops := find_stops(facts):
         yield from stops
@@ -33,7 +33,7 @@ def findings(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
 
 
 def notes(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
-    """Tell the cost of instances, the reason for small batches, and the slowest step."""
+    """Return notes about the cost of instances, small batches and the slowest step."""
     yield from find_costs(facts, state.memory)
     if not facts.is_overview:
         yield from find_slowest_step(facts, state)

@@ -1,4 +1,4 @@
-"""Findings about batches that are smaller than they may be. Does no I/O."""
+"""Findings about batches that are smaller than allowed. Does no I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MORE = "Send more requests at the same time: by threads, coroutines or more cli
 
 
 def find_small_batches(facts: served.Facts) -> Iterator[Finding]:
-    """Tell of batches that are much smaller than they may be, the reason and a remedy."""
+    """Return findings about batches much smaller than allowed, with the reason and a remedy."""
     for row in facts.rows("counts"):
         batching = row.get("batching")
         if batching and batching["batches"] >= _MIN_BATCHES:
@@ -34,7 +34,7 @@ def find_small_batches(facts: served.Facts) -> Iterator[Finding]:
 
 
 def _reason(row: served.Document, batching: served.Document) -> tuple[str, str]:
-    """Return the reason for small batches, and what helps."""
+    """Return the reason for small batches, and a remedy."""
     if "parted" not in batching:
         return (
             f"a batch has one request of each sequence, and {row['sequences']} are open now",

@@ -16,9 +16,9 @@ _LIMIT = "max_memory_bytes"
 
 
 def read_costs(facts: served.Facts, figures: Mapping[str, Any]) -> Memory | None:
-    """Return the memory of its instances; processes that load are not comparable yet.
+    """Return the memory of a model's instances; None while some load, so cannot be compared.
 
-    `figures` are the server's own of its processes.
+    `figures` are the server's own figures of its processes.
     """
     pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
     is_settled = bool(pids) and all(state == "READY" for state in pids.values())
@@ -32,7 +32,7 @@ def read_costs(facts: served.Facts, figures: Mapping[str, Any]) -> Memory | None
 
 
 def find_costs(facts: served.Facts, memory: Memory | None) -> Iterator[Finding]:
-    """Tell what instances cost, and what equal memory of them one load would hold once."""
+    """Return findings about the memory of instances, and the part that one load would share."""
     template, count = facts.template, len(facts.stubs)
     if memory is None:
         return
@@ -76,7 +76,7 @@ def find_costs(facts: served.Facts, memory: Memory | None) -> Iterator[Finding]:
 
 
 def find_growth(facts: served.Facts) -> Iterator[Finding]:
-    """Tell of instances whose memory grows with each execution, by the one that has most."""
+    """Return a finding about instances whose memory grows with each execution; names the worst."""
     growing = [stub for stub in facts.stubs if stub.get("growth")]
     if not growing:
         return

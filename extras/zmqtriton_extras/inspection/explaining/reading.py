@@ -25,7 +25,7 @@ class AtWork(NamedTuple):
 
 
 def ask(reader: served.AnswerReader, facts: served.Facts) -> AtWork:
-    """Ask about a model; in an overview of all models about its configuration alone."""
+    """Ask about a model; in an overview of all models only for its configuration."""
     rows = facts.rows("counts")
     if not any(row.get("executed") or row.get("unanswered") for row in rows):
         return AtWork(_memory(reader, facts))
@@ -49,6 +49,6 @@ def _memory(reader: served.AnswerReader, facts: served.Facts) -> Memory | None:
 
 
 def steps_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the models of the steps of an ensemble, each once; none of another model."""
+    """Return the models of an ensemble's steps, each once; [] for another model."""
     steps = config.get("ensemble_scheduling", {}).get("step", ())
     return list(dict.fromkeys(step["model_name"] for step in steps))

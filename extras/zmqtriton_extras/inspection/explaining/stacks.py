@@ -34,7 +34,7 @@ def places(stacks: Mapping[str, Sequence[str]], model: str) -> list[Place]:
 
 
 def _places(stack: Sequence[stack_places.Frame], model: str) -> Iterator[Place]:
-    """Yield the place of a stack, whose innermost frame is the first, if it is in the model."""
+    """Yield the place of a stack in the model, if it has one; the innermost frame comes first."""
     executes = any(frame.file.endswith(_CALLER) for frame in stack)
     own = next((n for n, frame in enumerate(stack) if _is_own(frame, model)), None)
     if own is None:

@@ -24,7 +24,7 @@ _STREAM = 2
 
 
 def find_stops(facts: served.Facts) -> list[Finding]:
-    """Return a finding about each instance that stands for a debugger."""
+    """Return a finding about each instance that a debugger has stopped."""
     findings = []
     for stop in facts.rows("debugged"):
         at = stop["place"].rpartition("/")[2]
@@ -74,13 +74,13 @@ def is_decoupled(state: AtWork) -> bool:
 
 
 def _is_in_threads(state: AtWork, row: served.Document) -> bool:
-    """True of requests that `execute` has taken and left to threads or tasks."""
+    """True if `execute` has left the open requests to threads or tasks."""
     has_left = row.get("unanswered", 0) > row.get("pending", 0)
     return is_decoupled(state) and has_left and not row.get("oldest_execution_ns")
 
 
 def _takes_long(row: served.Document) -> bool:
-    """True if requests take much longer than their execution, and wait in no queue for it."""
+    """True if requests take much longer than their execution, but do not wait in a queue."""
     if not row["succeeded"]:
         return False
     whole_ms = row["success_ns"] / row["succeeded"] / 1e6
@@ -131,7 +131,7 @@ def _unread(facts: served.Facts, row: served.Document, place: Place) -> Finding:
 
 
 def _of_standstill(finding: Finding) -> Finding:
-    """Return a finding that says why nothing is completed, in place of a guess."""
+    """Return a finding that says why nothing is completed, instead of a guess."""
     return replace(finding, is_of_standstill=True)
 
 
@@ -153,9 +153,9 @@ def _full_streams(facts: served.Facts, row: served.Document, streams: Mapping[st
 
 
 def _slow_findings(facts: served.Facts, state: AtWork, row: served.Document) -> Iterator[Finding]:
-    """Tell of requests that take long because they wait.
+    """Return findings about requests that take long because they wait.
 
-    A stream may last for long while its instance is free; only the queue's own time tells.
+    A stream may last long while its instance is free, so only the time in the queue counts.
     """
     if not row["succeeded"]:
         return
@@ -185,7 +185,7 @@ _Cause = tuple[str, str, tuple[str, ...]]
 
 
 def _of_config(facts: served.Facts, state: AtWork, row: served.Document) -> _Cause:
-    """Return the cause in a configuration, or else in the code."""
+    """Return the cause of waits in the configuration, or else in the code."""
     commands = facts.scale_commands(row)
     batching = state.config.get("dynamic_batching", {})
     delay_ms = int(batching.get("max_queue_delay_microseconds", 0)) / 1e3
@@ -233,7 +233,7 @@ def _is_streamed(state: AtWork, row: served.Document) -> bool:
 
 
 def _has_no_batches(state: AtWork) -> bool:
-    """True of a model that could have batches, and is not configured to wait for any."""
+    """True for a model that could have batches, but is not configured to wait for them."""
     config = state.config
     kinds = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
     return int(config.get("max_batch_size", 0)) > 1 and not any(kind in config for kind in kinds)
@@ -243,9 +243,9 @@ def _has_no_batches(state: AtWork) -> bool:
 
 
 def follow(facts: served.Facts, state: AtWork) -> list[served.StepTimes]:
-    """Return the models that take the time of an ensemble: its slowest step, that one's, and so on.
+    """Return the models that take an ensemble's time: its slowest step, that step's, and so on.
 
-    Behind a step that is a model there is the model that it calls, if it mostly waits for that.
+    After a step that mostly waits for a model which it calls, that model follows.
     """
     path: list[served.StepTimes] = []
     name = facts.model
@@ -266,7 +266,7 @@ def _row_of(facts: served.Facts, model: str) -> served.Document:
 
 
 def _waiting_step(facts: served.Facts, path: list[served.StepTimes]) -> served.StepTimes | None:
-    """Return the step of an ensemble, or what it calls, where requests wait the longest."""
+    """Return the step of an ensemble, or the model it calls, where requests wait longest."""
     models = [step for step in path if facts.instances(step.model)]
     return max(models, key=lambda step: step.queue_ms, default=None)
 
@@ -290,7 +290,7 @@ def _of_step(facts: served.Facts, step: served.StepTimes, path: list[served.Step
 
 
 def _of_callee(facts: served.Facts, model: str, callee: served.StepTimes) -> tuple[str, str]:
-    """Return the place of requests to a model that calls another, and the advice."""
+    """Return the place where requests to a calling model wait, and advice."""
     own, others = facts.instances(model), facts.instances(callee.model)
     whose = "one instance waits" if own == 1 else "instances wait"
     verb = "it calls" if own == 1 else "they call"
@@ -302,7 +302,7 @@ def _of_callee(facts: served.Facts, model: str, callee: served.StepTimes) -> tup
 
 
 def find_slowest_step(facts: served.Facts, state: AtWork) -> Iterator[Finding]:
-    """Name the step of an ensemble that takes the most time, and where it spends that."""
+    """Name the step of an ensemble that takes the most time, and where the time goes."""
     path = follow(facts, state)
     if not path:
         return
