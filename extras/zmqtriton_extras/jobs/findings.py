@@ -16,7 +16,7 @@ def chapters(target: doctor_target.Target) -> Iterator[doctor_target.Chapter]:
 
 
 def judge_jobs(target: doctor_target.Target) -> Iterator[Finding]:
-    """Judge the place of jobs, which a server that runs has made."""
+    """Judge the directory of jobs, which a running server has made."""
     options, is_running = target.options, target.server is not None
     if not options.get("jobs"):
         return

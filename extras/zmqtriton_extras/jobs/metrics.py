@@ -1,4 +1,4 @@
-"""Jobs on the page of metrics, whose process asks that of jobs at each scrape."""
+"""The figures of jobs for the page of metrics, whose process reads them at each scrape."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ def read(reader: served.AnswerReader, facts: served.Facts) -> Routes:
 
 
 def notes(facts: served.Facts, routes: Routes) -> list[Finding]:
-    """Return notes on where the routes are served."""
+    """Return notes about the addresses of the routes."""
     return [note(f"its routes are served at {routes.path}", "")] if routes.path else []
 
 
 def findings(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
-    """Tell why the model's own routes, which are a model themselves, are not served."""
+    """Return findings why the model's own routes are not served."""
     yield from _failures(facts, routes)
     routed = f"{facts.model}{names.SUFFIX}"
     for entry in facts.index:
@@ -55,7 +55,7 @@ def findings(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
 
 
 def _failures(facts: served.Facts, routes: Routes) -> Iterator[Finding]:
-    """Tell of routes that have raised, by the last time of each."""
+    """Return findings about routes that have raised, with the last error of each."""
     failures: dict[str, list[served.Document]] = {}
     for line in routes.log:
         if match := _ROUTE_FAILURE.match(str(line["text"]).replace("\\n", "\n")):
