@@ -1,8 +1,8 @@
-"""Final answers that may be lost with the broker: the next one gets them, and runs none again.
+"""Final answers that may be lost with a broker: the next one gets them, instead of new runs.
 
 They are kept until the broker has proved, by sending work, that it lived for a second after the
-answer and that nothing waits in it for a reader. Of large bodies, and beyond a number of bytes in
-all, only the fact is kept. Methods are called with the lock of responses.py held.
+answer and that no answers wait in it for a reader. Of large bodies, and beyond a total size, only
+the fact is kept. Methods are called with the lock of responses.py held.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Kept(NamedTuple):
 
 
 class UnconfirmedAnswers:
-    """Oldest first."""
+    """The unconfirmed answers, oldest first."""
 
     def __init__(self) -> None:
         self.kept: deque[_Kept] = deque()
@@ -50,14 +50,14 @@ class UnconfirmedAnswers:
         self.look_at_ns = 0
 
     def keys(self) -> list[tuple[int, int]]:
-        """Return the requests that were answered so."""
+        """Return the requests with unconfirmed answers."""
         # a copy: meanwhile a destructor may add one
         return [(kept.outcome.peer, kept.outcome.id) for kept in list(self.kept)]
 
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
-        """Add an answer that is on its way, or about to be.
+        """Add an answer that is being sent, or about to be.
 
-        One that is not lasting may refer to nothing later.
+        Of an answer that is not `is_lasting` the blocks may be gone later.
         """
         size, number = len(body), 0
         if size or not is_lasting:
@@ -73,7 +73,7 @@ class UnconfirmedAnswers:
         self._bytes -= len(self._bodies.pop(number, b""))
 
     def note_message(self, since_ns: int) -> None:
-        """Forget answers that are settled, as the broker has sent a message after this time."""
+        """Forget settled answers: the broker has sent a message after this time."""
         settled_ns = since_ns - SETTLED_NS
         self.look_at_ns = since_ns + _LOOK_EVERY_NS
         kept = self.kept
@@ -81,9 +81,9 @@ class UnconfirmedAnswers:
             self._forget_body(kept.popleft().number)
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
-        """Return all answers for the next broker, with as much of their texts as a header can take.
+        """Return all answers for the next broker, with texts that fit into a header.
 
-        They are kept until that broker has settled them, as it may die as well.
+        They are kept until that broker has settled them, because it may die as well.
         """
         now_ns, every = _now_ns(), []
         for _ in range(len(self.kept)):  # a destructor may add one meanwhile

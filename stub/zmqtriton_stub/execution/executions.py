@@ -1,8 +1,8 @@
 """Batches in execute(): from their arrival to the answers, at once or later.
 
-The loop hands batches over, in the main thread. Where execute() is a coroutine that may overlap
-with others, its batch ends when it does. Knows nothing of waiting, and leaves what a request is
-owed to responses.py.
+The loop hands batches over, in the main thread. If execute() is a coroutine that may overlap with
+others, its batch ends with the coroutine. Knows nothing of waiting; responses.py knows which
+responses a request must still get.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NOT_ITERATIVE = (
 
 
 class Execution:
-    """One batch from its beginning until all its answers are sent or left to its senders."""
+    """One batch, until all its answers are sent or left to the model's senders."""
 
     __slots__ = (
         "answers",
@@ -95,7 +95,7 @@ class Executions:
         *,
         watches_memory: bool = False,
     ) -> None:
-        """Set up; the memory of a process that has other instances says nothing."""
+        """Set up; `watches_memory` is False if other instances share the process's memory."""
         self._instance = instance
         self._model = model
         self._link = link
@@ -112,22 +112,22 @@ class Executions:
 
     @property
     def running(self) -> int:
-        """The number of batches that the broker waits for."""
+        """The number of batches in execution, which the broker waits for."""
         return len(self._link.executing)
 
     def pending(self) -> list[OpenRequest]:
-        """The requests of these batches."""
+        """The open requests of the batches in execution."""
         return [pending for batch in list(self._link.executing.values()) for pending in batch]
 
     def _unsettled(self) -> list[tuple[int, int]]:
-        """Return the requests here, and those whose answers the broker may not have passed on."""
+        """Return the open requests, and those whose answers the broker may not have passed on."""
         with state_lock:
             return [*self._link.answered.keys(), *self._link.pending]
 
     def begin(self, number: int, batch: list[OpenRequest]) -> bool:
         """Execute a batch; False, with nothing done, if the broker that has sent it was replaced.
 
-        Every request gets its final answer here, or its sender will give it.
+        Every request gets its final answer here, or later from its sender.
         """
         keys = []
         for pending in batch if number else ():  # samples of the warm-up are nobody's
@@ -169,7 +169,7 @@ class Executions:
     # ------------------------------------------------------------ coroutines
 
     def _await(self, execution: Execution, task: Any) -> None:
-        """End the batch when the task does."""
+        """End the batch when its task ends."""
         if self._instance.is_decoupled:
             # from here on whoever lets go of a request ends it
             self._answer(execution, None)
@@ -213,9 +213,9 @@ class Executions:
             self._link.send([wire.encode(wire.Results([], [], routes))])
 
     def _complain(self, execution: Execution, error: BaseException) -> None:
-        """Log the error, as Triton does, and send no answer.
+        """Log the error of a decoupled model, as Triton does, and send no answer.
 
-        A request ends with it if the model holds no sender of it any more.
+        A request without a sender ends with this error.
         """
         text = describe(error)
         self._instance.report_failure(text, error)
@@ -229,9 +229,9 @@ class Executions:
     # --------------------------------------------------------------- the end
 
     def _answer(self, execution: Execution, responses: Responses | None) -> None:
-        """Add the answers to what execute() returned; all or, with an exception, none of them.
+        """Add the responses that execute() returned to the answers; on an exception, none of them.
 
-        None in place of a list means that all are left to the senders.
+        None instead of a list leaves all responses to the senders.
         """
         requests, execution.requests = execution.requests, []
         states = self._instance.states
@@ -267,7 +267,7 @@ class Executions:
     ) -> None:
         """Refuse to reschedule a request if the model is not iterative.
 
-        Raises if the model has returned a response to it as well.
+        Raises if the model has also returned a response to it.
         """
         if response is not None:
             raise TritonModelException(
@@ -282,7 +282,7 @@ class Executions:
             execution.answers += pending.fail(text)
 
     def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
-        """Return the requests to be executed once more; none if the model may not ask for it."""
+        """Return the requests to execute once more; [] if the model may not reschedule."""
         return [
             wire.RequestKey(*pending.route)
             for pending in execution.batch
@@ -301,7 +301,7 @@ class Executions:
                 execution.answers += pending.fail(text, number)
 
     def _leave(self, execution: Execution, rescheduled: list[wire.RequestKey]) -> None:
-        """Leave the instance free for another batch."""
+        """Report the instance as free for another batch."""
         for pending in execution.batch:
             if pending.is_answered and pending.blocks:  # and nothing of ours reads them any more
                 pending.leave_inputs()
@@ -350,7 +350,7 @@ class Executions:
             self._instance.tell(changed)
 
     def _put_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
-        """Queue results that may have too many and too long error texts for one message."""
+        """Queue results in several messages if the error texts do not fit into one."""
         header = wire.encode(results)
         if len(header) <= wire.MAX_HEADER_BYTES or len(bodies) < 2:
             self._link.put([header, *bodies])
@@ -377,7 +377,7 @@ class Executions:
 def _requests(
     batch: list[OpenRequest], answers: list[OutcomeWithBody], instance: StubInstance
 ) -> list[InferenceRequest]:
-    """Return the batch as the model sees it; requests that do not decode or fit are answered."""
+    """Return the batch for the model; answer requests that do not decode, or do not fit."""
     requests = []
     for pending in batch:
         if pending.is_cancelled:  # while it waited here
@@ -414,7 +414,7 @@ def _requests(
 
 
 def _zeros(tensor: wire.Tensor) -> wire.Tensor:
-    """Return the body with zeros for missing data; an empty string is four of them."""
+    """Return the tensor with zeros for missing data; an empty string has four zeros."""
     if tensor.data:
         return tensor
     size = count_elements(tensor.shape) * (BY_NUMBER[tensor.datatype].size or 4)
@@ -422,7 +422,7 @@ def _zeros(tensor: wire.Tensor) -> wire.Tensor:
 
 
 def _check(pending: OpenRequest, body: wire.RequestBody, signature: Signature) -> None:
-    """Raise InvalidArgument if a model, or an ensemble, has sent what this model does not take."""
+    """Raise InvalidArgument if a model's or ensemble's request does not fit this model."""
     try:
         signature.check(body)
     except InvalidArgument as error:
