@@ -8,16 +8,16 @@ from zmqtriton.sdk.models import Finding, figures, note, served, warning
 
 
 def read(reader: served.AnswerReader, facts: served.Facts) -> None:
-    """Ask nothing: the status has all."""
+    """Do nothing: the status has all facts."""
 
 
 def findings(facts: served.Facts, nothing: None) -> Iterator[Finding]:
-    """Return nothing: a canary is no trouble of the model."""
+    """Return nothing: a canary is no fault of the model."""
     return iter(())
 
 
 def notes(facts: served.Facts, nothing: None) -> Iterator[Finding]:
-    """Tell how a version is tried beside the one that serves."""
+    """Return notes about the trial of a version."""
     for canary in facts.status.get("canaries", {}).get("models", ()):
         if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
             continue
@@ -39,7 +39,7 @@ def notes(facts: served.Facts, nothing: None) -> Iterator[Finding]:
 def _uncopied_findings(
     facts: served.Facts, canary: served.Document, status: str
 ) -> Iterator[Finding]:
-    """Tell of a canary that gets no copies, and so is no trial."""
+    """Return a finding about a canary that gets no copies, and so is not tested."""
     compared = canary.get("comparisons", {})
     skipped = compared.get("skipped", 0)
     is_tried = canary["phase"] != "RUNNING" or any(

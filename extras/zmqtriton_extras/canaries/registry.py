@@ -91,9 +91,9 @@ class CanaryRegistry(Feature):
     # ---------------------------------------------------- what operators ask
 
     def start_canary(self, name: str, values: Mapping[str, Any], stable: int = 0) -> Answer:
-        """Load a version beside the one that serves and give it its share.
+        """Load a version next to the serving one, and give it its share.
 
-        `stable` is the one that serves at the server before, whatever serves here. Raises
+        `stable` is the version that served at the previous server, regardless of this one. Raises
         InvalidArgument, NotFound and AlreadyExists.
         """
         settings = parse_settings(values)
@@ -203,7 +203,7 @@ class CanaryRegistry(Feature):
     # ----------------------------------------------------------- what happens
 
     def load_began(self, blueprint: blueprints.Blueprint) -> None:
-        """Divide requests before a version serves that the configuration wants tried."""
+        """Divide requests before a version serves that the configuration puts on trial."""
         name, settings = blueprint.name, blueprint.trial
         canary = self._canaries.get(name)
         if canary is None or canary.is_over:
@@ -220,7 +220,7 @@ class CanaryRegistry(Feature):
         canary.take_over(blueprint, blueprint.versions)
 
     def load_succeeded(self, blueprint: blueprints.Blueprint) -> None:
-        """End a canary that the configuration does not want any more: its policy decides."""
+        """End a canary that the configuration no longer has: its policy decides."""
         canary = self._canaries.get(blueprint.name)
         if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
             return
@@ -231,7 +231,7 @@ class CanaryRegistry(Feature):
             self._decide(canary, phase, reason, is_automatic=False)
 
     def compared(self, arguments: Mapping[str, Any]) -> None:
-        """Take a frontend's comparisons of answers."""
+        """Add a frontend's comparisons of answers."""
         canary = self._canaries.get(str(arguments.get("model")))
         if canary is not None and arguments.get("version") == canary.version:
             new = canary.comparisons.add(arguments)
@@ -265,9 +265,9 @@ class CanaryRegistry(Feature):
         scope.tell(steps)
 
     async def _live(self, canary: Canary, model: ServedModel, change: story.Change) -> None:
-        """Wait for the load, let the canary run until it is decided, and end the version that goes.
+        """Wait for the load, run the canary until it is decided, and end the leaving version.
 
-        Operators and the watch decide it at any time, also before it runs.
+        Operators and the watch may decide at any time, also before it runs.
         """
         await change.until(lambda: not (canary.phase is Phase.LOADING and model.is_loading))
         if canary.phase is Phase.LOADING:
@@ -310,7 +310,7 @@ class CanaryRegistry(Feature):
         return canary
 
     def _fail(self, canary: Canary, problem: str) -> None:
-        """End a canary that cannot begin."""
+        """End a canary that could not begin."""
         self._waiting.refuse(canary.model, problem)
         # it has not served, perhaps for a reason of this moment or this machine alone
         self._decide(canary, Phase.ABORTING, problem, is_kept=False)
@@ -383,8 +383,8 @@ class CanaryRegistry(Feature):
 class LastExecutions:
     """Ends the last executions of an aborted version, if they take too long.
 
-    Without a limit a version that hangs would stay for ever, and no canary could follow it.
-    Sequences that are open and not executed just now go on.
+    Without a limit a hanging version would stay for ever, and no canary could follow it. Open
+    sequences without a running execution continue.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class LastExecutions:
         self._models = models
 
     async def limit(self, canary: Canary) -> None:
-        """End the executions of an aborted canary that go on beyond the time of its settings."""
+        """End the executions of an aborted canary that last longer than its settings allow."""
         within_s = canary.settings.abort_within_s
         if within_s is None:
             return
@@ -428,7 +428,7 @@ class LastExecutions:
 
 
 class CanaryWatch:
-    """Has running canaries judged from time to time, by the broker's counts."""
+    """Lets running canaries be judged from time to time, by the broker's counts."""
 
     def __init__(
         self,
@@ -448,7 +448,7 @@ class CanaryWatch:
         self._held: WeakSet[Canary] = WeakSet()
 
     def begin(self) -> None:
-        """Look at the counts now, and then as long as there is something to judge."""
+        """Look at the counts now, and again as long as a canary runs."""
         if not self._is_watching:
             self._is_watching = True
             self._plan.tell(self._watch())
@@ -480,7 +480,7 @@ class CanaryWatch:
             self._decide(canary, Phase.PROMOTING, _with_slowness(reason, canary))
 
     def _is_held(self, canary: Canary) -> bool:
-        """Return whether a canary that is due is too slow for that; log it once."""
+        """Return whether a due canary is too slow to be promoted; log it once."""
         if canary.is_held and canary not in self._held:
             self._held.add(canary)
             self._plan.log(
@@ -496,7 +496,7 @@ def _with_slowness(reason: str, canary: Canary) -> str:
 
 
 class WaitingCallers(dict[str, Answer]):
-    """The callers that wait for the begin or the end of a canary, by model."""
+    """The callers that wait for a canary to begin or end, by model."""
 
     def refuse(self, name: str, why: str) -> None:
         answer = self.pop(name, None)
@@ -510,7 +510,7 @@ class WaitingCallers(dict[str, Answer]):
 
 
 def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) -> Verbs:
-    """Return the verbs; each is answered when it has taken effect."""
+    """Return the verbs; each is answered when its change has taken effect."""
 
     def show(call: ControlCall) -> list[dict[str, Any]]:
         name = (
@@ -561,5 +561,5 @@ def _values(call: ControlCall) -> dict[str, Any]:
 
 
 def _stable(call: ControlCall) -> int:
-    """Return the version that serves at the predecessor; 0 without a take-over."""
+    """Return the version that serves at the predecessor; 0 unless this server takes over."""
     return int(call.arguments.get("stable", 0)) if call.caller == control_verbs.OWN_CALLER else 0
