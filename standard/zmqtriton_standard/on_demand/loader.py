@@ -1,8 +1,8 @@
 """Loads models on demand, for requests that wait, and evicts them when they are idle.
 
-Called for each request to a model that is not loaded, and after each event. All that wait share one
-load; one that failed is not retried at once. A model that was loaded by name stays, and one that
-was unloaded by name is not loaded. Does no I/O.
+Called for each request to a model that is not loaded, and after each event. All requests that wait
+share one load; a failed load is not retried at once. A model that was loaded by name stays loaded,
+and a model that was unloaded by name is not loaded. Does no I/O.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
 
 class _PendingLoad:
-    """A requested model."""
+    """A load that requests wait for."""
 
     def __init__(
         self, name: str, until_s: float, scope: story.Scope, *, wakes: bool = False
@@ -113,7 +113,7 @@ class OnDemandLoader(Feature):
         self._evictions.forget_sleep(name)
 
     async def _demand(self, call: ControlCall) -> bool:
-        """Load a model on demand."""
+        """Load a model on demand, for a call."""
         name = control_verbs.required_model_name(call.arguments)
         await self._until_here(name)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
@@ -131,7 +131,7 @@ class OnDemandLoader(Feature):
         return await self._begin(name)
 
     async def _until_here(self, name: str) -> None:
-        """Wait while another server has the model as yet."""
+        """Wait while only the previous server has the model so far."""
         server, models, change = self._server, self._server.models, story.Change()
         self._moves.append(change)
         await change.until(
@@ -145,9 +145,9 @@ class OnDemandLoader(Feature):
         self._moves.remove(change)
 
     async def _await_room(self, call: ControlCall) -> bool:
-        """Answer an instance that is about to wake up, when others have made room.
+        """Answer an instance that is about to wake up, once other models have made room.
 
-        One that was loaded by name is not held back, as its load is not.
+        A model that was loaded by name is not held back, as its load is not.
         """
         name = control_verbs.required_model_name(call.arguments)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
@@ -173,7 +173,7 @@ class OnDemandLoader(Feature):
         self._tell_loads()
 
     def _tell_loads(self) -> None:
-        """Tell all loads that something has happened."""
+        """Notify all loads of an event."""
         for load in [*self._pending_loads.values()]:
             load.change()
 
@@ -203,9 +203,9 @@ class OnDemandLoader(Feature):
             del self._pending_loads[load.name]
 
     async def _bring(self, load: _PendingLoad) -> bool:
-        """Load a model, or let it wake up, when there is room for it.
+        """Load a model, or let it wake up, when there is room.
 
-        Return False if there is none to load. Raises ZmqTritonError.
+        Returns False for an unknown model. Raises ZmqTritonError.
         """
         name, models = load.name, self._server.models
         if name not in models and not await self._is_known(load):
@@ -227,7 +227,7 @@ class OnDemandLoader(Feature):
         return True
 
     async def _has_room(self, load: _PendingLoad) -> bool:
-        """Return whether there is room for it, or make some: others sleep, or are evicted.
+        """Return whether there is room for the model; if not, let others sleep, or evict them.
 
         Raises Unavailable if none of them becomes idle in time.
         """
@@ -268,18 +268,18 @@ class OnDemandLoader(Feature):
         self._tell_loads()
 
     def _is_settled(self, load: _PendingLoad) -> bool:
-        """True if it serves, or was unloaded while it wakes up."""
+        """True if the model serves, or was unloaded while it woke up."""
         model = self._server.models.get(load.name)
         return load.wakes != bool(model is not None and model.serving_configs)
 
     def _are_gone(self, load: _PendingLoad) -> bool:
-        """True if all that was evicted for it has ended, and an old one of its name."""
+        """True if all models that were evicted for the load have ended, and the old generation."""
         models = self._server.models
         ending = load.evicted_models if load.wakes else load.evicted_models | {load.name}
         return all(models[name].has_ended for name in ending if name in models)
 
     async def _await_idle_ones(self, load: _PendingLoad, error: Unavailable) -> None:
-        """Wait a moment for other models to become idle. Raises the error after the last one."""
+        """Wait a moment for other models to become idle. Raises the error after the load's time."""
         if self._plan.now_s >= load.until_s:
             if not load.wakes:
                 self._remember_failure(load.name, error)
@@ -303,7 +303,7 @@ class OnDemandLoader(Feature):
         self._watch()
 
     def _remember_failure(self, name: str, error: ZmqTritonError) -> None:
-        """Have requests that come soon get the same answer without another try."""
+        """Let requests that come soon fail with the same error, without another try."""
         failure = self._failures.setdefault(name, _Failure(error))
         failure.error = error
         failure.retry_at_s = self._plan.now_s + failure.pause_s
@@ -312,7 +312,7 @@ class OnDemandLoader(Feature):
     # ------------------------------------------------------------------- sleep
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
-        """Have models sleep; loads that need the room go on when all have, or cannot."""
+        """Let models sleep; waiting loads continue when all models sleep, or have refused."""
         late = errors.DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
         called = list(names)
         for name in called:
@@ -348,7 +348,7 @@ class OnDemandLoader(Feature):
     # ------------------------------------------------------------- looking
 
     def _watch(self) -> None:
-        """Check from time to time for models that were idle for too long or take too much."""
+        """Look from time to time for models that were idle for too long, or take much memory."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -369,7 +369,7 @@ class OnDemandLoader(Feature):
         self._watch()
 
     def _refresh_usage(self) -> Promise[None]:
-        """Refresh use and memory, by a look that is still to begin."""
+        """Refresh use and memory, by a reading that has not begun yet."""
         refreshed = Promise[None]()
         self._refreshed.append(refreshed)
         self._plan.tell(self._refresh())
