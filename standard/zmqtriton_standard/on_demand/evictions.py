@@ -219,7 +219,7 @@ class Evictor:
         self._reserved[name] = self._estimate(name)[0]
 
     def slept(self, name: str, since_s: float) -> None:
-        """Record that a model has fallen asleep."""
+        """Record the model as asleep."""
         self._forget_wake(name)
         self._asleep_s[name] = since_s
         self._sleepers.add(name)
