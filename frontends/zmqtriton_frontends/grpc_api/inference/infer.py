@@ -1,7 +1,7 @@
 """The inference RPC: bytes in, the gateway's one response as bytes out.
 
-The message becomes an Ask, as that of a stream does. Knows no transport; cancelling what was begun
-cancels the request.
+The message becomes an Ask, as a stream's does. Knows no transport; cancelling the RPC cancels the
+request.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _REQUEST = message("inference.ModelInferRequest")
 
 
 def header_of(call: RpcCall, name: bytes) -> str | None:
-    """Return the value of a client's metadata; values of one name have commas between them.
+    """Return the value of a client's metadata; values of one name are joined by commas.
 
-    None if there is no such text.
+    None if the metadata have no text of this name.
     """
     key = name.decode()
     values = [value for k, value in call.metadata if k == key and isinstance(value, str)]
@@ -58,7 +58,8 @@ def header_of(call: RpcCall, name: bytes) -> str | None:
 def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
     """Return an inference.ModelInferRequest and its raw tensors.
 
-    Raises InvalidArgument, and LargeMessage for one that is to be given again when it is parsed.
+    Raises InvalidArgument. Raises LargeMessage for a message that must first be parsed in steps,
+    after which the caller tries again.
     """
     if isinstance(data, ParsedRequest):
         return data.request, data.raw
@@ -105,7 +106,7 @@ class ModelInfer:
         self._reports = (Reports(gateway, "utf-8"),)
 
     def begin(self, data: bytes, call: RpcCall, answer: Answer) -> Pending:
-        """Begin; the answer may be given before this returns. Raises InvalidArgument."""
+        """Begin; the response may be sent before this returns. Raises InvalidArgument."""
         pending = Pending(self._gateway, UnarySink(answer, call, len(data)), call.sequences)
         steps = self._reports if call.has_wishes else ()
         try:
@@ -121,21 +122,21 @@ class ModelInfer:
 
 
 class UnarySink(Sink):
-    """Gives the answer to a call, as a message of its own."""
+    """Gives the response to a call, as a message of its own."""
 
     __slots__ = ("_answer", "_call", "_size", "admits")
 
     sending = "GRPC_SEND"
 
     def __init__(self, answer: Answer, call: RpcCall, size: int) -> None:
-        """Set up for a message of this size."""
+        """Set up for a request message of this size."""
         self._answer = answer
         self._call = call
         self._size = size
         self.admits = size > FREE_REQUEST_BYTES
 
     def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
-        """Take room for a request under way, until its call ends. Raises NoRequestRoomError."""
+        """Reserve room for the request until its call ends. Raises NoRequestRoomError."""
         kept = kept_bytes(checked.body, self._size)
         if kept > FREE_REQUEST_BYTES and not self._call.requests.take(kept):
             raise NoRequestRoomError

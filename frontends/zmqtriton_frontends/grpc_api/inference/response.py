@@ -3,9 +3,9 @@
 Also within a ModelStreamInferResponse. Parts that repeat (names, shapes, sizes) are kept; tensor
 data are copied once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
 
-Parts that lie in the memory of others are copied a step at a time for a client that does not read,
-which would keep a model's memory otherwise: one copy of a large message would hold the loop for as
-long as a hundred small requests take.
+For a client that does not read, parts in other processes' memory are copied in steps, to free a
+model's memory. In steps, because one copy of a large message would hold the loop for as long as a
+hundred small requests take.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _STEP_BYTES = 1 << 20
 def encode_in_pieces(
     model: str, version: int, request_id: str, response: ResponseBody
 ) -> list[bytes | memoryview]:
-    """Return the message, cut where tensors' data begin and end, which are not copied.
+    """Return the message, cut where tensors' data begin and end; these are not copied.
 
-    Raises InvalidArgument if it would be larger than gRPC allows.
+    Raises InvalidArgument if the message would be larger than gRPC allows.
     """
     pieces: list[bytes | memoryview] = [_head(model, version)]
     if request_id:
@@ -54,7 +54,7 @@ def encode_in_pieces(
 
 
 class Pieces:
-    """A large message in parts, which lie in others' memory and must not be kept for long."""
+    """A large message in parts, which are in others' memory and must not be kept for long."""
 
     __slots__ = ("__weakref__", "_size", "parts")
 
@@ -69,7 +69,7 @@ class Pieces:
         return b"".join(self.parts)
 
     def steps_of_copy(self) -> Callable[[], bool]:
-        """Return a function that copies a step of it, unless the message is gone."""
+        """Return a function that copies a step of the message, unless the message is gone."""
         weak = ref(self)
 
         def step() -> bool:
@@ -92,7 +92,7 @@ class StreamEncoder:
     def __init__(
         self, request_id: str, model: str = "", version: int = 0, asked_version: str = ""
     ) -> None:
-        """Set up; without a model for a request that did not get that far."""
+        """Set up; without a model if the request failed before its model was found."""
         id = field(_ID, request_id.encode()) if request_id else b""
         self._head = _head(model, version) + id if model else id
         #: Head of an answer without a response: Triton then returns what the request said, so a
@@ -107,11 +107,11 @@ class StreamEncoder:
         admits: Callable[[int], bool] | None = None,
         in_pieces: bool = False,
     ) -> bytes | Pieces:
-        """Encode a response, if its bytes are admitted.
+        """Encode a response, if there is room for its bytes.
 
-        A large one is left in pieces, if those do, and a very large one anyway.
+        `in_pieces` leaves a large response in pieces; a very large one always is.
 
-        Raises InvalidArgument if it would be larger than gRPC allows, and NoRoomError.
+        Raises InvalidArgument if the message would be larger than gRPC allows, and NoRoomError.
         """
         pieces: list[bytes | memoryview] = [b"", self._head]
         _append(pieces, response)
@@ -209,9 +209,10 @@ _IS_FINAL = (_final_parameter(False), _final_parameter(True))
 
 
 def copy_some(parts: MutableSequence[Any]) -> bool:
-    """Copy at most a step of the first part that lies in the memory of others.
+    """Copy at most one step of the first part that is in the memory of others.
 
-    Return False if all parts are our own. Parts that are sent in between may leave at the front.
+    Returns False if all parts are this process's own. Parts that are sent between two calls may be
+    removed at the front.
     """
     for index, part in enumerate(parts):
         if type(part) is bytes or type(part.obj) is bytes:

@@ -1,6 +1,6 @@
 """POST .../infer for endpoints of add-ons, which pass their requests on to the application.
 
-On the main endpoint a connection answers them itself (server/inference_exchange.py).
+On the main endpoint a connection answers such requests itself (server/inference_exchange.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, Re
 
 
 class AsgiSink(Sink):
-    """Gives the answer to a task."""
+    """Gives the response to a task."""
 
     __slots__ = ("_answered", "_head", "_req")
 
@@ -36,7 +36,7 @@ class AsgiSink(Sink):
         self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     async def answer(self, inference: Inference, body: Body) -> Answer:
-        """Return the answer to the request with this body. Cancelling this cancels the request."""
+        """Return the response to a request with this body. Cancelling this cancels the request."""
         head, req, pending = self._head, self._req, Pending(inference.gateway, self)
         ask = Ask(
             target=head.target,
@@ -79,7 +79,7 @@ class AsgiSink(Sink):
 
 
 class AsgiInferences:
-    """The responder."""
+    """The responder for inferences."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference

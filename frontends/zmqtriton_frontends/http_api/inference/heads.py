@@ -1,4 +1,4 @@
-"""The part of a request's head that counts for an inference over HTTP, and refusals by it."""
+"""The part of a request's head that matters for an inference over HTTP, and refusals by it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Fields(Protocol):
     """The headers of a request."""
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
+        """Return the value of a header, given in lower case; commas join repeated ones."""
 
     def spelled_headers(self) -> Iterable[tuple[str, bytes]]:
-        """Return all headers as the client wrote them, as far as that is known."""
+        """Return all headers, spelled as by the client if the spelling is known."""
 
 
 class InferenceHead(NamedTuple):
-    """The part of a head that counts for an inference.
+    """The part of a head that matters for an inference.
 
-    Equal requests share it, so nothing of one request may be here, such as when it came.
+    Equal requests share the object, so it has nothing of one request, such as its time.
     """
 
     target: tuple[str, str]
@@ -97,7 +97,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
 
 
 def failure(head: InferenceHead, error: Exception) -> Answer:
-    """Return the answer that a client gets for any exception; the log has unexpected ones."""
+    """Return the response to an exception; the log has unexpected exceptions."""
     if isinstance(error, ZmqTritonError):
         return refusal(error)
     status, text = problems.fault("POST", head.path, error)
@@ -105,6 +105,6 @@ def failure(head: InferenceHead, error: Exception) -> Answer:
 
 
 def refusal(error: ZmqTritonError) -> Answer:
-    """Return the answer that a client gets in place of a response."""
+    """Return the response of a refused request."""
     status, text = problems.response_to(error)
     return status, (problems.headers_of(error), text, [])

@@ -1,7 +1,7 @@
-"""One inference on a connection: its body as it comes, and the writing of its answer.
+"""One inference on a connection: its body as it comes, and the writing of its response.
 
-What is wrong with it is answered once its body has come, for an answer to half a body would be lost
-with the connection; such a body is dropped as it comes.
+Errors are reported after the body has come: an answer amid a body would be lost with the
+connection. The body of such a request is dropped.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ class InferenceExchange(Sink):
 
     @property
     def held_bytes(self) -> int:
-        """The memory of this process that it takes."""
+        """Return the bytes of this process's memory that the exchange takes."""
         return 0 if self._share is None else self._share.held
 
     # ---------------------------------------------------------------- the body
 
     def say_continue(self) -> None:
-        """Have a client that waits for `100 Continue` send the body."""
+        """Send `100 Continue` to a client that waits with the body."""
         self._owner.channel.write(http1.CONTINUE)
 
     def receive(self, part: bytes, *, is_last: bool) -> None:
-        """Take a part of the body; begin to answer after the last one."""
+        """Receive a part of the body; begin to answer after the last one."""
         is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
         if is_small and is_last and not self._is_refused:
             self._ask(part)
@@ -132,7 +132,7 @@ class InferenceExchange(Sink):
             self._hold(held)
 
     def _hold(self, held: int) -> None:
-        """Book the memory of a body; drop the body if there is no room."""
+        """Account for the memory of a body; drop the body if there is no room."""
         if self._share is None:
             self._share = self._share_of_request()
         if held < self._share.held:
@@ -160,7 +160,7 @@ class InferenceExchange(Sink):
         self._answer(*answer)
 
     def body_received(self, *, is_last: bool) -> None:
-        """Book the memory of a large body so far; begin to answer after the last part."""
+        """Account for the memory of a large body; begin to answer after the last part."""
         share, held = self._share, 0 if self.arena_body is None else self.arena_body.held_bytes
         if held and held != (0 if share is None else share.held):
             self._hold(held)
@@ -184,7 +184,7 @@ class InferenceExchange(Sink):
             self._pending.wait(self._unpack(body), self._ask)
 
     def _ask(self, body: Body) -> None:
-        """Begin the request with this body, which may be answered before this returns."""
+        """Begin the request with this body; it may be answered before this returns."""
         head, inference, begun_ns = self._head, self._inference, self._begun_ns
         ask = Ask(
             target=head.target,
@@ -200,7 +200,7 @@ class InferenceExchange(Sink):
         inference.entrance.begin(ask, self._pending)
 
     async def _unpack(self, body: bytes | bytearray) -> Body:
-        """Return a body inflated, with its tensors where the model can read them."""
+        """Return a body, inflated; its tensors are placed where the model can read them."""
         head, limit = self._head, self._inference.max_input_size
         if head.coding is not None:
             channel, hold = self._owner.channel, self._hold_more
@@ -217,7 +217,7 @@ class InferenceExchange(Sink):
         return buffered
 
     def _hold_more(self, size: int) -> None:
-        """Account for more memory, or for less. Raises Unavailable without any."""
+        """Change the memory that is accounted for. Raises Unavailable without room."""
         if self._share is None:
             if size < 0:
                 return  # given back with everything else
@@ -242,7 +242,7 @@ class InferenceExchange(Sink):
             self._share = None
 
     def cancel(self) -> None:
-        """Cancel the request: its answer will not be read."""
+        """Cancel the request, whose client has left."""
         if not self._is_answered:
             self._is_answered = True
             self._pending.cancel()
@@ -255,7 +255,7 @@ class InferenceExchange(Sink):
     # --------------------------------------------------------------- the answer
 
     def _has_room(self, size: int) -> bool:
-        """Book an answer until it is read; False if there is no room for it."""
+        """Account for a response until it is read; False without room."""
         if self._buffer is not None or self._share is not None:
             self._free()  # what of the request is needed is leased
         client = self._owner.client
@@ -265,7 +265,7 @@ class InferenceExchange(Sink):
     def respond(
         self, pending: Pending, response: ResponseBody, /
     ) -> Coroutine[Any, Any, None] | None:
-        """Encode the response and write it; later, if that takes long or reports are to be made."""
+        """Encode and write the response; later if encoding takes long or reports are to be made."""
         accepted = self._head.accepted
         written = make(ResponseFormat, (pending.model, pending.request_id, pending.form, accepted))
         if pending.reports or written.takes_long(response):
