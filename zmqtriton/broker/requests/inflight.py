@@ -38,17 +38,17 @@ class Batch(NamedTuple):
 
     @property
     def is_cancelled(self) -> bool:
-        """True if no caller waits any more for the results of its requests."""
+        """True if no caller still waits for the results of the batch."""
         answered = RequestState.ANSWERED
         return all(one.is_cancelled or one.state is answered for one in self.requests)
 
 
 class QueuePlace(ABC):
-    """A part of a queue, as the requests that wait in it know it."""
+    """A part of a queue, as the requests that wait in it see it."""
 
     @abstractmethod
     def leave(self, request: InflightRequest) -> None:
-        """Let a request go that is answered without being executed."""
+        """Remove a request that is answered without being executed."""
 
 
 class InflightRequest:
@@ -150,14 +150,14 @@ class InflightRequest:
 
     @property
     def root(self) -> InflightRequest:
-        """The request of a client or a model that this one is executed for; itself if it is one."""
+        """Return the client's or model's request that this one belongs to, or itself."""
         root = self
         while root.parent is not None:
             root = root.parent
         return root
 
     def work(self, batch: int) -> BatchedRequest:
-        """The message that its stub gets."""
+        """Return the message that its stub gets."""
         row = self.row
         fields = (
             batch,
@@ -175,7 +175,7 @@ class InflightRequest:
     def dispatch(self, stub: int, now_ns: int, batch: Batch | None = None) -> None:
         """Enter EXECUTING in a stub.
 
-        The batch is not known if an earlier broker has sent the request.
+        The batch is unknown if an earlier broker has sent the request.
         """
         assert self.state is RequestState.QUEUED, self.state
         self.state = RequestState.EXECUTING
