@@ -1,6 +1,6 @@
 """The supervisor's loop: one thread that watches everything and performs the core's decisions.
 
-Owns the clock, the signals, the sockets and the runtime directory. Nothing here may block: readers
+Owns the clock, the signals, the sockets and the runtime directory. No code here may block: readers
 look at the files of models.
 """
 
@@ -159,7 +159,7 @@ class SupervisorService:
         )
 
     def _claim_storage(self, url: str) -> str:
-        """Return the directory for copies of models in stores, made at the first need."""
+        """Return the directory for copies of models in stores; made at the first call."""
         if self._claims.storage is None:
             directory = claim_storage([url], self._claims.users.group)
             self._claims = self._claims._replace(storage=directory)
@@ -193,12 +193,12 @@ class SupervisorService:
         )
 
     def _relay_lines(self, outlet: LogOutlet, data: bytes, pid: int) -> None:
-        """Write lines of a process of the server, and keep them; in the thread that reads them."""
+        """Write lines of a server process, and keep them; called in the thread that reads them."""
         outlet.relay(data)
         self._log_ring.keep_written(data, pid)
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
-        """Take over from that server when this one serves."""
+        """Take over from another server, once this one serves."""
         serial = self._core.plan.new_serial()
         self._core.events.succession.follow(serial)
         self._children.add_caller(serial, predecessor.line, predecessor.identity.pid)
@@ -209,7 +209,7 @@ class SupervisorService:
     # ---------------------------------------------------------------- the loop
 
     def run(self) -> int:
-        """Run until the core says Exit."""
+        """Run until the core orders Exit."""
         self._open_control()
         if not self._options.take_over:
             self._claims.runtime.show()
@@ -234,7 +234,7 @@ class SupervisorService:
         return self.runner.exit_status
 
     def _open_control(self) -> None:
-        """Open the socket for zmqtriton-ctl, in place of an earlier one if there is one."""
+        """Open the socket for zmqtriton-ctl, after closing an earlier one."""
         path = self._claims.runtime.control_path
         path.unlink(missing_ok=True)
         control = ControlSocket(path, self._children.stub_pids)
@@ -271,7 +271,7 @@ class SupervisorService:
         return max(0.0, soonest_s - time.monotonic())
 
     def close(self) -> None:
-        """End all that is left, and remove everything from disk."""
+        """End all remaining processes, and remove everything from disk."""
         self._model_files.close()
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
@@ -306,8 +306,8 @@ def call_ready(
 ) -> None:
     """Call the handlers of descriptors that are ready at the same moment.
 
-    Except those that an earlier one has unregistered: a process that died may have written, too,
-    and its descriptor's number may be another's by now.
+    Except for descriptors that an earlier handler has unregistered: a dead process may have written
+    as well, and its descriptor's number may be another's by now.
     """
     for key, _ in ready:
         if selector.get_map().get(key.fd) is key:

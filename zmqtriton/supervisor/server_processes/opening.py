@@ -1,7 +1,7 @@
 """The opening of the server to its clients: the order of the processes, and when it is complete.
 
-A process counts as open when it says so, with or without services of its own. One that says
-nothing is named in the log and in the status. Does no I/O.
+A process counts as open when it reports this, with or without services of its own. A process that
+reports nothing is named in the log and in the status. Does no I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Opening:
         roles: Iterable[str],
         tell_to_listen: Callable[[Callable[[str], bool]], None],
     ) -> None:
-        """Set up; `tell_to_listen` has the processes listen whose role passes a test."""
+        """Set up; `tell_to_listen` lets those processes listen whose role passes a test."""
         self._plan = plan
         #: Gunicorn forks the processes that open HTTP.
         self._awaited = {HTTP if r == ARBITER else r for r in roles if r in OPENING_ROLES}
