@@ -101,7 +101,7 @@ def mirror() -> str:
 
 
 class Machine(NamedTuple):
-    """A root, and the user who works in it."""
+    """A root file system, and the user who works in it."""
 
     root: Path
     user: str = "root"

@@ -171,7 +171,7 @@ class ProgressView:
         _NUMBER.pack_into(self._page, _FENCE_AT, epoch)
 
     def may_have_begun(self, key: RequestKey) -> bool:
-        """True if the stub has begun the request, or that is unknown; reliable behind a fence."""
+        """True if the stub has begun the request, or may have; reliable once it is fenced."""
         begun = self.begun_keys()
         return begun is None or key in begun
 

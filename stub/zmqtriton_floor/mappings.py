@@ -218,7 +218,7 @@ class Mappings:
                 os.close(mapping.descriptor)
 
     def close(self) -> None:
-        """Drop all segments. Call this before other processes learn that this one has left."""
+        """Drop all segments. Call this before the end of this process is reported to others."""
         self.detach_all()
         for view in self._views():
             array = view()

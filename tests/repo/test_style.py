@@ -31,7 +31,7 @@ LIMITS = {
     "6 words of today": {
         "zmqtriton/broker": 5,
         "zmqtriton/supervisor": 3,
-        "zmqtriton": 23,
+        "zmqtriton": 20,
         "stub": 7,
         "frontends": 12,
         "standard": 2,
@@ -41,7 +41,7 @@ LIMITS = {
         "zmqtriton/broker": 2,
         "zmqtriton/supervisor": 10,
         "zmqtriton": 34,
-        "stub": 19,
+        "stub": 18,
         "frontends": 24,
         "standard": 1,
         "extras": 39,
@@ -56,7 +56,7 @@ LIMITS = {
     "10 a last clause names its noun": {
         "zmqtriton/broker": 4,
         "zmqtriton/supervisor": 11,
-        "zmqtriton": 26,
+        "zmqtriton": 25,
         "stub": 21,
         "frontends": 9,
         "standard": 9,

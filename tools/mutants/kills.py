@@ -19,7 +19,7 @@ ENOUGH = 40
 
 
 class Fault(NamedTuple):
-    """A mutant of a plan."""
+    """A mutant, with the tests that reach it."""
 
     mutation: Mutation
     #: The tests that reach it.

@@ -1,8 +1,8 @@
 """Parses the value of one command-line option, as Triton's parser does, and the values of traces.
 
 Each reader takes the text after `=` and returns the typed value, or raises `BadValue` with Triton's
-text. Knows no option by name and checks none against another. An operator restricts clients by
-category; each route and RPC has one.
+text. Knows no option by name and checks none against another. A value of a restriction names
+categories of routes and RPCs.
 
 --trace-config and the older --trace-* options are combined once the whole command line is read,
 since a later setting may undo an earlier one.

@@ -161,7 +161,7 @@ def serve(line: Lifeline, tasks: Mapping[str, Callable[..., Any]]) -> None:
 
 
 def answer(call: wire.Call, tasks: Mapping[str, Callable[..., Any]]) -> wire.CallResult:
-    """Do a task; the document of an unexpected error is its traceback."""
+    """Do a task; return its result or error, and for an unexpected error its traceback."""
     try:
         result = dumps(tasks[call.verb](*loads(call.arguments)))
     except ZmqTritonError as error:

@@ -61,7 +61,7 @@ def steps_to_others(own: int, count: int) -> list[_Step]:
 
 
 class SharedPort:
-    """One port, and our socket there, which our processes have, too."""
+    """A port that this server may share with others, and its own socket at the port."""
 
     def __init__(self, bound: socket.socket) -> None:
         self._bound = bound

@@ -58,7 +58,7 @@ class _GrpcConnection(ABC):
 
 
 class GrpcCalls(_GrpcConnection):
-    """A call for each request."""
+    """Sends each request in a call of its own."""
 
     def _begin(self, channel: Any) -> None:
         self._call = channel.unary_unary(f"{_SERVICE}/ModelInfer")

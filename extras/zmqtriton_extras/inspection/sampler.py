@@ -187,7 +187,7 @@ class _SwitchInterval:
         self._usual_s = self._last_s = sys.getswitchinterval()
 
     def set(self, is_short: bool) -> None:
-        """Set the time, unless the model or another sampler has changed it."""
+        """Shorten or restore the interval, unless other code has changed it."""
         wish_s = min(_SWITCH_S, self._usual_s) if is_short else self._usual_s
         if wish_s != self._last_s and abs(sys.getswitchinterval() - self._last_s) < _SWITCH_S / 2:
             sys.setswitchinterval(wish_s)
@@ -354,7 +354,7 @@ class Sampler:
         return states
 
     def _has_held(self, seen: _Seen) -> bool:
-        """Return whether a thread certainly had to release the lock, and waits to get it back."""
+        """Return whether a thread certainly had the interpreter's lock, and waits for it again."""
         if self._is_in_python(seen.key) or _read(seen.clock, 0) != seen.now_ns:
             return True
         return seen.is_runnable()

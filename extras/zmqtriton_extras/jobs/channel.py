@@ -70,7 +70,7 @@ class Answer(NamedTuple):
                 self.channel.keep(connection)
 
     async def drop(self) -> None:
-        """Drop the bytes unread."""
+        """Drop the bytes without reading them."""
         if self.size:
             self.connection[1].close()
 

@@ -14,7 +14,7 @@ _QUESTION = {"verb": "figures", "owner": None}
 
 
 def metrics(gateway: Gateway) -> Figures:
-    """Return the function that returns the text for jobs."""
+    """Return the function that makes the jobs' part of the metrics page."""
     channel = Channel.of(gateway)
 
     async def render() -> str:

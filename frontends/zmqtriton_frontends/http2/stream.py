@@ -163,7 +163,7 @@ class Sending:
         self.turns: deque[Http2Stream] = deque()
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the frames to send, in order; call go_on() afterwards if there are turns."""
+        """Return the frames to send, in order; afterwards, if `turns` has streams, call go_on()."""
         out, self.out, self.out_bytes = self.out, [], 0
         return out
 

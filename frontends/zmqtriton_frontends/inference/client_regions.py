@@ -281,9 +281,9 @@ class RegionContents:
     def lend(self, owner: int, before: Loan | None) -> Reference | None:
         """Lend the bytes to be mapped, with a claim on the region.
 
-        None if this is not safe, or if elements would cross words for numpy. A loan that begins on
-        the page where the loan before ends shares its block, because pages are opened once for a
-        block. Raises InvalidArgument if the client has truncated its memory.
+        None if this is not safe, or if the elements would be misaligned for numpy. A loan that
+        begins on the page where the loan before ends shares its block, because pages are opened
+        once for a block. Raises InvalidArgument if the client has truncated its memory.
         """
         region, position, size = self.region, self._position, self._size
         is_aligned = region.is_on_gpu or position % _ALIGNMENT == 0

@@ -1,8 +1,9 @@
 """The names that clients may use for the server.
 
 A web page can let its own name point to this machine (DNS rebinding), and would then pass for a
-page of this server. But it cannot choose the `Host` that its browser sends: that is the name. Names
-are checked if the server is for this machine alone, or if names are configured.
+page of this server. But it cannot choose the `Host` header that its browser sends: this header has
+the page's name. Names are checked if the server is for this machine alone, or if names are
+configured.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class Turns:
             self._take(cost, go_on, now + _TURN_S)
 
     def _go_on_by_address(self, heaps: _ByAddress, begun: float) -> None:
-        """Let addresses have their turns one after the other, the first of them in any case."""
+        """Give addresses their turns one after the other; the first one always gets its turn."""
         is_first = True
         while heaps and (is_first or self.clock() - begun + self._due_s < ROUND_S):
             is_first = False

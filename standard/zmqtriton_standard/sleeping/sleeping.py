@@ -1,7 +1,7 @@
 """Lets the instances of a model sleep and wake up. Does no I/O.
 
-An instance calls `TritonPythonModel.sleep()` between two executions, and `wake_up()` at an order or
-a request. So a sleeping model is ready, and nothing holds its requests back.
+An instance calls `TritonPythonModel.sleep()` between two executions, and `wake_up()` when it gets
+an order or a request. So a sleeping model is ready, and its requests do not wait in the server.
 """
 
 from __future__ import annotations

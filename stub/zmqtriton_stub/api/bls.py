@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class ResponseIterator:
-    """The responses to one request, as they come; after the last, an iteration starts over.
+    """The responses to one request, as they come; a second iteration begins with the first.
 
     If a decoupled model has sent FINAL without a response, the last one is empty.
     """

@@ -231,7 +231,7 @@ class Relay:
         bell.ring()
 
     def leave(self) -> socket.socket | None:
-        """Return the fork's end of its inlet; leave everything else to the parent."""
+        """Return the fork's own end of its connection; close the other connections in the fork."""
         own = self._opening.pop(threading.get_ident(), None)
         for end in [
             *self._inlets.values(),

@@ -56,7 +56,7 @@ class ClientMemory:
         self._kept: dict[int, int] = {}
 
     def keep(self, peer: int, more: int) -> None:
-        """Change the number of bytes that wait here until a peer has read more."""
+        """Add a number, which may be negative, to the bytes that are queued here for a peer."""
         with self._lock:
             kept = self._kept.get(peer, 0) + more
             if kept:

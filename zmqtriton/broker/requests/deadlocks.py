@@ -245,7 +245,7 @@ class Deadlocks(BrokerPart):
                 self._refuse(request, now_ns)
 
     def next_due_ns(self) -> int | None:
-        """When check_due() has work to do."""
+        """Return the time when check_due() has work to do; None: never."""
         return self._look_at_ns if self.timed else None
 
     def check_due(self, now_ns: int) -> None:

@@ -377,7 +377,7 @@ class Recovery(BrokerPart):
     # ------------------------------------------------------------------- time
 
     def next_due_ns(self) -> int | None:
-        """When tick() has work to do."""
+        """Return the time when tick() has work to do; None: never."""
         first = self._leftover_checks[0][0] if self._leftover_checks else 0
         return min(filter(None, (first, self._look_again_ns, self._look_over_ns)), default=None)
 

@@ -172,7 +172,7 @@ class Facts:
         return _has_work(row) and not self.hanging(row)
 
     def stands_still(self, row: Document) -> bool:
-        """True if a version has work, and none of it ended between two readings as it should."""
+        """True if a version has work, but no execution has ended as usual between two readings."""
         if self.waits_for_slot(row) or self.waits_for_stream(row):
             return False
         is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")

@@ -32,10 +32,10 @@ _Finding = tuple[str, int, int, str]
 
 
 def findings(path: str) -> Iterator[_Finding]:
-    """Return (kind, line, column, text).
+    """Return the findings in a file, as (kind, line, column, text).
 
-    The kind is syntax, problem or warning, or what the caller knows more of: the module of an
-    import, the input or the output that the code names.
+    The kind is syntax, problem or warning; or the caller decides: then it is import, input or
+    output, with the name that the code uses.
     """
     data = _read(path)
     if data is None:

@@ -45,7 +45,7 @@ class Member(Callee, Protocol):
 
 
 class EnsembleMembers:
-    """All models, as ensembles see them."""
+    """All models, as the loads of ensembles use them."""
 
     def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
         self._models = models
@@ -144,7 +144,7 @@ class EnsembleMembers:
         return None
 
     def notify_ensembles(self, name: str) -> None:
-        """Tell the ensembles that call a model that it has changed."""
+        """Notify the ensembles that call a changed model."""
         for each in self._ensembles & self._models.keys():
             self._models[each].member_changed(name)
 

@@ -184,7 +184,7 @@ class Peers:
         self.kill(peer, "a signal has stopped it")
 
     def kill(self, peer: ServerProcess, why: str) -> None:
-        """Kill a process, or drop a guest; gunicorn's workers have the group of their arbiter."""
+        """Kill a process, or drop a guest; a process of HTTP is killed without its group."""
         verb = "left" if peer.role == GUEST else "killed"
         self._plan.log("E", f"the {peer.role} process {peer.pid} is {verb}: {why}")
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))

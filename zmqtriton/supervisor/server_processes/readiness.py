@@ -23,7 +23,7 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 class _ReadinessCheck:
-    """A question to one instance."""
+    """A question to one instance, asking if its model is ready."""
 
     def __init__(self, number: int, timer: PlanTimer) -> None:
         self.number = number

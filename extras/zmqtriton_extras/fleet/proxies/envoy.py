@@ -183,7 +183,7 @@ def _probe(layout: Layout, group: Group, service: str) -> dict[str, Any]:
 
 
 def _asks_http(group: Group) -> bool:
-    """Return whether gRPC servers are probed over HTTP, since gRPC's health is the server's."""
+    """Return whether gRPC servers are probed over HTTP: a model's health needs this."""
     return bool(group.model) and not any(node.tls for node in group.nodes)
 
 

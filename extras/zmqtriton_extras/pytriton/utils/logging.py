@@ -1,4 +1,4 @@
-"""Loggers of other packages."""
+"""The loggers of packages that write too much, which are silenced."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Body(Protocol):
 
 
 class GatheredBody:
-    """A body in memory of its own."""
+    """A message in ordinary memory, as its parts arrive."""
 
     __slots__ = ("_data", "held_bytes")
 

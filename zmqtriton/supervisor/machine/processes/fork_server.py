@@ -77,7 +77,7 @@ class ForkedStub:
 
 
 class ForkServerActions(Protocol):
-    """Performs the decisions."""
+    """Forks, spawns and kills stubs."""
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
         """Request a stub from the fork server. Raises OSError if it cannot be reached."""

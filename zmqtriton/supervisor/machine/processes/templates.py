@@ -30,7 +30,7 @@ _MAX_TRIES = 2
 
 
 class TemplateSpawner(Protocol):
-    """Performs the decisions."""
+    """Starts templates and stubs, and sends them signals and messages."""
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the end of the stub is reported if this fails."""
